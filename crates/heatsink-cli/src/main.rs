@@ -1,0 +1,2 @@
+//! heatsink.
+fn main() {}

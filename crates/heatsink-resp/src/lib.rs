@@ -1,0 +1,1 @@
+//! heatsink-resp.

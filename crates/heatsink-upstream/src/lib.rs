@@ -1,0 +1,7 @@
+//! The way to the Redis side: addresses, connections, the handshake, and reply framing.
+//!
+//! Nothing here knows about clients. A [`link::Link`] is one upstream connection that
+//! carries the requests of whoever the caller says, and hands each reply back with the
+//! waiter that was queued with its request.
+
+pub mod address;
