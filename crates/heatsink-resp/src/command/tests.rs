@@ -1,0 +1,88 @@
+use super::*;
+use crate::value::Value;
+
+fn keys(table: &CommandTable, request: &str) -> Vec<String> {
+    let args: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+    let command = table.lookup(args[0], args.get(1).copied()).expect(request);
+    let mut keys = Vec::new();
+    command.for_each_key(
+        args.len(),
+        |i| args[i],
+        |i| {
+            keys.push(String::from_utf8(args[i].to_vec()).unwrap());
+        },
+    );
+    keys
+}
+
+#[test]
+fn keys_of_every_shape() {
+    let table = CommandTable::default();
+    for (request, expected) in [
+        ("GET a", "a"),
+        ("get", ""),
+        ("MSET a 1 b 2", "a b"),
+        ("MGET a b c", "a b c"),
+        ("BLPOP a b 0", "a b"),
+        ("EVAL script 2 a b x", "a b"),
+        ("EVAL script 0 x", ""),
+        ("EVAL script 5 a", "a"),
+        ("EVAL script -1 a", ""),
+        ("ZUNIONSTORE d 2 a b WEIGHTS 1 2", "d a b"),
+        ("XREAD COUNT 2 STREAMS a b 0 0", "a b"),
+        ("XREAD COUNT 2", ""),
+        ("OBJECT ENCODING a", "a"),
+        ("MEMORY USAGE a SAMPLES 5", "a"),
+        ("MIGRATE h 1  0 10 KEYS a b", " a b"),
+        ("GEORADIUS a 1 1 1 m STORE d", "a d"),
+        ("RENAME a b", "a b"),
+        ("PING", ""),
+        ("LCS a b LEN", "a b"),
+    ] {
+        let found = keys(&table, request).join(" ");
+        assert_eq!(found.trim(), expected.trim(), "{request}");
+    }
+}
+
+#[test]
+fn roles_and_access() {
+    let table = CommandTable::default();
+    let role = |name: &str, second: Option<&str>| {
+        table.lookup(name.as_bytes(), second.map(str::as_bytes)).map(|c| c.role)
+    };
+    assert_eq!(role("GeT", None), Some(Role::Plain));
+    assert_eq!(role("blmove", None), Some(Role::Blocking));
+    assert_eq!(role("XREAD", None), Some(Role::BlockingOption));
+    assert_eq!(role("script", Some("KILL")), Some(Role::Urgent));
+    assert_eq!(role("script", Some("load")), Some(Role::Plain));
+    assert_eq!(role("CLIENT", Some("ID")), Some(Role::Client));
+    assert_eq!(role("CLIENT", Some("nonsense")), Some(Role::Client));
+    assert_eq!(role("nosuch", None), None);
+    assert_eq!(role(&"x".repeat(65), None), None);
+    assert_eq!(table.lookup(b"EVAL", None).unwrap().access, Access::Write);
+    assert_eq!(table.lookup(b"HGETALL", None).unwrap().access, Access::Read);
+    assert_eq!(table.lookup(b"incr", None).unwrap().access, Access::Write);
+}
+
+#[test]
+fn a_module_command_is_learned() {
+    let mut table = CommandTable::default();
+    let reply = b"*1\r\n*6\r\n$8\r\nJSON.GET\r\n:-2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n";
+    assert_eq!(table.learn(&Value::decode(reply).unwrap()), 1);
+    let command = table.lookup(b"json.get", None).unwrap();
+    assert_eq!((command.access, command.role), (Access::Read, Role::Plain));
+    assert_eq!(keys(&table, "JSON.GET doc ."), ["doc"]);
+}
+
+#[test]
+fn learning_keeps_what_only_the_built_in_table_knows() {
+    let mut table = CommandTable::default();
+    // As a Redis 6 describes EVAL: keys movable, neither read nor write.
+    let reply =
+        b"*1\r\n*6\r\n$4\r\neval\r\n:-3\r\n*2\r\n+noscript\r\n+movablekeys\r\n:0\r\n:0\r\n:0\r\n";
+    assert_eq!(table.learn(&Value::decode(reply).unwrap()), 1);
+    assert_eq!(keys(&table, "EVAL s 1 a"), ["a"]);
+    assert_eq!(table.lookup(b"eval", None).unwrap().access, Access::Write);
+    // Nonsense is passed over.
+    assert_eq!(table.learn(&Value::decode(b"*2\r\n:1\r\n*1\r\n:2\r\n").unwrap()), 0);
+}
