@@ -64,8 +64,6 @@ pub enum Role {
     Quit,
     /// `CLIENT`, to be told apart by its subcommand.
     Client,
-    /// What a browser sends: the connection is closed, as Redis does.
-    CrossProtocol,
 }
 
 /// The six commands of pub/sub that change what a connection listens to.
@@ -233,7 +231,6 @@ fn role(name: &str, may_block: bool) -> Role {
         "wait" | "waitaof" => Role::Wait,
         "xread" | "xreadgroup" => Role::BlockingOption,
         "script|kill" | "function|kill" | "shutdown" | "failover" => Role::Urgent,
-        "post" | "host:" => Role::CrossProtocol,
         _ if name == "client" || name.starts_with("client|") => Role::Client,
         _ if may_block => Role::Blocking,
         _ => Role::Plain,

@@ -50,9 +50,8 @@ pub(crate) fn parse(text: &[u8]) -> Option<i64> {
         _ => (false, text),
     };
     match digits {
-        [] => return None,
         [b'0'] => return (!negative).then_some(0),
-        [b'0', ..] => return None,
+        [] | [b'0', ..] => return None,
         _ => {}
     }
     let mut value: i64 = 0;

@@ -5,3 +5,11 @@
 //! waiter that was queued with its request.
 
 pub mod address;
+pub mod dialer;
+pub mod error;
+mod greeting;
+pub mod link;
+pub mod outgoing;
+mod stream;
+
+pub use greeting::{Login, Protocol};

@@ -49,16 +49,13 @@ pub enum Find {
 impl KeySpec {
     /// Reads the notation of `builtin.txt`.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (begin, rest) = match text.split_once('@') {
-            Some((word, rest)) => {
-                let end = rest[1..].find(['+', '#'])? + 1;
-                let from = rest[..end].parse().ok()?;
-                (Begin::Keyword { word: word.into(), from }, &rest[end..])
-            }
-            None => {
-                let end = text.find(['+', '#'])?;
-                (Begin::Index(text[..end].parse().ok()?), &text[end..])
-            }
+        let (begin, rest) = if let Some((word, rest)) = text.split_once('@') {
+            let end = rest[1..].find(['+', '#'])? + 1;
+            let from = rest[..end].parse().ok()?;
+            (Begin::Keyword { word: word.into(), from }, &rest[end..])
+        } else {
+            let end = text.find(['+', '#'])?;
+            (Begin::Index(text[..end].parse().ok()?), &text[end..])
         };
         let find = if let Some(rest) = rest.strip_prefix('#') {
             let (count_at, rest) = rest.split_once('+')?;

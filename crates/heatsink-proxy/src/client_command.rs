@@ -1,0 +1,288 @@
+//! `CLIENT`: about this client and its fellows, not about the connections they share.
+//!
+//! The server is asked first, with a harmless command of the same kind, so that a client
+//! gets an answer from here only if its user may have one; see [`crate::session`].
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use heatsink_resp::encode;
+use heatsink_upstream::Protocol;
+
+use crate::connection::ClientKey;
+use crate::directory::Card;
+use crate::intake::Flow;
+use crate::own::Expected;
+use crate::request::Request;
+use crate::session::{Session, is_valid_name};
+use crate::shared::Message;
+use crate::worker::Worker;
+
+/// No connection of the server has this id.
+const NO_ID: &str = "9223372036854775807";
+
+/// What a client is told once the server has agreed.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Id,
+    GetName,
+    SetName(Vec<u8>),
+    Info,
+    List(Filter),
+    /// By filters: the number closed. By address, the old form: `OK` or an error.
+    Kill {
+        filter: Filter,
+        by_address: bool,
+    },
+}
+
+/// Which clients are meant; every condition given must hold.
+#[derive(Debug, Default)]
+pub(crate) struct Filter {
+    ids: Option<Vec<u64>>,
+    /// `normal` or `pubsub`; other types are never clients of ours.
+    kind: Option<Vec<u8>>,
+    user: Option<Vec<u8>>,
+    addr: Option<SocketAddr>,
+    local_addr: Option<SocketAddr>,
+    skip_me: bool,
+}
+
+impl Filter {
+    fn matches(&self, card: &Card, me: u64) -> bool {
+        let facts = card.facts();
+        let kind: &[u8] = if facts.subscriber { b"pubsub" } else { b"normal" };
+        self.ids.as_ref().is_none_or(|ids| ids.contains(&card.id))
+            && self.kind.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind))
+            && self.user.as_ref().is_none_or(|user| *user == facts.user)
+            && self.addr.is_none_or(|addr| addr == card.addr)
+            && self.local_addr.is_none_or(|addr| addr == card.local_addr)
+            && !(self.skip_me && card.id == me)
+    }
+
+    /// `CLIENT LIST [TYPE t] [ID id …]`; `None` if the server would refuse it.
+    fn of_list(request: Request<'_>) -> Option<Self> {
+        let mut filter = Self::default();
+        match request.len() {
+            2 => Some(filter),
+            4 if request.is(2, "type") => {
+                filter.kind = Some(known_type(request.arg(3)?)?);
+                Some(filter)
+            }
+            count if count >= 4 && request.is(2, "id") => {
+                filter.ids = Some(request.args_from(3).map(parse).collect::<Option<_>>()?);
+                Some(filter)
+            }
+            _ => None,
+        }
+    }
+
+    /// `CLIENT KILL` with filters; `None` if the server would refuse it.
+    fn of_kill(request: Request<'_>) -> Option<Self> {
+        let mut filter = Self { skip_me: true, ..Self::default() };
+        if request.len() < 4 || !request.len().is_multiple_of(2) {
+            return None;
+        }
+        for at in (2..request.len()).step_by(2) {
+            let value = request.arg(at + 1)?;
+            let name = request.arg(at)?.to_ascii_lowercase();
+            match name.as_slice() {
+                b"id" => filter.ids = Some(vec![parse(value)?]),
+                b"type" => filter.kind = Some(known_type(value)?),
+                b"user" => filter.user = Some(value.to_vec()),
+                b"addr" => filter.addr = Some(parse(value)?),
+                b"laddr" => filter.local_addr = Some(parse(value)?),
+                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skip_me = true,
+                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skip_me = false,
+                _ => return None,
+            }
+        }
+        Some(filter)
+    }
+}
+
+fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn known_type(text: &[u8]) -> Option<Vec<u8>> {
+    let lower = text.to_ascii_lowercase();
+    matches!(lower.as_slice(), b"normal" | b"master" | b"replica" | b"slave" | b"pubsub")
+        .then_some(lower)
+}
+
+fn command(args: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode::command(&mut bytes, args);
+    bytes
+}
+
+impl Worker {
+    /// A `CLIENT` subcommand of a client whose earlier requests are answered.
+    pub(crate) fn client_command(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let sub = request.arg(1).unwrap_or_default().to_ascii_lowercase();
+        let on = request.is(2, "on");
+        match (sub.as_slice(), request.len()) {
+            (b"id", 2) => self.answer(key, request.bytes, Answer::Id),
+            (b"getname", 2) => self.answer(key, request.bytes, Answer::GetName),
+            (b"info", 2) => self.answer(key, request.bytes, Answer::Info),
+            (b"setname", 3) => {
+                let name = request.arg(2).unwrap_or_default();
+                // An invalid name is the server's to refuse; a valid one is not for the
+                // connection that others share, which keeps the name it has.
+                let probe = if is_valid_name(name) {
+                    command(&["CLIENT", "SETNAME", "heatsink"])
+                } else {
+                    request.bytes.to_vec()
+                };
+                self.answer(key, &probe, Answer::SetName(name.to_vec()))
+            }
+            (b"list", _) => match Filter::of_list(request) {
+                Some(filter) => {
+                    let probe = command(&["CLIENT", "LIST", "TYPE", "MASTER"]);
+                    self.answer(key, &probe, Answer::List(filter))
+                }
+                None => self.plain(key, request.bytes),
+            },
+            (b"kill", 3) => {
+                let addr = request.arg(2).and_then(parse);
+                // An address that is none belongs to nobody: port 0.
+                let addr = Some(addr.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))));
+                let filter = Filter { addr, ..Filter::default() };
+                self.kill(key, Answer::Kill { filter, by_address: true })
+            }
+            (b"kill", _) => match Filter::of_kill(request) {
+                Some(filter) => self.kill(key, Answer::Kill { filter, by_address: false }),
+                None => self.plain(key, request.bytes),
+            },
+            (b"unblock", 3 | 4) => {
+                let bytes = self.with_upstream_id(request, 2);
+                self.plain(key, &bytes)
+            }
+            (b"tracking", _) if on => {
+                let at = (3..request.len()).find(|at| request.is(*at, "redirect"));
+                let bytes = match at {
+                    Some(at) => self.with_upstream_id(request, at + 1),
+                    None => request.bytes.to_vec(),
+                };
+                self.open_tunnel(key, &bytes)
+            }
+            (b"no-evict" | b"no-touch", 3) if on => self.open_tunnel(key, request.bytes),
+            (b"reply", 3) if !on => self.open_tunnel(key, request.bytes),
+            // Behind what it holds back it would wait for itself.
+            (b"pause" | b"unpause", _) => self.send_own(key, request.bytes, Expected::Plain),
+            _ => self.plain(key, request.bytes),
+        }
+    }
+
+    /// Passed on like any other command, wherever the client's commands go.
+    fn plain(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
+        if self.clients.get_ref(key).is_some_and(|client| client.own.is_some()) {
+            return self.send_own(key, bytes, Expected::Plain);
+        }
+        self.forward(key, bytes, 1);
+        Flow::Taken
+    }
+
+    fn kill(&mut self, key: ClientKey, answer: Answer) -> Flow {
+        self.answer(key, &command(&["CLIENT", "KILL", "ID", NO_ID]), answer)
+    }
+
+    fn answer(&mut self, key: ClientKey, probe: &[u8], answer: Answer) -> Flow {
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let lane = client.lane;
+        self.ask(key, lane, probe, Session::Answer(answer));
+        Flow::Taken
+    }
+
+    /// The request with a client's id at `at` replaced by the id that the server knows the
+    /// client's own connection by.
+    fn with_upstream_id(&self, request: Request<'_>, at: usize) -> Vec<u8> {
+        let id = request
+            .arg(at)
+            .and_then(parse)
+            .map(|id| self.shared.directory.get(id).and_then(|card| card.upstream_id()));
+        let Some(id) = id else { return request.bytes.to_vec() };
+        let id = id.map_or_else(|| NO_ID.to_owned(), |id| id.to_string());
+        let args: Vec<&[u8]> = request
+            .args_from(0)
+            .enumerate()
+            .map(|(index, arg)| if index == at { id.as_bytes() } else { arg })
+            .collect();
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, &args);
+        bytes
+    }
+
+    /// The server has agreed.
+    pub(crate) fn give_answer(&mut self, key: ClientKey, answer: Answer) {
+        let Some(client) = self.clients.get_ref(key) else { return };
+        let card = std::sync::Arc::clone(&client.card);
+        let protocol = self.lanes[client.lane].login.protocol;
+        let reply = match answer {
+            Answer::Id => format!(":{}\r\n", card.id).into_bytes(),
+            Answer::GetName => {
+                let name = card.facts().name.clone();
+                let mut reply = Vec::new();
+                match (name.is_empty(), protocol) {
+                    (true, Protocol::Resp2) => reply.extend_from_slice(b"$-1\r\n"),
+                    (true, Protocol::Resp3) => reply.extend_from_slice(b"_\r\n"),
+                    (false, _) => encode::bulk(&mut reply, &name),
+                }
+                reply
+            }
+            Answer::SetName(name) => {
+                card.facts().name = name;
+                b"+OK\r\n".to_vec()
+            }
+            Answer::Info => verbatim(&card.line(Instant::now()), protocol),
+            Answer::List(filter) => {
+                let now = Instant::now();
+                let cards = self.shared.directory.all();
+                let lines: String = cards
+                    .iter()
+                    .filter(|other| filter.matches(other, card.id))
+                    .map(|other| other.line(now))
+                    .collect();
+                verbatim(&lines, protocol)
+            }
+            Answer::Kill { filter, by_address } => {
+                let victims: Vec<_> = self
+                    .shared
+                    .directory
+                    .all()
+                    .into_iter()
+                    .filter(|other| filter.matches(other, card.id))
+                    .collect();
+                for victim in &victims {
+                    if victim.id == card.id {
+                        // Gets its answer first.
+                        self.clients.close_after_replies(key);
+                    } else {
+                        self.shared.mailboxes[victim.worker].send(Message::Kill(victim.key));
+                    }
+                }
+                match (by_address, victims.len()) {
+                    (true, 0) => b"-ERR No such client\r\n".to_vec(),
+                    (true, _) => b"+OK\r\n".to_vec(),
+                    (false, count) => format!(":{count}\r\n").into_bytes(),
+                }
+            }
+        };
+        self.clients.reply(key, &reply);
+    }
+}
+
+fn verbatim(text: &str, protocol: Protocol) -> Vec<u8> {
+    let mut reply = Vec::new();
+    match protocol {
+        Protocol::Resp2 => encode::bulk(&mut reply, text.as_bytes()),
+        Protocol::Resp3 => {
+            encode::header(&mut reply, b'=', text.len() + 4);
+            reply.extend_from_slice(b"txt:");
+            reply.extend_from_slice(text.as_bytes());
+            reply.extend_from_slice(b"\r\n");
+        }
+    }
+    reply
+}

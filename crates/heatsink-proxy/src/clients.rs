@@ -1,0 +1,119 @@
+//! The clients of one worker, and the stage that gives replies to them.
+//!
+//! Called by: links with what the server sent, other stages with what is answered here.
+//! Invariant: replies are pushed in the order of the requests. A request that is answered
+//! here, or goes another way than the one before it, waits until that one was answered.
+
+use slab::Slab;
+
+use crate::connection::{BufferPool, Client, ClientKey, Closing};
+
+/// A client with more unread output than this gets an upstream connection of its own.
+pub(crate) const BULKY_BYTES: usize = 1 << 20;
+/// Reading from a client stops at this many unanswered requests …
+pub(crate) const MAX_OUTSTANDING: u32 = 8192;
+/// … and goes on at this many.
+const RESUME_OUTSTANDING: u32 = 2048;
+
+/// The clients of one worker.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    pub(crate) slab: Slab<Client>,
+    pub(crate) pool: BufferPool,
+    /// To be flushed at the end of this turn.
+    pub(crate) dirty: Vec<ClientKey>,
+    /// To be looked at again: what they waited for has happened.
+    pub(crate) resume: Vec<ClientKey>,
+    /// Over the output limit; to be closed.
+    pub(crate) overflown: Vec<ClientKey>,
+    pub(crate) max_output_bytes: u64,
+}
+
+impl Clients {
+    pub(crate) fn new(max_output_bytes: u64) -> Self {
+        Self {
+            slab: Slab::new(),
+            pool: BufferPool::default(),
+            dirty: Vec::new(),
+            resume: Vec::new(),
+            overflown: Vec::new(),
+            max_output_bytes,
+        }
+    }
+
+    /// The client of that key, unless it has gone.
+    #[inline]
+    pub(crate) fn get(&mut self, key: ClientKey) -> Option<&mut Client> {
+        self.slab.get_mut(key.slot as usize).filter(|client| client.generation == key.generation)
+    }
+
+    /// The same, only to look at.
+    #[inline]
+    pub(crate) fn get_ref(&self, key: ClientKey) -> Option<&Client> {
+        self.slab.get(key.slot as usize).filter(|client| client.generation == key.generation)
+    }
+
+    /// The key of the client in a slot.
+    pub(crate) fn key(&self, slot: usize) -> Option<ClientKey> {
+        let generation = self.slab.get(slot)?.generation;
+        Some(ClientKey { slot: slot as u32, generation })
+    }
+
+    /// Gives bytes to a client; they are sent at the end of this turn.
+    #[inline]
+    pub(crate) fn reply(&mut self, key: ClientKey, bytes: &[u8]) {
+        let Some(client) = self.slab.get_mut(key.slot as usize) else { return };
+        if client.generation != key.generation {
+            return;
+        }
+        self.pool.lend(&mut client.output);
+        client.output.push(bytes);
+        if !client.dirty {
+            client.dirty = true;
+            self.dirty.push(key);
+        }
+        let unread = client.output.len();
+        if unread > BULKY_BYTES {
+            client.bulky = true;
+            if unread as u64 > self.max_output_bytes {
+                self.overflown.push(key);
+            }
+        }
+    }
+
+    /// `count` requests on the shared pipeline were answered.
+    #[inline]
+    pub(crate) fn answered(&mut self, key: ClientKey, count: u32) {
+        let Some(client) = self.get(key) else { return };
+        let before = client.outstanding;
+        client.outstanding -= count;
+        let enough = client.outstanding == 0
+            || (before > RESUME_OUTSTANDING && client.outstanding <= RESUME_OUTSTANDING);
+        if enough && client.stopped {
+            self.resume.push(key);
+        }
+    }
+
+    /// An error of Heatsink's own, in the form of a server's.
+    pub(crate) fn error(&mut self, key: ClientKey, text: &str) {
+        let mut line = Vec::with_capacity(text.len() + 3);
+        line.push(b'-');
+        // An error is one line, whatever was quoted in it.
+        line.extend(text.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
+        line.extend_from_slice(b"\r\n");
+        self.reply(key, &line);
+    }
+
+    /// Takes no more requests from a client; it is closed when what it is owed is sent.
+    pub(crate) fn close_after_replies(&mut self, key: ClientKey) {
+        let Some(client) = self.get(key) else { return };
+        if client.closing == Closing::No {
+            client.closing = Closing::AfterReplies;
+            client.input = Vec::new();
+        }
+        if !client.dirty {
+            client.dirty = true;
+            self.dirty.push(key);
+        }
+    }
+}

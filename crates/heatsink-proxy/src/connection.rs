@@ -1,0 +1,156 @@
+//! A client's connection: its socket, what it sent and was not yet acted on, what it has
+//! not yet been sent, and what it waits for.
+//!
+//! Owned by one worker. Bound: an idle client holds no buffer; input is held only while a
+//! request is incomplete or has to wait, output up to `limits.max_output_bytes`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use heatsink_resp::request::RequestScan;
+use heatsink_upstream::outgoing::Outgoing;
+use mio::net::TcpStream;
+
+use crate::directory::Card;
+use crate::own::Own;
+use crate::session::Session;
+
+/// A client's place in its worker; the generation tells a later client in the same place
+/// apart, so that a reply that comes too late is never given to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientKey {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl ClientKey {
+    /// Nobody: replies to it are dropped.
+    pub(crate) const NOBODY: Self = Self { slot: u32::MAX, generation: 0 };
+}
+
+/// A client's connection.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
+pub(crate) struct Client {
+    pub(crate) socket: TcpStream,
+    pub(crate) generation: u32,
+    pub(crate) card: Arc<Card>,
+    /// The shared pipeline this client uses.
+    pub(crate) lane: usize,
+    /// Bytes received and not yet acted on.
+    pub(crate) input: Vec<u8>,
+    pub(crate) scan: RequestScan,
+    pub(crate) output: Outgoing,
+    /// Requests on the shared pipeline that are not answered yet.
+    pub(crate) outstanding: u32,
+    /// An upstream connection of its own, while its state needs one.
+    pub(crate) own: Option<Box<Own>>,
+    /// A change of user, database or protocol, or another command that is answered here
+    /// once the server has agreed.
+    pub(crate) session: Option<Box<Session>>,
+    /// A transaction, or a `WATCH`, that was lost with its connection.
+    pub(crate) lost: Lost,
+    /// The socket may have more to read.
+    pub(crate) readable: bool,
+    /// Nothing is read or acted on until something else has happened.
+    pub(crate) stopped: bool,
+    /// In the list of clients to be flushed.
+    pub(crate) dirty: bool,
+    /// The client has shut its side; what it sent before may still be unread.
+    pub(crate) hung_up: bool,
+    /// Everything the client will ever send has been read.
+    pub(crate) eof: bool,
+    pub(crate) closing: Closing,
+    /// Reads its replies so slowly that it gets a connection of its own, where the server
+    /// feels it and no other client does.
+    pub(crate) bulky: bool,
+}
+
+/// How far a connection is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    No,
+    /// No more requests are taken; it ends when what is owed has been sent.
+    AfterReplies,
+    /// Everything is sent and our side is shut. What the client still sends is thrown away
+    /// until it has read our last words: closing with unread input would destroy them.
+    Lingering {
+        until: Instant,
+    },
+}
+
+/// What a client must be told about the upstream connection it lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    Nothing,
+    /// Keys were watched: the next transaction must fail.
+    Watch,
+    /// A transaction was being queued: it must fail, and nothing of it may run outside it.
+    Transaction,
+}
+
+impl Client {
+    pub(crate) fn new(socket: TcpStream, generation: u32, card: Arc<Card>, lane: usize) -> Self {
+        Self {
+            socket,
+            generation,
+            card,
+            lane,
+            input: Vec::new(),
+            scan: RequestScan::default(),
+            output: Outgoing::default(),
+            outstanding: 0,
+            own: None,
+            session: None,
+            lost: Lost::Nothing,
+            readable: true,
+            stopped: false,
+            dirty: false,
+            hung_up: false,
+            eof: false,
+            closing: Closing::No,
+            bulky: false,
+        }
+    }
+
+    /// Every request so far has been answered.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.outstanding == 0
+            && self.session.is_none()
+            && self.own.as_ref().is_none_or(|own| own.expected.is_empty())
+    }
+}
+
+/// Buffers that wait for the next client that needs one.
+#[derive(Debug, Default)]
+pub(crate) struct BufferPool {
+    free: Vec<Vec<u8>>,
+}
+
+/// Buffers up to this size are used again.
+const POOLED_BYTES: usize = 64 << 10;
+/// At most this many are kept.
+const POOLED_COUNT: usize = 256;
+
+impl BufferPool {
+    /// Gives `output` a buffer if it has none.
+    #[inline]
+    pub(crate) fn lend(&mut self, output: &mut Outgoing) {
+        if output.is_unbacked()
+            && let Some(buffer) = self.free.pop()
+        {
+            output.adopt(buffer);
+        }
+    }
+
+    /// Takes the buffer of an output back once it is empty.
+    #[inline]
+    pub(crate) fn reclaim(&mut self, output: &mut Outgoing) {
+        if let Some(buffer) = output.release()
+            && buffer.capacity() <= POOLED_BYTES
+            && self.free.len() < POOLED_COUNT
+        {
+            self.free.push(buffer);
+        }
+    }
+}

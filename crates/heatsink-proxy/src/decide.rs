@@ -1,0 +1,149 @@
+//! The one place where it is decided what becomes of a request.
+//!
+//! Called by: `intake`, for each request that is not plainly passed on.
+//! A pure function of the command and of the client's state, which is settled (every earlier
+//! request answered) wherever the decision depends on it.
+
+use heatsink_resp::command::Role;
+
+use crate::connection::{Client, Lost};
+use crate::own::{Expected, Own, Transaction};
+use crate::request::Request;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Passed on along the pipeline that clients share.
+    Forward,
+    /// Passed on along a connection of the client's own.
+    Own(Expected),
+    /// `WAIT`: passed on along a connection of its own, made to know of earlier writes.
+    OwnWait,
+    /// Passed on along a connection of its own that is a tunnel from then on.
+    Takeover,
+    Auth,
+    Hello,
+    Select,
+    Reset,
+    Quit,
+    /// A `CLIENT` subcommand.
+    Client,
+    /// Closed without a word.
+    Hangup,
+    /// The transaction was lost with its connection.
+    Lost(LostStep),
+}
+
+/// How a lost transaction goes on towards its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LostStep {
+    /// `MULTI` after a lost `WATCH`: begins, and will fail.
+    Begin,
+    /// A command inside: refused.
+    Refuse,
+    /// `EXEC`: fails.
+    Abort,
+    /// `DISCARD`: ends.
+    Forget,
+    /// `UNWATCH`: there is nothing to keep, and nothing to fear.
+    Unwatch,
+}
+
+/// The decision depends on what the server will have answered to earlier requests, or the
+/// request is answered here and must not overtake them.
+pub(crate) fn needs_settled(role: Option<Role>, client: &Client) -> bool {
+    match role {
+        Some(
+            Role::Auth
+            | Role::Hello
+            | Role::Select
+            | Role::Reset
+            | Role::Quit
+            | Role::Client
+            | Role::Takeover,
+        ) => true,
+        Some(Role::Subscription(_)) => client.own.is_some(),
+        _ => false,
+    }
+}
+
+pub(crate) fn decide(role: Option<Role>, request: Request<'_>, client: &Client) -> Decision {
+    if let Some(step) = lost(role, client.lost) {
+        return Decision::Lost(step);
+    }
+    let Some(role) = role else {
+        // A browser made to talk to the server: as the server does, hang up.
+        if request.is(0, "post") || request.is(0, "host:") {
+            return Decision::Hangup;
+        }
+        return Decision::Own(Expected::Unknown);
+    };
+    match &client.own {
+        Some(own) => decide_beside_own(role, request, own),
+        None => decide_shared(role, request, client.bulky),
+    }
+}
+
+fn decide_shared(role: Role, request: Request<'_>, bulky: bool) -> Decision {
+    match role {
+        Role::Plain | Role::Exec | Role::Discard | Role::Unwatch if bulky => {
+            Decision::Own(Expected::Plain)
+        }
+        // Without a transaction the server has only an error, or nothing, to say to these.
+        Role::Plain | Role::Exec | Role::Discard | Role::Unwatch => Decision::Forward,
+        Role::BlockingOption if !has_block_option(request) => Decision::Forward,
+        Role::BlockingOption
+        | Role::Blocking
+        | Role::Multi
+        | Role::Watch
+        | Role::Urgent
+        | Role::Subscription(_) => Decision::Own(Own::expect(Some(role), request.len())),
+        Role::Wait => Decision::OwnWait,
+        Role::Takeover => Decision::Takeover,
+        Role::Auth => Decision::Auth,
+        Role::Hello => Decision::Hello,
+        Role::Select => Decision::Select,
+        Role::Reset => Decision::Reset,
+        Role::Quit => Decision::Quit,
+        Role::Client => Decision::Client,
+    }
+}
+
+/// While a client has a connection of its own, everything goes there.
+fn decide_beside_own(role: Role, request: Request<'_>, own: &Own) -> Decision {
+    let queueing = own.transaction == Transaction::Queueing;
+    match role {
+        Role::Reset => Decision::Reset,
+        Role::Quit => Decision::Quit,
+        Role::Client if !queueing && !own.is_confined() => Decision::Client,
+        Role::Auth | Role::Hello | Role::Select if own.is_confined() => {
+            Decision::Own(Expected::Plain)
+        }
+        // They change what the connection is; nobody can tell when that ends.
+        Role::Auth | Role::Hello | Role::Select | Role::Takeover => Decision::Takeover,
+        // Queued in a transaction, its confirmations would stand inside the reply of `EXEC`.
+        Role::Subscription(_) if queueing => Decision::Takeover,
+        Role::BlockingOption if !has_block_option(request) => Decision::Own(Expected::Plain),
+        _ => Decision::Own(Own::expect(Some(role), request.len())),
+    }
+}
+
+fn lost(role: Option<Role>, lost: Lost) -> Option<LostStep> {
+    match (lost, role) {
+        (_, Some(Role::Quit | Role::Reset)) => None,
+        (Lost::Watch, Some(Role::Multi)) => Some(LostStep::Begin),
+        (Lost::Watch, Some(Role::Unwatch)) => Some(LostStep::Unwatch),
+        (Lost::Nothing | Lost::Watch, _) => None,
+        (Lost::Transaction, Some(Role::Exec)) => Some(LostStep::Abort),
+        (Lost::Transaction, Some(Role::Discard)) => Some(LostStep::Forget),
+        (Lost::Transaction, _) => Some(LostStep::Refuse),
+    }
+}
+
+/// `BLOCK` among the options of `XREAD` or `XREADGROUP`, which end with `STREAMS`.
+fn has_block_option(request: Request<'_>) -> bool {
+    request
+        .args_from(1)
+        .take_while(|arg| !arg.eq_ignore_ascii_case(b"streams"))
+        .any(|arg| arg.eq_ignore_ascii_case(b"block"))
+}

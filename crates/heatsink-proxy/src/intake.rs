@@ -1,0 +1,387 @@
+//! From a client's bytes to requests, and from each request to what is done with it.
+//!
+//! Called by: the worker when a client is readable, or may go on.
+//! Bound: input is buffered only for a request that is incomplete (up to
+//! [`BIG_REQUEST_BYTES`], then it is passed on piece by piece on a connection of its own) or
+//! that has to wait; nothing is read from a client that waits.
+
+use std::io::{self, Read};
+use std::ops::Range;
+use std::rc::Rc;
+
+use heatsink_resp::command::{CommandTable, Role};
+use heatsink_resp::request::{Limits, ProtocolError, RequestScan, Status};
+use heatsink_resp::{encode, inline};
+
+use crate::clients::MAX_OUTSTANDING;
+use crate::connection::{Client, ClientKey, Closing, Lost};
+use crate::decide::{decide, needs_settled};
+use crate::lanes::{Purpose, Ticket};
+use crate::request::Request;
+use crate::worker::Worker;
+
+/// Requests above this size are passed on before they are complete.
+const BIG_REQUEST_BYTES: usize = 256 << 10;
+/// Above this much unsent on a link, its clients are not read from.
+pub(crate) const BACKLOG_BYTES: usize = 1 << 20;
+
+/// What each turn uses and none keeps.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// What sockets are read into.
+    pub(crate) read: Vec<u8>,
+    /// The arguments of the request at hand.
+    args: Vec<Range<usize>>,
+}
+
+impl Scratch {
+    pub(crate) fn new(read_bytes: usize) -> Self {
+        Self { read: vec![0; read_bytes], args: Vec::new() }
+    }
+}
+
+/// Whether a request was dealt with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Taken,
+    /// It stays in the input until the client is resumed.
+    Wait,
+}
+
+/// Requests next to each other that go to the shared link together.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Range<usize>,
+    count: u32,
+}
+
+impl Worker {
+    /// Reads once from a client and acts on what came.
+    pub(crate) fn read_client(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        match client.closing {
+            Closing::No if client.stopped || !client.readable => return,
+            Closing::AfterReplies => return,
+            Closing::No | Closing::Lingering { .. } => {}
+        }
+        let lingering = client.closing != Closing::No;
+        match client.socket.read(&mut self.scratch.read) {
+            Ok(0) => {
+                client.readable = false;
+                client.eof = true;
+                self.close_if_done(key);
+            }
+            Ok(count) => {
+                // A short read has emptied the socket, unless its end is still to be read.
+                client.readable = count == self.scratch.read.len() || client.hung_up;
+                if client.readable {
+                    self.clients.resume.push(key);
+                }
+                if !lingering {
+                    self.take_fresh(key, count);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => client.readable = false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.clients.resume.push(key);
+            }
+            Err(_) => self.close_client(key),
+        }
+    }
+
+    /// Goes on with a client that had to wait, or that has more to read.
+    pub(crate) fn resume(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        client.stopped = false;
+        if client.closing == Closing::No && !client.input.is_empty() {
+            let input = std::mem::take(&mut client.input);
+            self.take_held(key, input);
+        }
+        self.read_client(key);
+        self.close_if_done(key);
+    }
+
+    /// Ends a client that will send no more, once it has been answered.
+    pub(crate) fn close_if_done(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        if !client.eof {
+            return;
+        }
+        let listening = client.own.as_ref().is_some_and(|own| own.tunnel || own.is_subscriber());
+        let lingering = matches!(client.closing, Closing::Lingering { .. });
+        let answered = client.is_settled() && client.output.is_empty() && !client.stopped;
+        if listening || lingering || answered {
+            self.close_client(key);
+        }
+    }
+
+    /// Acts on `count` bytes in the scratch buffer.
+    fn take_fresh(&mut self, key: ClientKey, count: usize) {
+        let Some(client) = self.clients.get(key) else { return };
+        let read = std::mem::take(&mut self.scratch.read);
+        if client.input.is_empty() {
+            let used = self.take_requests(key, &read[..count]);
+            if used < count
+                && let Some(client) = self.clients.get(key)
+                && client.closing == Closing::No
+            {
+                client.input.extend_from_slice(&read[used..count]);
+            }
+        } else {
+            let mut input = std::mem::take(&mut client.input);
+            input.extend_from_slice(&read[..count]);
+            self.take_held(key, input);
+        }
+        self.scratch.read = read;
+    }
+
+    /// Acts on bytes that had been held, and holds what is left of them.
+    fn take_held(&mut self, key: ClientKey, mut input: Vec<u8>) {
+        let used = self.take_requests(key, &input);
+        if used < input.len()
+            && let Some(client) = self.clients.get(key)
+            && client.closing == Closing::No
+        {
+            input.drain(..used);
+            client.input = input;
+        }
+    }
+
+    /// Acts on the requests in `buf`; returns how many bytes are done with.
+    fn take_requests(&mut self, key: ClientKey, buf: &[u8]) -> usize {
+        let table = Rc::clone(&self.table);
+        let mut args = std::mem::take(&mut self.scratch.args);
+        let mut batch = Batch::default();
+        let mut last = None;
+        let used = self.take_each(key, buf, &table, &mut args, &mut batch, &mut last);
+        self.forward_batch(key, buf, &mut batch);
+        if let (Some(name), Some(client)) = (last, self.clients.get(key)) {
+            let card = std::sync::Arc::clone(&client.card);
+            card.note_request(name, self.now);
+        }
+        args.clear();
+        args.shrink_to(1024);
+        self.scratch.args = args;
+        used
+    }
+
+    fn take_each<'t>(
+        &mut self,
+        key: ClientKey,
+        buf: &[u8],
+        table: &'t CommandTable,
+        args: &mut Vec<Range<usize>>,
+        batch: &mut Batch,
+        last: &mut Option<&'t str>,
+    ) -> usize {
+        let mut at = 0;
+        while at < buf.len() {
+            let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
+            let Some(client) = self.clients.get_ref(key) else { return buf.len() };
+            if client.closing != Closing::No {
+                return buf.len();
+            }
+            if client.stopped || client.session.is_some() {
+                break;
+            }
+            if client.own.as_ref().is_some_and(|own| own.tunnel || own.uploading) {
+                match self.pass_on(key, &buf[at..]) {
+                    0 => break,
+                    passed => at += passed,
+                }
+                continue;
+            }
+            args.clear();
+            let mut scan = client.scan;
+            let resumed = scan.is_within_request();
+            let mut status = scan.advance(&buf[at..], limits, |span| args.push(span));
+            if resumed && matches!(status, Ok(Status::Complete { .. })) {
+                // The arguments reported before are forgotten by now.
+                args.clear();
+                status = RequestScan::default().advance(&buf[at..], limits, |span| args.push(span));
+            }
+            if let Some(client) = self.clients.get(key) {
+                client.scan = scan;
+            }
+            match status {
+                Ok(Status::Complete { len }) => {
+                    let request = Request { bytes: &buf[at..at + len], args };
+                    let command = table.lookup(request.name(), request.arg(1));
+                    let role = command.map(|command| command.role);
+                    *last = command.map(|command| &*command.name);
+                    if role == Some(Role::Plain) && self.is_plain(key) {
+                        if batch.bytes.end != at {
+                            self.forward_batch(key, buf, batch);
+                            batch.bytes.start = at;
+                        }
+                        batch.bytes.end = at + len;
+                        batch.count += 1;
+                        at += len;
+                        if batch.count >= MAX_OUTSTANDING / 4 {
+                            self.forward_batch(key, buf, batch);
+                        }
+                        continue;
+                    }
+                    self.forward_batch(key, buf, batch);
+                    if self.dispatch(key, request, role) == Flow::Wait {
+                        self.stop(key);
+                        break;
+                    }
+                    at += len;
+                }
+                Ok(Status::Inline { len }) => {
+                    self.forward_batch(key, buf, batch);
+                    match self.take_inline(key, &buf[at..at + len], table) {
+                        Ok(Flow::Taken) => at += len,
+                        Ok(Flow::Wait) => {
+                            self.stop(key);
+                            break;
+                        }
+                        Err(error) => return self.refuse(key, error, buf.len(), at),
+                    }
+                }
+                Ok(Status::Empty { len }) => at += len,
+                Ok(Status::Incomplete) => {
+                    if buf.len() - at < BIG_REQUEST_BYTES {
+                        break;
+                    }
+                    self.forward_batch(key, buf, batch);
+                    match self.begin_upload(key, &buf[at..], table, args) {
+                        // The next round passes on what is there.
+                        Some(Flow::Taken) => {}
+                        Some(Flow::Wait) => {
+                            self.stop(key);
+                            break;
+                        }
+                        None => break,
+                    }
+                }
+                Err(error) => {
+                    self.forward_batch(key, buf, batch);
+                    return self.refuse(key, error, buf.len(), at);
+                }
+            }
+        }
+        at
+    }
+
+    /// Nothing in the client's state stands between it and the shared pipeline.
+    #[inline]
+    fn is_plain(&self, key: ClientKey) -> bool {
+        let client = self.clients.get_ref(key);
+        client.is_some_and(|client| {
+            client.own.is_none() && client.lost == Lost::Nothing && !client.bulky
+        })
+    }
+
+    /// The small limits hold: the server has asked for a password and got none yet.
+    #[inline]
+    fn is_unauthenticated(&self, key: ClientKey) -> bool {
+        let client = self.clients.get_ref(key);
+        client.is_some_and(|client| self.lanes[client.lane].needs_auth)
+    }
+
+    fn stop(&mut self, key: ClientKey) {
+        if let Some(client) = self.clients.get(key) {
+            client.stopped = true;
+        }
+    }
+
+    /// Sends requests that need nothing but to be passed on.
+    #[inline]
+    fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
+        if batch.count == 0 {
+            return;
+        }
+        let Batch { bytes, count } = std::mem::take(batch);
+        self.forward(key, &buf[bytes], count);
+    }
+
+    /// Passes `count` requests on along the client's lane.
+    pub(crate) fn forward(&mut self, key: ClientKey, bytes: &[u8], count: u32) {
+        let Some(client) = self.clients.get(key) else { return };
+        let lane = client.lane;
+        match self.lane_link(lane) {
+            Ok(link) => {
+                self.push_to_link(
+                    link,
+                    bytes,
+                    Ticket { client: key, purpose: Purpose::Forward },
+                    count,
+                );
+                let Some(client) = self.clients.get(key) else { return };
+                client.outstanding += count;
+                if client.outstanding >= MAX_OUTSTANDING {
+                    client.stopped = true;
+                }
+                if self.links[link].link.backlog_bytes() > BACKLOG_BYTES {
+                    self.throttle(key, lane, link);
+                }
+            }
+            Err(why) => {
+                for _ in 0..count {
+                    self.clients.error(key, &why);
+                }
+            }
+        }
+    }
+
+    /// The shared link has more to send than it should: send now, or wait.
+    fn throttle(&mut self, key: ClientKey, lane: usize, link: usize) {
+        if let Err(error) = self.links[link].link.flush() {
+            self.lose_link(link, &error);
+            return;
+        }
+        if self.links[link].link.backlog_bytes() > BACKLOG_BYTES {
+            self.stop(key);
+            self.lanes[lane].throttled.push(key);
+        }
+    }
+
+    /// A request in the telnet form, passed on in the usual one.
+    fn take_inline(
+        &mut self,
+        key: ClientKey,
+        line: &[u8],
+        table: &CommandTable,
+    ) -> Result<Flow, ProtocolError> {
+        let words = inline::split(line)?;
+        if words.is_empty() {
+            return Ok(Flow::Taken);
+        }
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, &words);
+        let mut args = Vec::new();
+        RequestScan::default().advance(&bytes, &Limits::default(), |span| args.push(span))?;
+        let request = Request { bytes: &bytes, args: &args };
+        let role = table.lookup(request.name(), request.arg(1)).map(|command| command.role);
+        Ok(self.dispatch(key, request, role))
+    }
+
+    /// Decides about one request and carries it out.
+    fn dispatch(&mut self, key: ClientKey, request: Request<'_>, role: Option<Role>) -> Flow {
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        if needs_settled(role, client) && !client.is_settled() {
+            return Flow::Wait;
+        }
+        let decision = decide(role, request, client);
+        self.carry_out(key, request, decision)
+    }
+
+    /// A request that breaks the protocol or a limit: said so, then closed.
+    fn refuse(&mut self, key: ClientKey, error: ProtocolError, len: usize, at: usize) -> usize {
+        let settled = self.clients.get_ref(key).is_none_or(Client::is_settled);
+        if !settled {
+            // Its turn comes when what was asked before has been answered.
+            if let Some(client) = self.clients.get(key) {
+                client.scan = RequestScan::default();
+                client.stopped = true;
+            }
+            return at;
+        }
+        tracing::info!(%error, "a client was closed");
+        self.clients.error(key, &format!("ERR {error}"));
+        self.clients.close_after_replies(key);
+        len
+    }
+}

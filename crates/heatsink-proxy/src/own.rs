@@ -1,0 +1,258 @@
+//! An upstream connection of a client's own, for state that cannot be shared: transactions,
+//! subscriptions, blocking commands, requests too large to hold.
+//!
+//! Called by: `intake` with the client's requests, `clients` with the server's frames.
+//! Bound: one per client. It goes back to its lane's pool as soon as the state has ended.
+//! Invariant: `expected` holds what each request that was sent is answered with, in order,
+//! so that it is known exactly when the state has ended.
+
+use std::collections::VecDeque;
+
+use heatsink_resp::command::{Role, Subscription, SubscriptionKind};
+use heatsink_resp::value::Value;
+use heatsink_upstream::Protocol;
+
+/// What the next reply on the connection answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// A command that leaves no trace.
+    Plain,
+    /// A command that may take for ever.
+    Blocking,
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
+    /// That many confirmations, or as many as there are subscriptions of that kind.
+    Subscription {
+        subscription: Subscription,
+        left: Confirmations,
+    },
+    /// A command that nobody knows: if the server does, nobody knows what it left behind.
+    Unknown,
+    /// A request of our own.
+    Unasked,
+}
+
+/// How many confirmations of a subscription are still to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Confirmations {
+    Exactly(usize),
+    /// `UNSUBSCRIBE` without arguments; known when the first confirmation comes.
+    All,
+}
+
+/// The transaction of a connection, as far as the server has confirmed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Transaction {
+    #[default]
+    None,
+    /// Keys are watched.
+    Watching,
+    /// Commands are queued.
+    Queueing,
+}
+
+/// What an own connection is in the middle of.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
+pub(crate) struct Own {
+    /// The link's slot.
+    pub(crate) link: usize,
+    pub(crate) expected: VecDeque<Expected>,
+    pub(crate) transaction: Transaction,
+    channels: usize,
+    patterns: usize,
+    shards: usize,
+    protocol: Protocol,
+    /// Bytes pass unseen in both directions until the client leaves.
+    pub(crate) tunnel: bool,
+    /// Stays even when no state needs it.
+    pub(crate) keep: bool,
+    /// A large request is being passed on piece by piece.
+    pub(crate) uploading: bool,
+    /// A command nobody knows succeeded: from now on the connection is a tunnel.
+    pub(crate) wild: bool,
+    /// The frame under way is not for the client.
+    dropping: bool,
+    /// Part of a frame has been passed on, and its end has not come yet.
+    pub(crate) within_frame: bool,
+}
+
+/// What to do with the bytes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    ToClient,
+    Drop,
+}
+
+impl Own {
+    pub(crate) fn new(link: usize, protocol: Protocol) -> Self {
+        Self {
+            link,
+            expected: VecDeque::new(),
+            transaction: Transaction::None,
+            channels: 0,
+            patterns: 0,
+            shards: 0,
+            protocol,
+            tunnel: false,
+            keep: false,
+            uploading: false,
+            wild: false,
+            dropping: false,
+            within_frame: false,
+        }
+    }
+
+    /// No state is left and nothing is waited for: the connection can serve others.
+    pub(crate) fn is_releasable(&self) -> bool {
+        self.expected.is_empty()
+            && self.transaction == Transaction::None
+            && !self.is_subscriber()
+            && !(self.tunnel || self.keep || self.uploading || self.wild)
+    }
+
+    pub(crate) fn is_subscriber(&self) -> bool {
+        self.channels + self.patterns + self.shards > 0
+    }
+
+    /// Subscribed on RESP2, where little but subscribing is allowed.
+    pub(crate) fn is_confined(&self) -> bool {
+        self.is_subscriber() && self.protocol == Protocol::Resp2
+    }
+
+    /// Something that may take for ever is being waited for.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.expected.contains(&Expected::Blocking)
+    }
+
+    /// What a request of that role is answered with; `arg_count` includes the name.
+    pub(crate) fn expect(role: Option<Role>, arg_count: usize) -> Expected {
+        match role {
+            None => Expected::Unknown,
+            Some(Role::Blocking | Role::BlockingOption | Role::Wait) => Expected::Blocking,
+            Some(Role::Multi) => Expected::Multi,
+            Some(Role::Exec) => Expected::Exec,
+            Some(Role::Discard) => Expected::Discard,
+            Some(Role::Watch) => Expected::Watch,
+            Some(Role::Unwatch) => Expected::Unwatch,
+            Some(Role::Subscription(subscription)) => {
+                let left = match arg_count {
+                    0 | 1 => Confirmations::All,
+                    count => Confirmations::Exactly(count - 1),
+                };
+                Expected::Subscription { subscription, left }
+            }
+            Some(_) => Expected::Plain,
+        }
+    }
+
+    /// Takes a frame from the server, or a piece of one, and says whom it is for.
+    pub(crate) fn on_frame(&mut self, bytes: &[u8], begins: bool, ends: bool) -> Pass {
+        if begins {
+            self.dropping = self.begin_frame(bytes) == Pass::Drop;
+        }
+        self.within_frame = !ends;
+        if self.dropping { Pass::Drop } else { Pass::ToClient }
+    }
+
+    fn begin_frame(&mut self, frame: &[u8]) -> Pass {
+        let is_push = frame.first() == Some(&b'>');
+        if is_push || self.is_confined() || self.expects_confirmation() {
+            match first_word(frame) {
+                // Not an answer to anything. On RESP2 only a subscriber can get one.
+                Some(b"message" | b"pmessage" | b"smessage") if is_push || self.is_subscriber() => {
+                    return Pass::ToClient;
+                }
+                Some(
+                    b"subscribe" | b"unsubscribe" | b"psubscribe" | b"punsubscribe" | b"ssubscribe"
+                    | b"sunsubscribe",
+                ) => {
+                    self.confirmed(frame);
+                    return Pass::ToClient;
+                }
+                _ if is_push => return Pass::ToClient,
+                _ => {}
+            }
+        }
+        let failed = frame.first() == Some(&b'-');
+        match self.expected.pop_front() {
+            Some(Expected::Unasked) => return Pass::Drop,
+            Some(Expected::Multi) if !failed => self.transaction = Transaction::Queueing,
+            // Any other error (no transaction, wrong number of arguments) ends nothing.
+            Some(Expected::Exec | Expected::Discard)
+                if !failed || frame.starts_with(b"-EXECABORT") =>
+            {
+                self.transaction = Transaction::None;
+            }
+            Some(Expected::Watch) if !failed && self.transaction == Transaction::None => {
+                self.transaction = Transaction::Watching;
+            }
+            Some(Expected::Unwatch) if !failed && self.transaction == Transaction::Watching => {
+                self.transaction = Transaction::None;
+            }
+            Some(Expected::Unknown) => {
+                let unknown = frame.starts_with(b"-ERR unknown command")
+                    || frame.starts_with(b"-NOAUTH")
+                    || frame.starts_with(b"-ERR heatsink: the embedded store does not support");
+                let queued = self.transaction == Transaction::Queueing;
+                if !unknown && !queued {
+                    self.wild = true;
+                }
+            }
+            _ => {}
+        }
+        Pass::ToClient
+    }
+
+    fn expects_confirmation(&self) -> bool {
+        matches!(self.expected.front(), Some(Expected::Subscription { .. }))
+            && self.transaction != Transaction::Queueing
+    }
+
+    /// One channel was subscribed to or left. The confirmation tells how many subscriptions
+    /// there are, channels and patterns together, sharded ones apart.
+    fn confirmed(&mut self, frame: &[u8]) {
+        let total = Value::decode(frame).ok().and_then(|v| v.array().get(2)?.integer());
+        let total = total.and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        let Some(&Expected::Subscription { subscription, left }) = self.expected.front() else {
+            // The server takes a subscription away by itself (a slot moved, a right revoked).
+            self.shards = if self.shards > 0 { total } else { self.shards };
+            return;
+        };
+        let left = match left {
+            Confirmations::Exactly(left) => left,
+            Confirmations::All => match subscription.kind {
+                SubscriptionKind::Channel => self.channels.max(1),
+                SubscriptionKind::Pattern => self.patterns.max(1),
+                SubscriptionKind::Shard => self.shards.max(1),
+            },
+        };
+        match subscription.kind {
+            SubscriptionKind::Channel => self.channels = total.saturating_sub(self.patterns),
+            SubscriptionKind::Pattern => self.patterns = total.saturating_sub(self.channels),
+            SubscriptionKind::Shard => self.shards = total,
+        }
+        if left <= 1 {
+            self.expected.pop_front();
+        } else if let Some(front) = self.expected.front_mut() {
+            let left = Confirmations::Exactly(left - 1);
+            *front = Expected::Subscription { subscription, left };
+        }
+    }
+}
+
+/// The first element of an array, if it is a string: the kind of a pub/sub message.
+fn first_word(frame: &[u8]) -> Option<&[u8]> {
+    let [b'*' | b'>', rest @ ..] = frame else { return None };
+    let line_end = rest.iter().take(8).position(|b| *b == b'\n')?;
+    let rest = rest[line_end + 1..].strip_prefix(b"$")?;
+    let line_end = rest.iter().take(4).position(|b| *b == b'\n')?;
+    let len: usize = std::str::from_utf8(&rest[..line_end]).ok()?.trim_end().parse().ok()?;
+    rest.get(line_end + 1..line_end + 1 + len)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+use heatsink_resp::command::CommandTable;
+
+use super::*;
+
+/// Sends requests (words) and takes the server's frames; says what is left to wait for.
+struct Script {
+    own: Own,
+    table: CommandTable,
+}
+
+impl Script {
+    fn new(protocol: Protocol) -> Self {
+        Self { own: Own::new(0, protocol), table: CommandTable::default() }
+    }
+
+    fn send(&mut self, request: &str) {
+        let args: Vec<_> = request.split(' ').collect();
+        let role = self.table.lookup(args[0].as_bytes(), None).map(|c| c.role);
+        self.own.expected.push_back(Own::expect(role, args.len()));
+    }
+
+    fn get(&mut self, frame: &str) {
+        let pass = self.own.on_frame(frame.as_bytes(), true, true);
+        assert_eq!(pass, Pass::ToClient, "{frame:?}");
+    }
+}
+
+fn confirmation(mark: char, kind: &str, channel: &str, total: usize) -> String {
+    format!(
+        "{mark}3\r\n${}\r\n{kind}\r\n${}\r\n{channel}\r\n:{total}\r\n",
+        kind.len(),
+        channel.len()
+    )
+}
+
+#[test]
+fn a_transaction_ends_with_exec_or_discard() {
+    for (last, reply) in [
+        ("EXEC", "*1\r\n+OK\r\n"),
+        ("EXEC", "*-1\r\n"),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n"),
+        ("DISCARD", "+OK\r\n"),
+    ] {
+        let mut script = Script::new(Protocol::Resp2);
+        script.send("WATCH a");
+        script.send("MULTI");
+        script.send("SET a 1");
+        script.send(last);
+        script.get("+OK\r\n");
+        assert_eq!(script.own.transaction, Transaction::Watching);
+        script.get("+OK\r\n");
+        script.get("+QUEUED\r\n");
+        assert_eq!(script.own.transaction, Transaction::Queueing);
+        assert!(!script.own.is_releasable());
+        script.get(reply);
+        assert!(script.own.is_releasable(), "{last} {reply}");
+    }
+}
+
+#[test]
+fn a_refused_exec_does_not_end_a_watch() {
+    let mut script = Script::new(Protocol::Resp2);
+    script.send("WATCH a");
+    script.send("EXEC");
+    script.get("+OK\r\n");
+    script.get("-ERR EXEC without MULTI\r\n");
+    assert!(!script.own.is_releasable());
+    script.send("UNWATCH");
+    script.get("+OK\r\n");
+    assert!(script.own.is_releasable());
+}
+
+#[test]
+fn subscriptions_are_counted_and_messages_answer_nothing() {
+    for (protocol, mark) in [(Protocol::Resp2, '*'), (Protocol::Resp3, '>')] {
+        let mut script = Script::new(protocol);
+        script.send("SUBSCRIBE a b");
+        script.send("PSUBSCRIBE p*");
+        script.send("SSUBSCRIBE s");
+        script.get(&confirmation(mark, "subscribe", "a", 1));
+        script.get(&confirmation(mark, "message", "a", 9).replace(":9", "$1\r\nx"));
+        script.get(&confirmation(mark, "subscribe", "b", 2));
+        script.get(&confirmation(mark, "psubscribe", "p*", 3));
+        script.get(&confirmation(mark, "ssubscribe", "s", 1));
+        assert!(script.own.expected.is_empty());
+        script.send("UNSUBSCRIBE");
+        script.send("PUNSUBSCRIBE");
+        script.send("SUNSUBSCRIBE s");
+        script.get(&confirmation(mark, "unsubscribe", "a", 2));
+        script.get(&confirmation(mark, "unsubscribe", "b", 1));
+        script.get(&confirmation(mark, "punsubscribe", "p*", 0));
+        assert!(!script.own.is_releasable());
+        script.get(&confirmation(mark, "sunsubscribe", "s", 0));
+        assert!(script.own.is_releasable());
+    }
+}
+
+#[test]
+fn unsubscribing_from_nothing_is_confirmed_once() {
+    let mut script = Script::new(Protocol::Resp2);
+    script.send("UNSUBSCRIBE");
+    script.get("*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n");
+    assert!(script.own.is_releasable());
+}
+
+#[test]
+fn a_reply_that_looks_like_a_message_is_one_only_for_subscribers() {
+    let mut script = Script::new(Protocol::Resp2);
+    script.send("LRANGE l 0 -1");
+    script.get("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n");
+    assert!(script.own.is_releasable());
+}
+
+#[test]
+fn an_unknown_command_that_succeeds_makes_the_connection_wild() {
+    let mut script = Script::new(Protocol::Resp2);
+    script.send("NOSUCH x");
+    script.get("-ERR unknown command 'NOSUCH', with args beginning with: 'x' \r\n");
+    assert!(script.own.is_releasable());
+    script.send("NOSUCH x");
+    script.get("+OK\r\n");
+    assert!(script.own.wild && !script.own.is_releasable());
+}
+
+#[test]
+fn our_own_requests_are_not_shown() {
+    let mut own = Own::new(0, Protocol::Resp2);
+    own.expected.push_back(Expected::Unasked);
+    own.expected.push_back(Expected::Blocking);
+    assert!(own.is_blocking());
+    assert_eq!(own.on_frame(b"+PONG\r\n", true, true), Pass::Drop);
+    assert_eq!(own.on_frame(b":1\r\n", true, true), Pass::ToClient);
+    assert!(own.is_releasable());
+}

@@ -1,0 +1,312 @@
+//! Gives a client an upstream connection of its own, and takes it back.
+//!
+//! See [`crate::own`] for what such a connection is in the middle of.
+
+use std::ops::Range;
+
+use heatsink_resp::command::{CommandTable, Role};
+use heatsink_resp::request::RequestScan;
+use heatsink_upstream::error::LinkError;
+use heatsink_upstream::link::Framing;
+
+use crate::clients::MAX_OUTSTANDING;
+use crate::connection::{ClientKey, Lost};
+use crate::decide::LostStep;
+use crate::intake::{BACKLOG_BYTES, Flow};
+use crate::lanes::Owner;
+use crate::own::{Expected, Own, Transaction};
+use crate::request::Request;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Sends a request on the client's own connection.
+    pub(crate) fn send_own(&mut self, key: ClientKey, bytes: &[u8], expected: Expected) -> Flow {
+        match self.ensure_own(key) {
+            Ensured::Wait => return Flow::Wait,
+            Ensured::Unavailable(why) => {
+                self.own_unavailable(key, expected, &why);
+                return Flow::Taken;
+            }
+            Ensured::Ready => {}
+        }
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let bulky = client.bulky;
+        let Some(own) = &mut client.own else { return Flow::Taken };
+        if own.expected.len() >= MAX_OUTSTANDING as usize {
+            return Flow::Wait;
+        }
+        own.expected.push_back(expected);
+        own.keep |= bulky;
+        let link = own.link;
+        self.push_own(key, link, bytes);
+        Flow::Taken
+    }
+
+    /// `WAIT` speaks of the writes of its own connection, but the client's went along the
+    /// shared one. They are answered by now, so executed; and a connection is taken to have
+    /// written all that was written when it sent its last command. One more sees to that.
+    pub(crate) fn send_wait(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
+        match self.send_own(key, b"*1\r\n$4\r\nPING\r\n", Expected::Unasked) {
+            Flow::Taken => {}
+            Flow::Wait => return Flow::Wait,
+        }
+        if self.clients.get_ref(key).is_some_and(|client| client.own.is_some()) {
+            self.send_own(key, bytes, Expected::Blocking)
+        } else {
+            // Refused, and said so in answer to the ping.
+            Flow::Taken
+        }
+    }
+
+    /// From now on bytes pass unseen in both directions.
+    pub(crate) fn open_tunnel(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
+        match self.ensure_own(key) {
+            Ensured::Wait => return Flow::Wait,
+            Ensured::Unavailable(why) => {
+                self.clients.error(key, &why);
+                return Flow::Taken;
+            }
+            Ensured::Ready => {}
+        }
+        self.make_tunnel(key);
+        if let Some(client) = self.clients.get(key)
+            && let Some(own) = &client.own
+        {
+            let link = own.link;
+            self.push_own(key, link, bytes);
+        }
+        Flow::Taken
+    }
+
+    fn make_tunnel(&mut self, key: ClientKey) {
+        if let Some(client) = self.clients.get(key)
+            && let Some(own) = &mut client.own
+        {
+            own.tunnel = true;
+            own.expected.clear();
+            self.links[own.link].link.set_framing(Framing::Raw);
+        }
+    }
+
+    /// A request too large to hold begins; `None` if it has to be held all the same.
+    pub(crate) fn begin_upload(
+        &mut self,
+        key: ClientKey,
+        buf: &[u8],
+        table: &CommandTable,
+        args: &mut Vec<Range<usize>>,
+    ) -> Option<Flow> {
+        args.clear();
+        let limits = &self.request_limits[0];
+        RequestScan::default().advance(buf, limits, |span| args.push(span)).ok()?;
+        if args.is_empty() {
+            return None;
+        }
+        let request = Request { bytes: buf, args };
+        let role = table.lookup(request.name(), request.arg(1)).map(|command| command.role);
+        let client = self.clients.get(key)?;
+        if !matches!(role, None | Some(Role::Plain)) || client.lost != Lost::Nothing {
+            return None;
+        }
+        let flow = self.send_own(key, b"", Own::expect(role, 0));
+        if flow == Flow::Taken {
+            let client = self.clients.get(key)?;
+            match &mut client.own {
+                Some(own) => own.uploading = true,
+                None => {
+                    // Refused; the rest of it cannot be told from what comes after it.
+                    self.clients.close_after_replies(key);
+                }
+            }
+        }
+        Some(flow)
+    }
+
+    /// Passes bytes of a tunnel or of a large request on; returns how many.
+    pub(crate) fn pass_on(&mut self, key: ClientKey, buf: &[u8]) -> usize {
+        let limits = &self.request_limits[0];
+        let Some(client) = self.clients.get(key) else { return buf.len() };
+        let Some(own) = &mut client.own else { return 0 };
+        let link = own.link;
+        let passed = if own.tunnel {
+            buf.len()
+        } else {
+            match client.scan.pass(buf, limits) {
+                Ok((passed, done)) => {
+                    own.uploading = !done;
+                    passed
+                }
+                Err(error) => {
+                    // The server is in the middle of it: nothing can be said on that link.
+                    client.own = None;
+                    self.drop_link(link);
+                    self.clients.error(key, &format!("ERR {error}"));
+                    self.clients.close_after_replies(key);
+                    return buf.len();
+                }
+            }
+        };
+        self.push_own(key, link, &buf[..passed]);
+        passed
+    }
+
+    fn push_own(&mut self, key: ClientKey, link: usize, bytes: &[u8]) {
+        let upstream = &mut self.links[link];
+        upstream.link.push_unmatched(bytes);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(link);
+        }
+        if upstream.link.backlog_bytes() > BACKLOG_BYTES
+            && let Some(client) = self.clients.get(key)
+        {
+            // Resumed when the link has sent enough of it.
+            client.stopped = true;
+        }
+    }
+
+    fn ensure_own(&mut self, key: ClientKey) -> Ensured {
+        let Some(client) = self.clients.get(key) else { return Ensured::Wait };
+        if client.own.is_some() {
+            return Ensured::Ready;
+        }
+        if !client.is_settled() {
+            return Ensured::Wait;
+        }
+        let lane = client.lane;
+        let link = match self.take_link(lane, key) {
+            Ok(link) => link,
+            Err(why) => return Ensured::Unavailable(why),
+        };
+        let upstream = &mut self.links[link];
+        upstream.link.set_framing(Framing::Frames);
+        let id = upstream.link.connection_id();
+        let protocol = self.lanes[lane].login.protocol;
+        if let Some(client) = self.clients.get(key) {
+            client.own = Some(Box::new(Own::new(link, protocol)));
+            client.card.set_upstream_id(id);
+        }
+        Ensured::Ready
+    }
+
+    /// After frames came: take the connection back if its state has ended.
+    pub(crate) fn look_at_own(&mut self, owner: Owner) {
+        let Owner::Client(key) = owner else { return };
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = &client.own else { return };
+        if own.tunnel {
+            return;
+        }
+        let (subscriber, queueing) =
+            (own.is_subscriber(), own.transaction == Transaction::Queueing);
+        {
+            let mut facts = client.card.facts();
+            facts.subscriber = subscriber;
+            facts.in_transaction = queueing;
+        }
+        let settled = own.expected.is_empty();
+        let few = own.expected.len() <= MAX_OUTSTANDING as usize / 4;
+        let (wild, releasable, link) = (own.wild, own.is_releasable(), own.link);
+        if few && client.stopped {
+            self.clients.resume.push(key);
+        }
+        if wild && settled {
+            self.make_tunnel(key);
+        } else if releasable {
+            if let Some(client) = self.clients.get(key) {
+                client.own = None;
+                client.card.set_upstream_id(None);
+            }
+            self.spare_link(link);
+        }
+        self.finish_if_leaving(key);
+    }
+
+    /// A client that waits to leave may be waiting for just what has happened.
+    pub(crate) fn finish_if_leaving(&mut self, key: ClientKey) {
+        if let Some(client) = self.clients.get(key)
+            && (client.eof || client.closing != crate::connection::Closing::No)
+            && !client.dirty
+        {
+            client.dirty = true;
+            self.clients.dirty.push(key);
+        }
+    }
+
+    /// There is no connection to be had: the answer is an error, and a transaction that could
+    /// not begin must not have its commands executed outside of it.
+    fn own_unavailable(&mut self, key: ClientKey, expected: Expected, why: &str) {
+        let Some(client) = self.clients.get(key) else { return };
+        match expected {
+            Expected::Multi => self.step_lost(key, LostStep::Begin),
+            Expected::Watch => {
+                client.lost = Lost::Watch;
+                self.clients.error(key, why);
+            }
+            _ => self.clients.error(key, why),
+        }
+    }
+
+    /// The client's own connection was lost.
+    pub(crate) fn own_link_lost(&mut self, key: ClientKey, error: &LinkError, text: &str) {
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = client.own.take() else { return };
+        client.card.set_upstream_id(None);
+        if own.tunnel || own.wild || own.is_subscriber() || own.within_frame {
+            // As on a connection to the server itself: what it was is gone with it.
+            self.close_client(key);
+            return;
+        }
+        client.lost = match own.transaction {
+            Transaction::None => client.lost,
+            Transaction::Watching => Lost::Watch,
+            Transaction::Queueing => Lost::Transaction,
+        };
+        let mut refused = String::from_utf8_lossy(match error {
+            LinkError::Refused(error) => error,
+            _ => text.as_bytes(),
+        });
+        if refused.is_empty() {
+            refused = text.into();
+        }
+        for expected in own.expected {
+            self.answer_lost(key, expected, error, &refused);
+        }
+        if own.uploading {
+            self.clients.close_after_replies(key);
+        }
+        self.clients.resume.push(key);
+        self.finish_if_leaving(key);
+    }
+
+    /// The answer to a request whose reply will not come.
+    fn answer_lost(&mut self, key: ClientKey, expected: Expected, error: &LinkError, text: &str) {
+        let Some(client) = self.clients.get(key) else { return };
+        match (expected, client.lost) {
+            (Expected::Unasked, _) => {}
+            (Expected::Multi, _) => self.step_lost(key, LostStep::Begin),
+            (Expected::Watch, Lost::Nothing) => {
+                client.lost = Lost::Watch;
+                self.clients.error(key, text);
+            }
+            (Expected::Unwatch, Lost::Watch) => self.step_lost(key, LostStep::Unwatch),
+            (Expected::Discard, Lost::Transaction) => self.step_lost(key, LostStep::Forget),
+            (Expected::Exec, Lost::Transaction) if error.before_ready() => {
+                self.step_lost(key, LostStep::Abort);
+            }
+            (Expected::Exec, Lost::Transaction) => {
+                // It may have been executed: "discarded" would be a lie.
+                client.lost = Lost::Nothing;
+                self.clients.error(key, text);
+            }
+            _ => self.clients.error(key, text),
+        }
+    }
+}
+
+enum Ensured {
+    Ready,
+    /// Earlier requests must be answered first.
+    Wait,
+    Unavailable(String),
+}

@@ -1,0 +1,282 @@
+//! Commands that change who a client is: `AUTH`, `HELLO`, `SELECT`, `RESET`.
+//!
+//! The client moves to another lane, and the server decides whether it may: the command is
+//! sent on the lane it would move to, whose connections were opened with just these
+//! credentials, database and protocol, and only its success moves the client.
+//! Invariant: a client is in a lane only after the server accepted the client's own
+//! credentials for it.
+
+use heatsink_resp::encode;
+use heatsink_upstream::address::Credentials;
+use heatsink_upstream::error::LinkError;
+use heatsink_upstream::{Login, Protocol};
+
+use crate::client_command::Answer;
+use crate::connection::{ClientKey, Lost};
+use crate::intake::Flow;
+use crate::lanes::{Purpose, Ticket};
+use crate::request::Request;
+use crate::worker::Worker;
+
+/// What happens when the server has agreed.
+#[derive(Debug)]
+pub(crate) enum Session {
+    /// The client moves to this lane.
+    Move(Move),
+    /// The client gets an answer made here.
+    Answer(Answer),
+}
+
+/// A move to another lane.
+#[derive(Debug)]
+pub(crate) struct Move {
+    lane: usize,
+    /// `HELLO … SETNAME`
+    name: Option<Vec<u8>>,
+    hello: bool,
+}
+
+impl Worker {
+    fn login_of(&self, key: ClientKey) -> Option<Login> {
+        let client = self.clients.get_ref(key)?;
+        Some(self.lanes[client.lane].login.clone())
+    }
+
+    pub(crate) fn auth(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let (user, password) = match (request.len(), request.arg(1), request.arg(2)) {
+            (2, Some(password), _) => (&b"default"[..], password),
+            (3, Some(user), Some(password)) => (user, password),
+            // Refused by the server without an effect.
+            _ => {
+                self.forward(key, request.bytes, 1);
+                return Flow::Taken;
+            }
+        };
+        let Some(login) = self.login_of(key) else { return Flow::Taken };
+        let credentials = Credentials { user: user.to_vec(), password: password.to_vec() };
+        let login = Login { credentials: Some(credentials), ..login };
+        self.begin_move(key, &login, request.bytes, None, false);
+        Flow::Taken
+    }
+
+    pub(crate) fn select(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let db = request.arg(1).and_then(|arg| {
+            let text = std::str::from_utf8(arg).ok()?;
+            let db: u32 = text.parse().ok()?;
+            // As strict as the server: what it refuses is left to it to refuse.
+            (db.to_string() == text && i32::try_from(db).is_ok()).then_some(db)
+        });
+        match (db, self.login_of(key)) {
+            (Some(db), Some(login)) if request.len() == 2 => {
+                self.begin_move(key, &Login { db, ..login }, request.bytes, None, false);
+            }
+            _ => self.forward(key, request.bytes, 1),
+        }
+        Flow::Taken
+    }
+
+    pub(crate) fn hello(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let Some(mut login) = self.login_of(key) else { return Flow::Taken };
+        match request.arg(1) {
+            None => {}
+            Some(b"2") => login.protocol = Protocol::Resp2,
+            Some(b"3") => login.protocol = Protocol::Resp3,
+            // Refused by the server before it looks at anything else.
+            Some(_) => {
+                self.forward(key, request.bytes, 1);
+                return Flow::Taken;
+            }
+        }
+        let mut name = None;
+        let mut at = 2;
+        while at < request.len() {
+            match (request.arg(at + 1), request.arg(at + 2)) {
+                (Some(user), Some(password)) if request.is(at, "auth") => {
+                    login.credentials =
+                        Some(Credentials { user: user.to_vec(), password: password.to_vec() });
+                    at += 3;
+                }
+                (Some(wanted), _) if request.is(at, "setname") && is_valid_name(wanted) => {
+                    name = Some(wanted.to_vec());
+                    at += 2;
+                }
+                // Some servers authenticate before they find the mistake: not on a
+                // connection that others use.
+                _ => return self.open_tunnel(key, request.bytes),
+            }
+        }
+        // Without the name, which is the client's and not the connection's.
+        let mut bytes = Vec::new();
+        let mut args = vec![&b"HELLO"[..]];
+        args.extend(request.arg(1));
+        if let Some(credentials) = &login.credentials
+            && at > 2
+            && request.args_from(2).any(|arg| arg.eq_ignore_ascii_case(b"auth"))
+        {
+            args.extend([&b"AUTH"[..], &credentials.user, &credentials.password]);
+        }
+        encode::command(&mut bytes, &args);
+        self.begin_move(key, &login, &bytes, name, true);
+        Flow::Taken
+    }
+
+    /// Back to how a connection begins.
+    pub(crate) fn reset(&mut self, key: ClientKey) {
+        let base_lane = self.base_lane;
+        let Some(client) = self.clients.get(key) else { return };
+        let (old, own) = (client.lane, client.own.take());
+        client.lane = base_lane;
+        client.lost = Lost::Nothing;
+        client.card.set_upstream_id(None);
+        {
+            let mut facts = client.card.facts();
+            facts.name.clear();
+            facts.subscriber = false;
+            facts.in_transaction = false;
+        }
+        self.enter_lane(base_lane);
+        self.leave_lane(old);
+        if let Some(own) = own {
+            self.drop_link(own.link);
+        }
+        self.note_login(key);
+        self.clients.reply(key, b"+RESET\r\n");
+    }
+
+    fn begin_move(
+        &mut self,
+        key: ClientKey,
+        login: &Login,
+        bytes: &[u8],
+        name: Option<Vec<u8>>,
+        hello: bool,
+    ) {
+        let lane = self.lane_for(login);
+        self.enter_lane(lane);
+        self.ask(key, lane, bytes, Session::Move(Move { lane, name, hello }));
+    }
+
+    /// Asks the server on a lane's shared link; what it says decides about `session`.
+    pub(crate) fn ask(&mut self, key: ClientKey, lane: usize, bytes: &[u8], session: Session) {
+        match self.lane_link(lane) {
+            Ok(link) => {
+                if let Some(client) = self.clients.get(key) {
+                    client.outstanding += 1;
+                    client.stopped = true;
+                    client.session = Some(Box::new(session));
+                }
+                self.push_to_link(
+                    link,
+                    bytes,
+                    Ticket { client: key, purpose: Purpose::Session },
+                    1,
+                );
+            }
+            Err(why) => {
+                self.forget_session(&session);
+                self.clients.error(key, &why);
+            }
+        }
+    }
+
+    /// The server has answered; `frame` is its reply.
+    pub(crate) fn session_answered(&mut self, key: ClientKey, frame: &[u8]) {
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(session) = client.session.take() else { return };
+        if frame.first() == Some(&b'-') {
+            self.clients.reply(key, frame);
+            self.forget_session(&session);
+        } else {
+            match *session {
+                Session::Move(to) => self.complete_move(key, to, frame),
+                Session::Answer(answer) => self.give_answer(key, answer),
+            }
+        }
+        self.clients.answered(key, 1);
+        self.finish_if_leaving(key);
+    }
+
+    /// The server could not be asked, or refused what the lane's connections begin with.
+    pub(crate) fn session_failed(&mut self, key: ClientKey, error: &LinkError, text: &str) {
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(session) = client.session.take() else { return };
+        match error {
+            LinkError::Refused(refusal) => {
+                self.clients.error(key, &String::from_utf8_lossy(refusal));
+            }
+            _ => self.clients.error(key, text),
+        }
+        self.forget_session(&session);
+        self.clients.answered(key, 1);
+        self.finish_if_leaving(key);
+    }
+
+    /// Nothing comes of a session: a lane that was made for it goes.
+    pub(crate) fn forget_session(&mut self, session: &Session) {
+        if let Session::Move(Move { lane, .. }) = session {
+            self.leave_lane(*lane);
+            self.drop_lane_if_unused(*lane);
+        }
+    }
+
+    fn complete_move(&mut self, key: ClientKey, to: Move, frame: &[u8]) {
+        let Some(client) = self.clients.get(key) else { return };
+        let old = client.lane;
+        client.lane = to.lane;
+        let id = client.card.id;
+        if let Some(name) = to.name {
+            client.card.facts().name = name;
+        }
+        self.leave_lane(old);
+        self.note_login(key);
+        if to.hello {
+            self.clients.reply(key, &with_id(frame, id));
+        } else {
+            self.clients.reply(key, frame);
+        }
+    }
+
+    /// Writes the client's user, database and protocol to its card.
+    fn note_login(&mut self, key: ClientKey) {
+        let Some(login) = self.login_of(key) else { return };
+        let Some(client) = self.clients.get(key) else { return };
+        let mut facts = client.card.facts();
+        facts.user = login.credentials.map_or_else(|| b"default".to_vec(), |c| c.user);
+        facts.db = login.db;
+        facts.resp = if login.protocol == Protocol::Resp3 { 3 } else { 2 };
+    }
+}
+
+/// A name a client may have, by the server's rule.
+pub(crate) fn is_valid_name(name: &[u8]) -> bool {
+    name.iter().all(|b| (b'!'..=b'~').contains(b))
+}
+
+/// The reply of `HELLO` with the client's id in place of the shared connection's.
+fn with_id(frame: &[u8], id: u64) -> Vec<u8> {
+    const FIELD: &[u8] = b"$2\r\nid\r\n:";
+    let Some(start) = frame.windows(FIELD.len()).position(|window| window == FIELD) else {
+        return frame.to_vec();
+    };
+    let start = start + FIELD.len();
+    let end = start + frame[start..].iter().position(|b| *b == b'\r').unwrap_or(0);
+    [&frame[..start], id.to_string().as_bytes(), &frame[end..]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hello_shows_the_clients_own_id() {
+        let frame = b"*4\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:1234\r\n";
+        assert_eq!(with_id(frame, 7), b"*4\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:7\r\n");
+        assert_eq!(with_id(b"+OK\r\n", 7), b"+OK\r\n");
+    }
+
+    #[test]
+    fn names_are_printable_and_without_blanks() {
+        assert!(is_valid_name(b"worker-1") && is_valid_name(b""));
+        assert!(!is_valid_name(b"a b") && !is_valid_name(b"a\n") && !is_valid_name(b"\xc3\xa9"));
+    }
+}

@@ -1,0 +1,123 @@
+//! Opens connections to one endpoint, without ever blocking a worker on a name lookup.
+//!
+//! Called by: workers, when a link is needed.
+//! A host name is resolved once at start and again, on a thread of its own, after every
+//! address it gave has failed; addresses are tried in turn.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use mio::net::{TcpStream, UnixStream};
+use socket2::SockRef;
+
+use crate::address::Endpoint;
+use crate::stream::Stream;
+
+/// Opens connections to one endpoint; shared by all workers.
+#[derive(Debug)]
+pub struct Dialer {
+    endpoint: Endpoint,
+    addresses: Arc<Mutex<Addresses>>,
+    resolving: Arc<AtomicBool>,
+}
+
+#[derive(Debug, Default)]
+struct Addresses {
+    list: Vec<SocketAddr>,
+    /// The one to try next.
+    next: usize,
+}
+
+impl Dialer {
+    /// Resolves the endpoint's name, if it has one. A name that cannot be resolved now is
+    /// not an error: connections fail until it can be.
+    pub fn new(endpoint: Endpoint) -> Self {
+        let list = resolve(&endpoint).unwrap_or_default();
+        Self {
+            endpoint,
+            addresses: Arc::new(Mutex::new(Addresses { list, next: 0 })),
+            resolving: Arc::default(),
+        }
+    }
+
+    /// Where this leads.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Starts to connect.
+    pub(crate) fn open(&self) -> io::Result<Stream> {
+        if let Endpoint::InProcess(store) = &self.endpoint {
+            let stream = store.dial()?;
+            stream.set_nonblocking(true)?;
+            return Ok(Stream::Unix(UnixStream::from_std(stream)));
+        }
+        let address = {
+            let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            addresses.list.get(addresses.next).copied()
+        };
+        let Some(address) = address else {
+            self.resolve_again();
+            return Err(io::Error::new(io::ErrorKind::NotFound, "host name not found"));
+        };
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        // A host that vanished without a word is noticed even when nothing is being sent.
+        let keepalive = socket2::TcpKeepalive::new()
+            .with_time(std::time::Duration::from_secs(15))
+            .with_interval(std::time::Duration::from_secs(5))
+            .with_retries(3);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        Ok(Stream::Tcp(stream))
+    }
+
+    /// A connection could not be established: the next try takes the next address.
+    pub fn failed(&self) {
+        let all_failed = {
+            let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            addresses.next += 1;
+            let all_failed = addresses.next >= addresses.list.len();
+            if all_failed {
+                addresses.next = 0;
+            }
+            all_failed
+        };
+        if all_failed {
+            self.resolve_again();
+        }
+    }
+
+    fn resolve_again(&self) {
+        let Endpoint::Tcp { host, .. } = &self.endpoint else { return };
+        if host.parse::<std::net::IpAddr>().is_ok() || self.resolving.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (endpoint, addresses, resolving) =
+            (self.endpoint.clone(), Arc::clone(&self.addresses), Arc::clone(&self.resolving));
+        let lookup = move || {
+            match resolve(&endpoint) {
+                Ok(list) => {
+                    let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
+                    if addresses.list != list {
+                        *addresses = Addresses { list, next: 0 };
+                    }
+                }
+                Err(error) => tracing::warn!(%endpoint, %error, "host name not resolved"),
+            }
+            resolving.store(false, Ordering::Release);
+        };
+        if thread::Builder::new().name("resolve".to_owned()).spawn(lookup).is_err() {
+            self.resolving.store(false, Ordering::Release);
+        }
+    }
+}
+
+fn resolve(endpoint: &Endpoint) -> io::Result<Vec<SocketAddr>> {
+    match endpoint {
+        Endpoint::Tcp { host, port } => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
+        Endpoint::InProcess(_) => Ok(Vec::new()),
+    }
+}

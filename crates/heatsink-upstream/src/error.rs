@@ -1,0 +1,59 @@
+//! Why an upstream connection could not be had or was lost.
+
+use std::fmt;
+use std::io;
+
+/// What ended a link. `Display` is meant for the client that waited: short and exact.
+#[derive(Debug)]
+pub enum LinkError {
+    /// The connection could not be opened.
+    Connect(io::Error),
+    /// Connecting, or the greeting behind it, took too long.
+    ConnectTimeout,
+    /// The server refused the greeting; its own error, without the leading `-`.
+    Refused(Vec<u8>),
+    /// The server closed the connection.
+    Closed,
+    /// Reading or writing failed.
+    Io(io::Error),
+    /// Requests waited and the server sent nothing for too long.
+    Silent,
+    /// The server sent something that is not RESP, or a reply nobody asked for.
+    Garbled,
+}
+
+impl LinkError {
+    /// True if the connection was never usable, so that no request can have reached the
+    /// server over it.
+    pub fn before_ready(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::ConnectTimeout | Self::Refused(_))
+    }
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) | Self::Io(error) => f.write_str(&describe(error)),
+            Self::ConnectTimeout => f.write_str("connection timed out"),
+            Self::Refused(error) => {
+                write!(f, "refused by the server: {}", String::from_utf8_lossy(error))
+            }
+            Self::Closed => f.write_str("connection closed by the server"),
+            Self::Silent => f.write_str("no answer in time"),
+            Self::Garbled => f.write_str("the server sent something that is not RESP"),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {}
+
+/// The text of an I/O error without its number.
+fn describe(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::ConnectionReset => "connection reset by the server".to_owned(),
+        io::ErrorKind::BrokenPipe => "connection closed by the server".to_owned(),
+        io::ErrorKind::TimedOut => "connection timed out".to_owned(),
+        _ => error.to_string(),
+    }
+}

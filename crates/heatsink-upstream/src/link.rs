@@ -1,0 +1,416 @@
+//! One upstream connection: requests out, replies back to whoever waits for them.
+//!
+//! Called by: the proxy's workers, each for the links it owns; nothing here is shared.
+//! Bound: [`Link::backlog_bytes`] tells how much is unsent; the caller stops taking requests
+//! from clients above its limit. A reply is held here until it is complete or larger than
+//! [`STREAM_BYTES`]; from then on it is passed on as it comes.
+//! Invariant: replies are matched to waiters in the order the requests were pushed.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
+
+use heatsink_resp::reply::{ReplyScan, Status};
+use mio::{Interest, Registry, Token};
+
+use crate::dialer::Dialer;
+use crate::error::LinkError;
+use crate::greeting::{Greeting, Login};
+use crate::outgoing::Outgoing;
+use crate::stream::Stream;
+
+/// Replies above this size are passed on piece by piece instead of being held.
+pub const STREAM_BYTES: usize = 64 << 10;
+
+/// Whoever waits for a reply. Equal neighbours in the queue are kept as one entry.
+pub trait Waiter: Copy + PartialEq {
+    /// The reply must be handed over in one piece, however large.
+    fn wants_whole(&self) -> bool;
+}
+
+/// How replies are told apart on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Each reply belongs to the next waiter; pushes belong to nobody.
+    Replies,
+    /// Each frame is handed over as it is; the owner knows what it answers.
+    Frames,
+    /// Bytes are handed over as they come.
+    Raw,
+}
+
+/// What came from the server.
+#[derive(Debug)]
+pub enum Delivery<'a, W> {
+    /// `count` whole replies for one waiter.
+    Replies {
+        /// Who waited.
+        waiter: W,
+        /// How many replies.
+        count: u32,
+        /// Their bytes; the first one's only from where the last [`Delivery::Part`] ended.
+        bytes: &'a [u8],
+    },
+    /// A piece of a large reply that is not complete yet.
+    Part {
+        /// Who waits.
+        waiter: W,
+        /// The piece.
+        bytes: &'a [u8],
+    },
+    /// An out-of-band message (RESP3).
+    Push(&'a [u8]),
+    /// A frame, or a piece of one, on a link with [`Framing::Frames`].
+    Frame {
+        /// The bytes.
+        bytes: &'a [u8],
+        /// They begin a frame.
+        begins: bool,
+        /// They end a frame.
+        ends: bool,
+    },
+    /// Bytes on a link with [`Framing::Raw`].
+    Raw(&'a [u8]),
+}
+
+/// What a call of [`Link::receive`] ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Nothing more is there for now.
+    Drained,
+    /// There may be more; call again.
+    More,
+}
+
+#[derive(Debug)]
+struct Run<W> {
+    waiter: W,
+    count: u32,
+}
+
+/// One upstream connection.
+#[derive(Debug)]
+pub struct Link<W> {
+    stream: Stream,
+    connected: bool,
+    /// Until the server has accepted it; requests are held back so long.
+    greeting: Option<Greeting>,
+    first_words: Outgoing,
+    outgoing: Outgoing,
+    framing: Framing,
+    waiters: VecDeque<Run<W>>,
+    waiting: usize,
+    /// Received bytes of a reply that is not complete.
+    input: Vec<u8>,
+    scan: ReplyScan,
+    /// Part of the frame under way was handed over already.
+    within: bool,
+    /// When connecting began, the server was last heard, or an idle link got a request.
+    since: Instant,
+    connection_id: Option<i64>,
+    needs_auth: bool,
+}
+
+impl<W: Waiter> Link<W> {
+    /// Starts to connect. Events for `token` tell how it goes on.
+    pub fn connect(
+        dialer: &Dialer,
+        login: &Login,
+        registry: &Registry,
+        token: Token,
+        now: Instant,
+    ) -> Result<Self, LinkError> {
+        let mut stream = dialer.open().map_err(LinkError::Connect)?;
+        registry
+            .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)
+            .map_err(LinkError::Connect)?;
+        let (greeting, bytes) = Greeting::new(login);
+        let mut first_words = Outgoing::default();
+        first_words.push(&bytes);
+        Ok(Self {
+            stream,
+            connected: false,
+            greeting: Some(greeting),
+            first_words,
+            outgoing: Outgoing::default(),
+            framing: Framing::Replies,
+            waiters: VecDeque::new(),
+            waiting: 0,
+            input: Vec::new(),
+            scan: ReplyScan::default(),
+            within: false,
+            since: now,
+            connection_id: None,
+            needs_auth: false,
+        })
+    }
+
+    /// True once requests go out.
+    pub fn is_ready(&self) -> bool {
+        self.greeting.is_none()
+    }
+
+    /// The server's own number for this connection, if it told.
+    pub fn connection_id(&self) -> Option<i64> {
+        self.connection_id
+    }
+
+    /// The server answered the greeting with `NOAUTH`.
+    pub fn needs_auth(&self) -> bool {
+        self.needs_auth
+    }
+
+    /// How replies are told apart from now on. Only changed while nobody waits.
+    pub fn set_framing(&mut self, framing: Framing) {
+        debug_assert!(self.waiters.is_empty());
+        self.framing = framing;
+    }
+
+    /// Bytes that were pushed and not yet taken by the socket.
+    pub fn backlog_bytes(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// Replies still waited for.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Queues `count` requests of one waiter; [`Self::flush`] sends them.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8], waiter: W, count: u32, now: Instant) {
+        if self.waiting == 0 && self.is_ready() {
+            self.since = now;
+        }
+        self.outgoing.push(bytes);
+        self.waiting += count as usize;
+        match self.waiters.back_mut() {
+            Some(run) if run.waiter == waiter => run.count += count,
+            _ => self.waiters.push_back(Run { waiter, count }),
+        }
+    }
+
+    /// Queues bytes on a link whose owner knows what they ask for.
+    pub fn push_unmatched(&mut self, bytes: &[u8]) {
+        self.outgoing.push(bytes);
+    }
+
+    /// Writes what is queued, as far as the socket takes it.
+    pub fn flush(&mut self) -> Result<(), LinkError> {
+        if !self.connected {
+            if let Some(error) = self.stream.take_error().map_err(LinkError::Connect)? {
+                return Err(LinkError::Connect(error));
+            }
+            if !self.stream.is_connected() {
+                return Ok(());
+            }
+            self.connected = true;
+        }
+        if self.greeting.is_some() {
+            self.first_words.flush(&mut self.stream).map_err(LinkError::Io)
+        } else {
+            self.outgoing.flush(&mut self.stream).map_err(LinkError::Io)
+        }
+    }
+
+    /// Reads once and hands over what came. `scratch` is only used during the call.
+    pub fn receive(
+        &mut self,
+        scratch: &mut [u8],
+        now: Instant,
+        mut deliver: impl FnMut(Delivery<'_, W>),
+    ) -> Result<Received, LinkError> {
+        let count = loop {
+            match self.stream.read(scratch) {
+                Ok(0) => return Err(self.closed()),
+                Ok(count) => break count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Received::Drained);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if self.connected => return Err(LinkError::Io(error)),
+                Err(error) => return Err(LinkError::Connect(error)),
+            }
+        };
+        self.since = now;
+        let fresh = &scratch[..count];
+        if self.input.is_empty() {
+            let used = self.take(fresh, &mut deliver)?;
+            self.input.extend_from_slice(&fresh[used..]);
+        } else {
+            let mut input = std::mem::take(&mut self.input);
+            input.extend_from_slice(fresh);
+            let used = self.take(&input, &mut deliver)?;
+            if used == input.len() && input.capacity() > 4 * STREAM_BYTES {
+                input = Vec::new();
+            } else {
+                input.drain(..used);
+            }
+            self.input = input;
+        }
+        if count == scratch.len() { Ok(Received::More) } else { Ok(Received::Drained) }
+    }
+
+    /// The waiters whose replies will not come, oldest first, with their number; and whether
+    /// part of the first reply was handed over already.
+    pub fn abandon(&mut self) -> (bool, impl Iterator<Item = (W, u32)> + use<W>) {
+        self.waiting = 0;
+        let waiters = std::mem::take(&mut self.waiters);
+        (self.within, waiters.into_iter().map(|run| (run.waiter, run.count)))
+    }
+
+    /// What is overdue at `now`, if anything.
+    pub fn overdue(
+        &self,
+        now: Instant,
+        connect: Duration,
+        silence: Option<Duration>,
+    ) -> Option<LinkError> {
+        let age = now.saturating_duration_since(self.since);
+        if !self.is_ready() {
+            return (age >= connect).then_some(LinkError::ConnectTimeout);
+        }
+        let silent = self.waiting > 0 && silence.is_some_and(|silence| age >= silence);
+        silent.then_some(LinkError::Silent)
+    }
+
+    /// Ends the registration; the socket closes when the link is dropped.
+    pub fn deregister(&mut self, registry: &Registry) {
+        let _ = registry.deregister(&mut self.stream);
+    }
+
+    /// The end of the stream means different things before and after the greeting.
+    fn closed(&self) -> LinkError {
+        match &self.greeting {
+            // `maxclients` and protected mode are said before the connection is closed.
+            Some(_) if self.input.first() == Some(&b'-') => {
+                LinkError::Refused(self.input[1..].trim_ascii_end().to_vec())
+            }
+            Some(_) => LinkError::Connect(io::ErrorKind::ConnectionReset.into()),
+            None => LinkError::Closed,
+        }
+    }
+
+    /// Hands over what is complete in `buf`; returns how many bytes are done with.
+    fn take(
+        &mut self,
+        buf: &[u8],
+        deliver: &mut impl FnMut(Delivery<'_, W>),
+    ) -> Result<usize, LinkError> {
+        let mut used = 0;
+        while self.greeting.is_some() {
+            let Some(frame) = self.next_frame(&buf[used..])? else { return Ok(used) };
+            let frame = &buf[used..used + frame];
+            used += frame.len();
+            self.greet(frame)?;
+        }
+        used += match self.framing {
+            Framing::Replies => self.take_replies(&buf[used..], deliver)?,
+            Framing::Frames => self.take_frames(&buf[used..], deliver)?,
+            Framing::Raw => {
+                deliver(Delivery::Raw(&buf[used..]));
+                buf.len() - used
+            }
+        };
+        Ok(used)
+    }
+
+    fn greet(&mut self, frame: &[u8]) -> Result<(), LinkError> {
+        let Some(greeting) = &mut self.greeting else { return Ok(()) };
+        if greeting.on_reply(frame).map_err(LinkError::Refused)? {
+            self.connection_id = greeting.connection_id;
+            self.needs_auth = greeting.needs_auth;
+            self.greeting = None;
+            self.first_words = Outgoing::default();
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn next_frame(&mut self, buf: &[u8]) -> Result<Option<usize>, LinkError> {
+        if buf.is_empty() {
+            return Ok(None);
+        }
+        match self.scan.advance(buf) {
+            Ok(Status::Complete(len)) => Ok(Some(len)),
+            Ok(Status::Incomplete) => Ok(None),
+            Err(_) => Err(LinkError::Garbled),
+        }
+    }
+
+    fn take_replies(
+        &mut self,
+        buf: &[u8],
+        deliver: &mut impl FnMut(Delivery<'_, W>),
+    ) -> Result<usize, LinkError> {
+        let mut at = 0;
+        while at < buf.len() {
+            if buf[at] == b'>' && !self.within {
+                let Some(len) = self.next_frame(&buf[at..])? else { return Ok(at) };
+                deliver(Delivery::Push(&buf[at..at + len]));
+                at += len;
+                continue;
+            }
+            let Some(run) = self.waiters.front() else { return Err(LinkError::Garbled) };
+            let (waiter, wanted) = (run.waiter, run.count);
+            let start = at;
+            let mut count = 0;
+            let mut incomplete = false;
+            while count < wanted && at < buf.len() && (buf[at] != b'>' || self.within) {
+                let Some(len) = self.next_frame(&buf[at..])? else {
+                    incomplete = true;
+                    break;
+                };
+                at += len;
+                count += 1;
+                self.within = false;
+            }
+            if count > 0 {
+                deliver(Delivery::Replies { waiter, count, bytes: &buf[start..at] });
+                self.waiting -= count as usize;
+                if count == wanted {
+                    self.waiters.pop_front();
+                } else if let Some(run) = self.waiters.front_mut() {
+                    run.count -= count;
+                }
+            }
+            if incomplete {
+                let rest = buf.len() - at;
+                if rest >= STREAM_BYTES && !waiter.wants_whole() {
+                    let len = self.scan.pass(rest);
+                    deliver(Delivery::Part { waiter, bytes: &buf[at..at + len] });
+                    self.within = true;
+                    at += len;
+                }
+                return Ok(at);
+            }
+        }
+        Ok(at)
+    }
+
+    fn take_frames(
+        &mut self,
+        buf: &[u8],
+        deliver: &mut impl FnMut(Delivery<'_, W>),
+    ) -> Result<usize, LinkError> {
+        let mut at = 0;
+        while at < buf.len() {
+            let begins = !self.within;
+            if let Some(len) = self.next_frame(&buf[at..])? {
+                deliver(Delivery::Frame { bytes: &buf[at..at + len], begins, ends: true });
+                self.within = false;
+                at += len;
+            } else {
+                let rest = buf.len() - at;
+                if rest >= STREAM_BYTES {
+                    let len = self.scan.pass(rest);
+                    deliver(Delivery::Frame { bytes: &buf[at..at + len], begins, ends: false });
+                    self.within = true;
+                    at += len;
+                }
+                break;
+            }
+        }
+        Ok(at)
+    }
+}
