@@ -1,2 +1,145 @@
-//! bench.
-fn main() {}
+//! Heatsink beside its peers on this machine: throughput, latency and CPU per request.
+//!
+//! Called by: `cargo run --release -p heatsink-bench -- proxy` (or `idle`).
+//! Bound: about eight minutes with the defaults, under 20 s with `--quick`.
+//! Invariant: peers are measured in the same run, in turns, and compared as ratios; a figure
+//! of one peer alone says more about the machine and the hour than about the peer.
+
+mod benchmark;
+mod case;
+mod idle;
+mod limits;
+mod machine;
+mod peer;
+mod report;
+mod rounds;
+mod summary;
+mod verdict;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::machine::Machine;
+use crate::peer::{ExtraPeer, HeatsinkChoice};
+use crate::rounds::Plan;
+use crate::verdict::Verdict;
+
+const REQUESTS: u64 = 160_000;
+const REQUESTS_QUICK: u64 = 4_000;
+const ROUNDS: usize = 5;
+
+#[derive(Parser)]
+#[command(name = "heatsink-bench", about = "Heatsink beside its peers", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Throughput, latency and CPU of plain Redis, twemproxy and Heatsink in turns
+    Proxy(ProxyArgs),
+    /// Memory of idle connections
+    Idle(IdleArgs),
+}
+
+#[derive(Args)]
+struct HeatsinkArgs {
+    /// The heatsink binary to measure [default: built and found beside this one]
+    #[arg(long, value_name = "PATH")]
+    heatsink: Option<PathBuf>,
+    /// A further argument for `heatsink serve`; may be repeated
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    heatsink_arg: Vec<String>,
+}
+
+#[derive(Args)]
+struct ProxyArgs {
+    #[command(flatten)]
+    heatsink: HeatsinkArgs,
+    /// Requests per round without pipelining; eight times as many with it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..))]
+    requests: Option<u64>,
+    /// Rounds per case; the median counts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// One short round of everything, to see that it works
+    #[arg(long)]
+    quick: bool,
+    /// Only cases whose title contains this, in any letter case
+    #[arg(long, value_name = "FILTER", default_value = "", allow_hyphen_values = true)]
+    case: String,
+    /// A further peer that runs already: name=HOST:PORT:PID; may be repeated
+    #[arg(long, value_name = "PEER")]
+    peer: Vec<ExtraPeer>,
+    /// Writes every figure of every round to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Exits with 1 unless every goal is reached
+    #[arg(long)]
+    enforce: bool,
+}
+
+#[derive(Args)]
+struct IdleArgs {
+    #[command(flatten)]
+    heatsink: HeatsinkArgs,
+    /// How many connections to hold open
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    connections: usize,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Proxy(args) => proxy(args),
+        Command::Idle(args) => idle(args),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("heatsink-bench: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn proxy(args: ProxyArgs) -> Result<bool, String> {
+    let (requests, rounds) = if args.quick { (REQUESTS_QUICK, 1) } else { (REQUESTS, ROUNDS) };
+    let plan = Plan {
+        cases: case::matching(&args.case),
+        requests: args.requests.unwrap_or(requests),
+        rounds: args.rounds.map_or(rounds, usize::from),
+    };
+    if plan.cases.is_empty() {
+        return Err(format!("no case matches {:?}", args.case));
+    }
+    let machine = Machine::describe();
+    let peers = peer::start_all(&choice(args.heatsink), args.peer)?;
+    let samples = rounds::run(&plan, &peers, |progress| eprintln!("{progress}"))?;
+    let summaries = summary::of(&plan.cases, &samples);
+    let verdict = Verdict::of(&summaries);
+    print!("{}", report::markdown(&machine, &plan, &summaries, &verdict));
+    if let Some(file) = args.json {
+        let json = report::json(&machine, &plan, &summaries, &samples);
+        fs::write(&file, json).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(!args.enforce || verdict.all_reached())
+}
+
+fn idle(args: IdleArgs) -> Result<bool, String> {
+    let machine = Machine::describe();
+    // Before the servers start, because they inherit it.
+    let connections = limits::room_for(args.connections);
+    let peers = peer::start_all(&choice(args.heatsink), Vec::new())?;
+    let rows = peers.iter().map(|peer| idle::measure(peer, connections)).collect::<Vec<_>>();
+    print!("{}", idle::markdown(&machine, connections, &rows));
+    Ok(true)
+}
+
+fn choice(args: HeatsinkArgs) -> HeatsinkChoice {
+    HeatsinkChoice { program: args.heatsink, args: args.heatsink_arg }
+}

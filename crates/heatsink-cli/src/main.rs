@@ -1,2 +1,19 @@
-//! heatsink.
-fn main() {}
+//! The binary `heatsink`: reads what was typed, hands a validated configuration to a command,
+//! and turns the outcome into an exit code. It only wires; the work is in the modules.
+
+mod cli;
+mod commands;
+mod config;
+mod exit;
+mod logging;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let matches = cli::command().get_matches();
+    let outcome = match cli::Request::from(&matches) {
+        cli::Request::Serve { flags, file } => commands::serve::run(flags, file),
+        cli::Request::Check { file } => commands::check::run(&file),
+    };
+    exit::finish(outcome)
+}

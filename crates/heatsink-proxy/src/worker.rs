@@ -37,6 +37,8 @@ pub(crate) const MAIL: Token = Token(usize::MAX - 1);
 const READ_BYTES: usize = 64 << 10;
 /// Reads from one link in a turn.
 const READS_PER_TURN: usize = 4;
+/// Looks for more requests before those at hand are written to the server.
+const MORE_LOOKS: usize = 4;
 /// How often overdue things are looked for while something is waited for, and while not.
 const BUSY_TICK: Duration = Duration::from_millis(50);
 const IDLE_TICK: Duration = Duration::from_secs(1);
@@ -138,12 +140,17 @@ impl Worker {
             }
             self.now = Instant::now();
             self.renew_table();
-            for event in &events {
-                match event.token() {
-                    MAIL => self.read_mail(),
-                    Token(token) if token & 1 == 0 => self.on_client_event(token >> 1, event),
-                    Token(token) => self.on_link_event(token >> 1, event),
+            self.on_events(&events);
+            // Another look before writing: what has arrived meanwhile shares the write, which
+            // costs far more than looking, here and at the server.
+            for _ in 0..MORE_LOOKS {
+                if self.dirty_links.is_empty()
+                    || self.poll.poll(&mut events, Some(Duration::ZERO)).is_err()
+                    || events.is_empty()
+                {
+                    break;
                 }
+                self.on_events(&events);
             }
             self.finish_turn();
             if self.now >= self.next_tick {
@@ -152,6 +159,16 @@ impl Worker {
             }
             if self.drain_until.is_some() && self.clients.slab.is_empty() {
                 return;
+            }
+        }
+    }
+
+    fn on_events(&mut self, events: &Events) {
+        for event in events {
+            match event.token() {
+                MAIL => self.read_mail(),
+                Token(token) if token & 1 == 0 => self.on_client_event(token >> 1, event),
+                Token(token) => self.on_link_event(token >> 1, event),
             }
         }
     }

@@ -1,0 +1,170 @@
+//! The measurement: for each case, for each round, each peer in turn.
+//!
+//! Called by: `main`.
+//! Bound: cases x rounds x peers runs of `redis-benchmark`, and one short one of each to warm
+//! up.
+//! Invariant: within a case no peer is measured twice before all others were measured once, and
+//! the order rotates, so that a change in the machine's mood meets all of them alike.
+
+use heatsink_testkit::{ProcStats, RawClient, Reply, encode};
+use serde::Serialize;
+
+use crate::benchmark;
+use crate::case::{Case, KEYS, ONE_KEY, key, value};
+use crate::peer::Peer;
+
+const PRELOAD_BATCH: usize = 1_000;
+/// The part of a round's requests that the run before the first round sends.
+const WARM_UP_PART: u64 = 10;
+
+/// What to measure.
+#[derive(Serialize)]
+pub(crate) struct Plan {
+    pub(crate) cases: Vec<Case>,
+    pub(crate) requests: u64,
+    pub(crate) rounds: usize,
+}
+
+/// One run against one peer.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sample {
+    /// Index into the plan's cases.
+    pub(crate) case: usize,
+    pub(crate) round: usize,
+    pub(crate) peer: String,
+    pub(crate) requests_per_second: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+    /// CPU seconds per million requests of the process that clients talk to.
+    pub(crate) cpu_per_million: f64,
+    /// The same of the Redis behind it.
+    pub(crate) redis_cpu_per_million: Option<f64>,
+}
+
+/// Runs the whole plan; `progress` is told about each case.
+pub(crate) fn run(
+    plan: &Plan,
+    peers: &[Peer],
+    progress: impl Fn(&str),
+) -> Result<Vec<Sample>, String> {
+    for peer in peers {
+        progress(&format!("writing {KEYS} keys to {}", peer.name));
+        preload(peer)?;
+    }
+    let mut samples = Vec::new();
+    for (index, case) in plan.cases.iter().enumerate() {
+        progress(&format!("case {} of {}: {}", index + 1, plan.cases.len(), case.title()));
+        let requests = case.requests(plan.requests);
+        for peer in peers {
+            let warm_up = (requests / WARM_UP_PART).max(u64::from(case.clients));
+            benchmark::run(case, peer.addr, warm_up).map_err(|error| named(peer, &error))?;
+        }
+        for round in 0..plan.rounds {
+            for turn in 0..peers.len() {
+                let peer = &peers[(round + turn) % peers.len()];
+                let sample = measure(case, peer, requests).map_err(|error| named(peer, &error))?;
+                samples.push(Sample { case: index, round, ..sample });
+            }
+        }
+    }
+    Ok(samples)
+}
+
+fn measure(case: &Case, peer: &Peer, requests: u64) -> Result<Sample, String> {
+    let before = cpu_seconds(peer)?;
+    let figures = benchmark::run(case, peer.addr, requests)?;
+    let after = cpu_seconds(peer)?;
+    let per_million = |seconds: f64| seconds * 1e6 / requests as f64;
+    Ok(Sample {
+        case: 0,
+        round: 0,
+        peer: peer.name.clone(),
+        requests_per_second: figures.requests_per_second,
+        p50_ms: figures.p50_ms,
+        p99_ms: figures.p99_ms,
+        cpu_per_million: per_million(after.0 - before.0),
+        redis_cpu_per_million: after
+            .1
+            .zip(before.1)
+            .map(|(after, before)| per_million(after - before)),
+    })
+}
+
+fn cpu_seconds(peer: &Peer) -> Result<(f64, Option<f64>), String> {
+    let of = |pid: u32| {
+        let stats = ProcStats::of(pid).map_err(|error| format!("process {pid}: {error}"))?;
+        Ok::<f64, String>(stats.cpu_seconds)
+    };
+    Ok((of(peer.pid)?, peer.redis_pid.map(of).transpose()?))
+}
+
+/// Writes every key that a case reads, through the peer itself.
+fn preload(peer: &Peer) -> Result<(), String> {
+    let mut client = RawClient::try_connect(peer.addr).map_err(|error| named(peer, &error))?;
+    let value = value();
+    let keys: Vec<String> = (0..KEYS).map(key).chain([ONE_KEY.to_owned()]).collect();
+    for batch in keys.chunks(PRELOAD_BATCH) {
+        let bytes: Vec<u8> = batch.iter().flat_map(|key| encode(&["SET", key, &value])).collect();
+        client.try_send_raw(&bytes).map_err(|error| named(peer, &error))?;
+        for _ in batch {
+            match client.try_read_reply().map_err(|error| named(peer, &error))? {
+                reply if reply == Reply::ok() => {}
+                other => return Err(named(peer, &format!("SET answered {other}"))),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn named(peer: &Peer, error: &dyn std::fmt::Display) -> String {
+    format!("{}: {error}", peer.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{case, peer, summary};
+
+    #[test]
+    fn peers_take_turns_and_every_run_reaches_its_server() {
+        let mut peers = vec![peer::plain(), peer::plain()];
+        peers[1].name = "other".to_owned();
+        let plan =
+            Plan { cases: case::matching("random keys, 50 clients, -P"), requests: 100, rounds: 2 };
+        let samples = run(&plan, &peers, |_| {}).expect("a run");
+
+        let order: Vec<_> = samples.iter().map(|s| (s.case, s.round, s.peer.as_str())).collect();
+        let expected: Vec<_> = (0..2)
+            .flat_map(|case| {
+                [(case, 0, "redis"), (case, 0, "other"), (case, 1, "other"), (case, 1, "redis")]
+            })
+            .collect();
+        assert_eq!(order, expected);
+        assert!(samples.iter().all(|s| s.requests_per_second > 0.0 && s.p99_ms >= s.p50_ms));
+
+        for peer in &peers {
+            let mut client = RawClient::connect(peer.addr);
+            assert_eq!(client.command(&["DBSIZE"]).integer(), KEYS as i64 + 1);
+            // 800 in each of two rounds and 80 to warm up, all of them on keys that exist.
+            let stats = client.command(&["INFO", "stats"]).text();
+            assert!(stats.contains("keyspace_hits:1680\r\n"), "{stats}");
+            assert!(stats.contains("keyspace_misses:0\r\n"), "{stats}");
+        }
+        let summaries = summary::of(&plan.cases, &samples);
+        assert_eq!(summaries.len(), 2);
+        assert!(summaries.iter().all(|summary| summary.rows.len() == 2));
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_fails_the_run_by_name() {
+        let addr = {
+            let gone = peer::plain();
+            gone.addr
+        };
+        let mut peer = peer::plain();
+        peer.addr = addr;
+        let plan = Plan { cases: case::matching("incr"), requests: 100, rounds: 1 };
+        let error = run(&plan, &[peer], |_| {}).expect_err("nobody listens");
+        assert!(error.starts_with("redis: "), "{error}");
+    }
+}

@@ -1,0 +1,42 @@
+//! How a run ends: the one place that knows the exit codes and prints the last words.
+//!
+//! Called by: `main`, with the outcome of a command; `cli`, for the text in `--help`.
+//! Invariant: a usage error (code 2) is clap's and never passes through here.
+
+use std::process::ExitCode;
+
+use crate::config::Mistake;
+
+/// Shown below the help of the binary and of each command.
+pub(crate) const CODES: &str = "\
+Exit codes:
+  0  done, or stopped by SIGTERM or SIGINT
+  1  failure at run time: address in use, file unreadable, second signal
+  2  wrong usage: unknown command or flag
+  3  invalid configuration: file, environment or value of a flag";
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The configuration is fine, the world is not.
+    Runtime(String),
+    /// Everything that is wrong with the configuration, in the order to be shown.
+    Invalid(Vec<Mistake>),
+}
+
+/// Prints why the command failed, if it did, one line a reason, and gives the exit code.
+pub(crate) fn finish(outcome: Result<(), Failure>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Runtime(reason)) => {
+            eprintln!("heatsink: {reason}");
+            ExitCode::from(1)
+        }
+        Err(Failure::Invalid(mistakes)) => {
+            for mistake in mistakes {
+                eprintln!("{mistake}");
+            }
+            ExitCode::from(3)
+        }
+    }
+}

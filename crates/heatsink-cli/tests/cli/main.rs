@@ -1,0 +1,6 @@
+//! The real binary, as a user meets it: what it prints, where, and how it exits.
+
+mod check;
+mod help;
+mod serve;
+mod support;

@@ -1,0 +1,161 @@
+//! `heatsink serve`: where settings come from, the ready line, and how it ends.
+
+use std::net::TcpListener;
+
+use heatsink_testkit::{Process, ProcessBuilder, RawClient, RedisServer, Reply, eventually};
+use rustix::process::Signal;
+
+use crate::support::{Finished, PATIENCE, Place};
+
+/// Nothing listens on port 1; the proxy does not need its upstream to start.
+const NOWHERE: &str = "redis://127.0.0.1:1";
+
+fn serve(place: &Place, upstream: &str, args: &[&str]) -> ProcessBuilder {
+    place.heatsink(&["serve", "--listen", "127.0.0.1:0", "--upstream", upstream]).args(args)
+}
+
+/// Starts it and waits for the ready line.
+fn start(builder: ProcessBuilder) -> (Process, String) {
+    let process = builder.spawn();
+    let ready = process.wait_for_line(" ready: ", PATIENCE);
+    (process, ready)
+}
+
+#[test]
+fn one_line_says_what_to_connect_to() {
+    let place = Place::empty();
+    let (_process, ready) = start(serve(&place, NOWHERE, &["--workers", "2"]));
+    let version = env!("CARGO_PKG_VERSION");
+    let beginning = format!("heatsink {version} ready: connect to redis://127.0.0.1:");
+    let rest = ready.strip_prefix(&beginning).expect(&ready);
+    let port = rest.strip_suffix(" (upstream 127.0.0.1:1, 2 workers)").expect(rest);
+    port.parse::<u16>().expect("a port");
+}
+
+#[test]
+fn sigterm_and_sigint_end_it_orderly_and_quietly() {
+    let server = RedisServer::start();
+    for signal in [Signal::TERM, Signal::INT] {
+        let place = Place::empty();
+        let (mut process, _) = start(serve(&place, &server.url(), &["--limits-max-clients", "9"]));
+        process.signal(signal);
+        let finished = Finished::of(&mut process);
+        assert_eq!((finished.code, finished.stderr.as_str()), (Some(0), ""), "{signal:?}");
+        assert_eq!(finished.stdout.lines().count(), 1, "{finished:?}");
+    }
+}
+
+#[test]
+#[ignore = "until the proxy binds its listener"]
+fn an_address_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let run = Place::empty().run(&["serve", "--listen", &address, "--upstream", NOWHERE]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""));
+    assert_eq!(
+        run.stderr,
+        format!("heatsink: cannot listen on {address}: another process listens there already\n")
+    );
+}
+
+/// A `serve` with one request that its upstream holds back. The client and the server are
+/// returned to be kept.
+fn with_request_in_flight(place: &Place, shutdown_ms: &str) -> (Process, (RawClient, RedisServer)) {
+    let server = RedisServer::start();
+    assert_eq!(server.client().command(&["CLIENT", "PAUSE", "3600000", "WRITE"]), Reply::ok());
+    let args = ["--log", "info", "--timeouts-shutdown-ms", shutdown_ms];
+    let (process, ready) = start(serve(place, &server.url(), &args));
+    let (_, rest) = ready.split_once("redis://").expect("an address");
+    let mut client = RawClient::connect(rest.split_once(' ').expect("an address").0);
+    client.send(&["SET", "k", "v"]);
+    eventually(PATIENCE, || server.info_u64("clients", "blocked_clients") == 1);
+    (process, (client, server))
+}
+
+#[test]
+#[ignore = "until the proxy serves"]
+fn what_is_unanswered_when_the_bound_passes_is_counted() {
+    let place = Place::empty();
+    let (mut process, _kept) = with_request_in_flight(&place, "50");
+    process.terminate();
+    let finished = Finished::of(&mut process);
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    assert!(finished.stderr.contains("unanswered=1"), "{finished:?}");
+}
+
+#[test]
+#[ignore = "until the proxy serves"]
+fn a_second_signal_ends_it_at_once() {
+    let place = Place::empty();
+    let (mut process, _kept) = with_request_in_flight(&place, "3600000");
+    process.terminate();
+    process.wait_for_line("shutting down", PATIENCE);
+    process.terminate();
+    let finished = Finished::of(&mut process);
+    assert_eq!(finished.code, Some(1), "{finished:?}");
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
+    let place = Place::with_file("workers = 3\n");
+    let workers = |builder| {
+        let (_process, ready) = start(builder);
+        ready.rsplit_once(", ").expect("a number of workers").1.to_owned()
+    };
+    let file = || serve(&place, NOWHERE, &["--config", "heatsink.toml"]);
+    assert_eq!(workers(file()), "3 workers)");
+    assert_eq!(workers(file().env("HEATSINK_WORKERS", "2")), "2 workers)");
+    assert_eq!(workers(file().env("HEATSINK_WORKERS", "2").args(["--workers", "1"])), "1 worker)");
+    let named_by_variable = serve(&place, NOWHERE, &[]).env("HEATSINK_CONFIG", "heatsink.toml");
+    assert_eq!(workers(named_by_variable), "3 workers)");
+}
+
+#[test]
+fn bad_values_name_their_flag_variable_or_line() {
+    let place = Place::with_file("[limits]\nmax_clients = 0\n");
+    let finished = Finished::of(
+        &mut serve(&place, NOWHERE, &["--config", "heatsink.toml", "--workers", "-1"])
+            .env("HEATSINK_LIMITS_MAX_ARGS", "few")
+            .spawn(),
+    );
+    assert_eq!(finished.code, Some(3));
+    assert_eq!(finished.stdout, "");
+    assert_eq!(
+        finished.stderr,
+        "--workers: \"-1\" is not a whole number from 0 to 256\n\
+         HEATSINK_LIMITS_MAX_ARGS: \"few\" is not a whole number from 3 to 2147483647\n\
+         heatsink.toml:2: limits.max_clients: 0 is not a whole number from 1 to 1000000\n"
+    );
+}
+
+#[test]
+fn the_role_that_does_not_exist_yet_is_refused() {
+    let finished = Place::empty().run(&["serve", "--role", "aggregator"]);
+    assert_eq!(finished.code, Some(3));
+    assert_eq!(
+        finished.stderr,
+        "--role: \"aggregator\" does not exist in this version; use \"all\" or \"proxy\"\n"
+    );
+}
+
+#[test]
+fn a_missing_file_is_a_failure_at_run_time() {
+    let finished = Place::empty().run(&["serve", "--config", "nowhere.toml"]);
+    assert_eq!(finished.code, Some(1));
+    assert!(finished.stderr.starts_with("heatsink: cannot read nowhere.toml: "), "{finished:?}");
+}
+
+#[test]
+fn settings_without_effect_are_named_once_in_the_log() {
+    let place = Place::with_file("[[policy]]\nmatch = \"*\"\nmode = \"off\"\n");
+    let args = ["--config", "heatsink.toml", "--detect-tick-ms", "9", "--log-format", "json"];
+    let builder = serve(&place, NOWHERE, &args)
+        .env("HEATSINK_LISEN", "x")
+        .env("HEATSINK_LIMITS_MAX_CLIENTS", "9");
+    let (mut process, _) = start(builder);
+    process.terminate();
+    let stderr = Finished::of(&mut process).stderr;
+    assert!(stderr.lines().all(|line| line.starts_with('{')), "{stderr}");
+    assert_eq!(stderr.matches("did you mean HEATSINK_LISTEN?").count(), 1, "{stderr}");
+    assert_eq!(stderr.matches("\"detect.tick_ms, policy\"").count(), 1, "{stderr}");
+}

@@ -1,0 +1,66 @@
+//! Running the binary in a directory of its own, without the variables of the surroundings.
+
+use std::path::Path;
+use std::time::Duration;
+
+use heatsink_testkit::{Process, ProcessBuilder};
+use tempfile::TempDir;
+
+/// Far more than anything here takes, also on a machine that is busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory, perhaps with a configuration file in it; the binary runs there.
+pub(crate) struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    /// A directory without a file.
+    pub(crate) fn empty() -> Self {
+        Self { directory: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    /// A directory with this text in `heatsink.toml`.
+    pub(crate) fn with_file(text: &str) -> Self {
+        let place = Self::empty();
+        std::fs::write(place.path().join("heatsink.toml"), text).expect("a file is written");
+        place
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// `heatsink ARGS`, in this directory.
+    pub(crate) fn heatsink(&self, args: &[&str]) -> ProcessBuilder {
+        let binary = Process::builder(env!("CARGO_BIN_EXE_heatsink"));
+        let surroundings =
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HEATSINK_"));
+        surroundings
+            .fold(binary, |binary, (name, _)| binary.env(name, ""))
+            .directory(self.path())
+            .args(args)
+    }
+
+    /// Runs `heatsink ARGS` to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Finished {
+        Finished::of(&mut self.heatsink(args).spawn())
+    }
+}
+
+/// What a finished run left.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Finished {
+    /// Waits for the end of `process`.
+    pub(crate) fn of(process: &mut Process) -> Self {
+        let code = process.wait_exit(PATIENCE).code();
+        Self { code, stdout: process.stdout(), stderr: process.stderr() }
+    }
+}
