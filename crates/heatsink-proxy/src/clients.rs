@@ -24,6 +24,8 @@ pub(crate) struct Clients {
     pub(crate) dirty: Vec<ClientKey>,
     /// To be looked at again: what they waited for has happened.
     pub(crate) resume: Vec<ClientKey>,
+    /// To be read from again: there may be more.
+    pub(crate) eager: Vec<ClientKey>,
     /// Over the output limit; to be closed.
     pub(crate) overflown: Vec<ClientKey>,
     pub(crate) max_output_bytes: u64,
@@ -36,6 +38,7 @@ impl Clients {
             pool: BufferPool::default(),
             dirty: Vec::new(),
             resume: Vec::new(),
+            eager: Vec::new(),
             overflown: Vec::new(),
             max_output_bytes,
         }

@@ -117,7 +117,7 @@ impl Client {
     pub(crate) fn is_settled(&self) -> bool {
         self.outstanding == 0
             && self.session.is_none()
-            && self.own.as_ref().is_none_or(|own| own.expected.is_empty())
+            && self.own.as_ref().is_none_or(|own| own.is_settled())
     }
 }
 

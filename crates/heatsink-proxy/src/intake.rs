@@ -75,7 +75,7 @@ impl Worker {
                 // A short read has emptied the socket, unless its end is still to be read.
                 client.readable = count == self.scratch.read.len() || client.hung_up;
                 if client.readable {
-                    self.clients.resume.push(key);
+                    self.clients.eager.push(key);
                 }
                 if !lingering {
                     self.take_fresh(key, count);
@@ -83,15 +83,20 @@ impl Worker {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => client.readable = false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                self.clients.resume.push(key);
+                self.clients.eager.push(key);
             }
             Err(_) => self.close_client(key),
         }
     }
 
-    /// Goes on with a client that had to wait, or that has more to read.
+    /// Goes on with a client that had to wait.
     pub(crate) fn resume(&mut self, key: ClientKey) {
         let Some(client) = self.clients.get(key) else { return };
+        if client.session.is_some() {
+            // Two things that it waited for happened at once, and the first has led it into a
+            // wait for something else: the answer to that resumes it.
+            return;
+        }
         client.stopped = false;
         if client.closing == Closing::No && !client.input.is_empty() {
             let input = std::mem::take(&mut client.input);

@@ -225,6 +225,11 @@ impl Worker {
             return;
         }
         upstream.announced_ready = true;
+        // Clients that were stopped because too much waited for this are resumed by a flush.
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
         let (lane, owner) = (upstream.lane, upstream.owner);
         let needs_auth = upstream.link.needs_auth();
         let id = upstream.link.connection_id();
@@ -282,8 +287,10 @@ impl Worker {
         if let Owner::Client(key) = owner {
             self.own_link_lost(key, error, &text);
         }
-        let throttled = std::mem::take(&mut self.lanes[lane].throttled);
-        self.clients.resume.extend(throttled);
+        // The lane may have gone with the last that hoped for it.
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            self.clients.resume.append(&mut lane.throttled);
+        }
     }
 
     /// Links that take too long, and lanes and spare links nobody needs.

@@ -108,10 +108,15 @@ impl Own {
 
     /// No state is left and nothing is waited for: the connection can serve others.
     pub(crate) fn is_releasable(&self) -> bool {
-        self.expected.is_empty()
+        self.is_settled()
             && self.transaction == Transaction::None
             && !self.is_subscriber()
             && !(self.tunnel || self.keep || self.uploading || self.wild)
+    }
+
+    /// Every request sent so far has been answered, to the last byte.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.expected.is_empty() && !self.within_frame
     }
 
     pub(crate) fn is_subscriber(&self) -> bool {

@@ -204,7 +204,7 @@ impl Worker {
             facts.subscriber = subscriber;
             facts.in_transaction = queueing;
         }
-        let settled = own.expected.is_empty();
+        let settled = own.is_settled();
         let few = own.expected.len() <= MAX_OUTSTANDING as usize / 4;
         let (wild, releasable, link) = (own.wild, own.is_releasable(), own.link);
         if few && client.stopped {

@@ -175,7 +175,10 @@ impl Worker {
 
     /// How long to wait for events at most.
     fn patience(&self) -> Duration {
-        if self.eager_links.is_empty() && self.clients.resume.is_empty() {
+        if self.eager_links.is_empty()
+            && self.clients.eager.is_empty()
+            && self.clients.resume.is_empty()
+        {
             self.next_tick.saturating_duration_since(self.now)
         } else {
             Duration::ZERO
@@ -367,6 +370,9 @@ impl Worker {
     fn finish_turn(&mut self) {
         for slot in std::mem::take(&mut self.eager_links) {
             self.read_link(slot);
+        }
+        for key in std::mem::take(&mut self.clients.eager) {
+            self.read_client(key);
         }
         // What is resumed here may have to wait again; the rest is for the next turn.
         for _ in 0..4 {

@@ -109,7 +109,7 @@ impl RawClient {
     pub fn read_reply(&mut self) -> Reply {
         match self.try_read_reply() {
             Ok(reply) => reply,
-            Err(error) => panic!("no reply: {error}; unread: {}", self.unread().escape_ascii()),
+            Err(error) => panic!("no reply: {error}; unread: {}", shortened(self.unread())),
         }
     }
 
@@ -125,7 +125,7 @@ impl RawClient {
     pub fn read_frame(&mut self) -> Vec<u8> {
         match self.frame_before(Instant::now() + self.timeout) {
             Ok(frame) => frame,
-            Err(error) => panic!("no reply: {error}; unread: {}", self.unread().escape_ascii()),
+            Err(error) => panic!("no reply: {error}; unread: {}", shortened(self.unread())),
         }
     }
 
@@ -158,7 +158,7 @@ impl RawClient {
             match self.fill(deadline) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    panic!("still open; unread: {}", self.unread().escape_ascii())
+                    panic!("still open; unread: {}", shortened(self.unread()))
                 }
                 Err(_) => return self.take(self.unread().len()),
             }
@@ -228,4 +228,14 @@ fn invalid(stop: Stop) -> io::Error {
         Stop::Need(_) => "a reply that ends too early".to_owned(),
     };
     io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// The first bytes, readable, with the number of the rest.
+fn shortened(bytes: &[u8]) -> String {
+    const SHOWN_BYTES: usize = 200;
+    let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
+    match bytes.len() - shown.len() {
+        0 => shown.escape_ascii().to_string(),
+        rest => format!("{} … and {rest} bytes more", shown.escape_ascii()),
+    }
 }

@@ -46,7 +46,6 @@ fn sigterm_and_sigint_end_it_orderly_and_quietly() {
 }
 
 #[test]
-#[ignore = "until the proxy binds its listener"]
 fn an_address_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
@@ -73,7 +72,6 @@ fn with_request_in_flight(place: &Place, shutdown_ms: &str) -> (Process, (RawCli
 }
 
 #[test]
-#[ignore = "until the proxy serves"]
 fn what_is_unanswered_when_the_bound_passes_is_counted() {
     let place = Place::empty();
     let (mut process, _kept) = with_request_in_flight(&place, "50");
@@ -84,7 +82,6 @@ fn what_is_unanswered_when_the_bound_passes_is_counted() {
 }
 
 #[test]
-#[ignore = "until the proxy serves"]
 fn a_second_signal_ends_it_at_once() {
     let place = Place::empty();
     let (mut process, _kept) = with_request_in_flight(&place, "3600000");

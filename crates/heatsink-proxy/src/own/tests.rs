@@ -123,6 +123,18 @@ fn an_unknown_command_that_succeeds_makes_the_connection_wild() {
 }
 
 #[test]
+fn a_reply_that_comes_in_pieces_is_answered_with_the_last() {
+    let mut script = Script::new(Protocol::Resp2);
+    script.send("GET a");
+    script.own.on_frame(b"$100000\r\nxxx", true, false);
+    assert!(!script.own.is_settled() && !script.own.is_releasable());
+    script.own.on_frame(b"xxx", false, false);
+    assert!(!script.own.is_releasable());
+    script.own.on_frame(b"xxx\r\n", false, true);
+    assert!(script.own.is_releasable());
+}
+
+#[test]
 fn our_own_requests_are_not_shown() {
     let mut own = Own::new(0, Protocol::Resp2);
     own.expected.push_back(Expected::Unasked);

@@ -1,16 +1,13 @@
-//! The embedded store as an upstream: where `serve` meets `heatsink-embedded`.
+//! The upstream that needs no server: a store in this process.
 
 use std::io;
 
-use heatsink_upstream::address::Upstream;
+use heatsink_embedded::Server;
+use heatsink_upstream::address::{Endpoint, Upstream};
 
-/// A running store; it ends when dropped.
-pub(super) struct Store;
-
-/// Starts a store in this process.
-pub(super) fn start() -> io::Result<(Store, Upstream)> {
-    Err(io::Error::new(
-        io::ErrorKind::Unsupported,
-        "it is not part of this version; name a server with --upstream redis://host:port",
-    ))
+/// Starts the store. It ends when it is dropped, so the caller keeps it as long as the proxy.
+pub(super) fn start() -> io::Result<(Server, Upstream)> {
+    let store = Server::start()?;
+    let endpoint = Endpoint::InProcess(store.dialer());
+    Ok((store, Upstream { endpoint, credentials: None, db: 0 }))
 }

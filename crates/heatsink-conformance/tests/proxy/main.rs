@@ -1,0 +1,9 @@
+//! Heatsink from a client's side: state, users, limits, outages, disconnects, shutdown.
+
+mod disconnects;
+mod limits;
+mod outages;
+mod shutdown;
+mod state;
+mod subscriptions;
+mod users;

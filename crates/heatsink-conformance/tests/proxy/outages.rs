@@ -1,0 +1,186 @@
+//! The server goes away, stands still, or comes back.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use heatsink_conformance::Rig;
+use heatsink_testkit::{RedisServer, Reply, encode, eventually};
+
+const SOON: Duration = Duration::from_secs(5);
+
+fn assert_prompt(start: Instant) {
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[test]
+fn whoever_waits_is_told_at_once_and_stays_connected() {
+    let mut rig = Rig::new(2);
+    let mut clients: Vec<_> = (0..10).map(|_| rig.client()).collect();
+    for client in &mut clients {
+        client.command(&["PING"]);
+    }
+    rig.server_mut().pause();
+    for client in &mut clients {
+        client.send_raw(&encode(&["INCR", "n"]).repeat(3));
+    }
+    let start = Instant::now();
+    rig.server_mut().kill();
+    let endpoint = rig.server().addr();
+    for client in &mut clients {
+        for _ in 0..3 {
+            let error = client.read_reply().error();
+            let expected = format!("ERR heatsink: upstream {endpoint} unavailable: ");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+    assert_prompt(start);
+    // While it is away, so is every command that needs it.
+    let start = Instant::now();
+    for client in &mut clients {
+        for command in
+            [&["GET", "a"][..], &["BLPOP", "l", "0"], &["SELECT", "1"], &["CLIENT", "ID"]]
+        {
+            let error = client.command(command).error();
+            assert!(error.contains("unavailable: connection refused"), "{command:?}: {error}");
+        }
+    }
+    assert_prompt(start);
+    rig.server_mut().start_again();
+    let start = Instant::now();
+    for client in &mut clients {
+        eventually(SOON, || client.command(&["SET", "a", "1"]) == Reply::ok());
+    }
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+}
+
+#[test]
+fn it_can_start_before_its_server() {
+    let mut server = RedisServer::start();
+    server.stop();
+    let port = server.port();
+    let rig = Rig::with(RedisServer::builder(), |config| {
+        config.upstream.endpoint = heatsink_upstream::address::Endpoint::tcp("localhost", port);
+    });
+    let mut client = rig.client();
+    let error = client.command(&["GET", "a"]).error();
+    assert!(error.contains(&format!("upstream localhost:{port} unavailable")), "{error}");
+    server.start_again();
+    eventually(SOON, || client.command(&["SET", "a", "1"]) == Reply::ok());
+}
+
+#[test]
+fn a_server_that_stands_still_is_given_up() {
+    let mut rig = Rig::with(RedisServer::builder(), |config| {
+        config.timeouts.silence = Some(Duration::from_millis(200));
+    });
+    let mut client = rig.client();
+    client.command(&["PING"]);
+    rig.server_mut().pause();
+    let error = client.command(&["SET", "a", "1"]).error();
+    assert!(error.contains("no answer in time"), "{error}");
+    assert!(error.contains("unknown whether the command was executed"), "{error}");
+    rig.server_mut().resume();
+    eventually(SOON, || !client.command(&["GET", "a"]).is_error());
+}
+
+#[test]
+fn a_transaction_whose_connection_is_lost_fails_as_a_whole() {
+    let mut rig = Rig::new(1);
+    let mut client = rig.client();
+    client.command(&["MULTI"]);
+    client.command(&["SET", "a", "1"]);
+    rig.server_mut().restart();
+    // Outside of its transaction this would be executed at once.
+    assert!(client.command(&["SET", "b", "1"]).is_error());
+    assert!(client.command(&["EXEC"]).error().starts_with("EXECABORT"));
+    assert_eq!(client.command(&["MGET", "a", "b"]).items(), [Reply::Null, Reply::Null]);
+
+    client.command(&["MULTI"]);
+    rig.server_mut().restart();
+    assert!(client.command(&["SET", "a", "1"]).is_error());
+    assert_eq!(client.command(&["DISCARD"]), Reply::ok());
+    assert_eq!(client.command(&["GET", "a"]), Reply::Null);
+}
+
+#[test]
+fn a_transaction_that_cannot_begin_executes_nothing() {
+    let mut rig = Rig::new(1);
+    let mut client = rig.client();
+    client.command(&["PING"]);
+    rig.server_mut().kill();
+    let commands = [&["MULTI"][..], &["SET", "a", "1"], &["EXEC"]];
+    client.send_raw(&commands.iter().flat_map(|command| encode(command)).collect::<Vec<_>>());
+    assert_eq!(client.read_reply(), Reply::ok());
+    assert!(client.read_reply().is_error());
+    assert!(client.read_reply().error().starts_with("EXECABORT"));
+    rig.server_mut().start_again();
+    eventually(SOON, || client.command(&["GET", "a"]) == Reply::Null);
+}
+
+#[test]
+fn a_lost_watch_fails_the_next_transaction() {
+    let mut rig = Rig::new(1);
+    let mut client = rig.client();
+    client.command(&["WATCH", "a"]);
+    rig.server_mut().restart();
+    eventually(SOON, || client.command(&["GET", "a"]) == Reply::Null);
+    for command in [&["MULTI"][..], &["SET", "a", "1"]] {
+        client.command(command);
+    }
+    assert!(client.command(&["EXEC"]).error().starts_with("EXECABORT"));
+    assert_eq!(client.command(&["GET", "a"]), Reply::Null);
+}
+
+#[test]
+fn subscribers_and_half_told_replies_are_closed() {
+    let mut rig = Rig::new(1);
+    let mut subscriber = rig.client();
+    subscriber.command(&["SUBSCRIBE", "a"]);
+    let mut reader = rig.client();
+    reader.command(&["SET", "big", &"x".repeat(64 << 20)]);
+    let mut other = rig.client();
+    other.send(&["GET", "big"]);
+    assert!(other.read_exact_bytes(1000).starts_with(b"$67108864\r\n"));
+    rig.server_mut().kill();
+    subscriber.expect_closed();
+    // It got a part: the rest never comes, and no error could be told from the value.
+    assert!(other.read_to_close().len() <= 64 << 20);
+    rig.server_mut().start_again();
+    eventually(SOON, || reader.command(&["SET", "a", "1"]) == Reply::ok());
+}
+
+#[test]
+fn acknowledged_increments_are_never_lost_nor_made_twice() {
+    let settings = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "always");
+    let mut rig = Rig::with_server(settings, 2);
+    let (acknowledged, unknown) = (AtomicI64::new(0), AtomicI64::new(0));
+    let done = AtomicBool::new(false);
+    let addr = rig.addr();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = heatsink_testkit::RawClient::connect(addr);
+                while !done.load(Ordering::Acquire) {
+                    let reply = client.command(&["INCR", "n"]);
+                    if !reply.is_error() {
+                        acknowledged.fetch_add(1, Ordering::AcqRel);
+                    } else if reply.error().contains("unknown whether") {
+                        unknown.fetch_add(1, Ordering::AcqRel);
+                    } else {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        for _ in 0..5 {
+            let before = acknowledged.load(Ordering::Acquire);
+            eventually(SOON, || acknowledged.load(Ordering::Acquire) > before + 500);
+            rig.server_mut().restart();
+        }
+        done.store(true, Ordering::Release);
+    });
+    let value: i64 = rig.server().client().command(&["GET", "n"]).text().parse().expect("a number");
+    let (acknowledged, unknown) = (acknowledged.into_inner(), unknown.into_inner());
+    assert!(acknowledged <= value, "{acknowledged} acknowledged, {value} there");
+    assert!(value <= acknowledged + unknown, "{value} there, {acknowledged} + {unknown} sent");
+}

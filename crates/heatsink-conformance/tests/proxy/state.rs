@@ -1,0 +1,371 @@
+//! State that belongs to one connection behaves as on a direct one.
+
+use std::time::Duration;
+
+use heatsink_conformance::Rig;
+use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// Waits until the server has that many clients blocked.
+fn wait_blocked(rig: &Rig, count: u64) {
+    eventually(SOON, || rig.server().info_u64("clients", "blocked_clients") == count);
+}
+
+#[test]
+fn a_blocking_command_holds_up_nobody_else() {
+    let rig = Rig::new(1);
+    let (mut waiting, mut other) = (rig.client(), rig.client());
+    waiting.send(&["BLPOP", "queue", "0"]);
+    wait_blocked(&rig, 1);
+    assert_eq!(other.command(&["SET", "a", "1"]), Reply::ok());
+    assert_eq!(other.command(&["RPUSH", "queue", "x"]).integer(), 1);
+    assert_eq!(waiting.read_reply(), Reply::bulks(["queue", "x"]));
+    assert_eq!(waiting.command(&["GET", "a"]), Reply::bulk("1"));
+}
+
+#[test]
+fn whoever_leaves_while_blocked_takes_nothing_along() {
+    let rig = Rig::new(1);
+    for pipelined in [&[][..], &[&["CLIENT", "ID"][..]]] {
+        let mut waiting = rig.client();
+        let mut bytes = encode(&["BLPOP", "queue", "0"]);
+        // What waits behind the blocking command must not hide that the client has gone.
+        bytes.extend(pipelined.iter().flat_map(|command| encode(command)));
+        waiting.send_raw(&bytes);
+        wait_blocked(&rig, 1);
+        drop(waiting);
+        wait_blocked(&rig, 0);
+    }
+    let mut other = rig.client();
+    other.command(&["RPUSH", "queue", "x"]);
+    assert_eq!(other.command(&["LLEN", "queue"]).integer(), 1);
+}
+
+#[test]
+fn every_kind_of_blocking_command() {
+    let rig = Rig::new(1);
+    let mut other = rig.client();
+    let cases: [(&[&str], &[&str]); 6] = [
+        (&["BLMOVE", "l1", "l2", "LEFT", "RIGHT", "0"], &["RPUSH", "l1", "x"]),
+        (&["BZPOPMIN", "z", "0"], &["ZADD", "z", "1", "x"]),
+        (&["BLMPOP", "0", "1", "l3", "LEFT"], &["RPUSH", "l3", "x"]),
+        (&["XREAD", "BLOCK", "0", "STREAMS", "s", "$"], &["XADD", "s", "1-1", "f", "v"]),
+        (&["BRPOPLPUSH", "l4", "l5", "0"], &["RPUSH", "l4", "x"]),
+        (&["BZMPOP", "0", "1", "z2", "MAX"], &["ZADD", "z2", "1", "x"]),
+    ];
+    for (blocking, waking) in cases {
+        let mut waiting = rig.client();
+        waiting.send(blocking);
+        wait_blocked(&rig, 1);
+        other.command(waking);
+        assert!(!waiting.read_reply().is_error(), "{blocking:?}");
+    }
+    let mut waiting = rig.client();
+    assert_eq!(waiting.command(&["BLPOP", "none", "0.01"]), Reply::Null);
+    assert!(!waiting.command(&["XREAD", "COUNT", "1", "STREAMS", "s", "0"]).is_error());
+}
+
+#[test]
+fn a_client_can_be_unblocked_by_the_id_it_was_told() {
+    let rig = Rig::new(2);
+    let (mut waiting, mut other) = (rig.client(), rig.client());
+    let id = waiting.command(&["CLIENT", "ID"]).integer().to_string();
+    waiting.send(&["BLPOP", "queue", "0"]);
+    wait_blocked(&rig, 1);
+    assert_eq!(other.command(&["CLIENT", "UNBLOCK", &id, "ERROR"]).integer(), 1);
+    assert!(waiting.read_reply().error().starts_with("UNBLOCKED"));
+    assert_eq!(other.command(&["CLIENT", "UNBLOCK", &id]).integer(), 0);
+}
+
+#[test]
+fn transactions_are_executed_whole_or_not_at_all() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    assert_eq!(client.command(&["MULTI"]), Reply::ok());
+    assert_eq!(client.command(&["SET", "a", "1"]).text(), "QUEUED");
+    assert!(client.command(&["NOSUCH"]).is_error());
+    assert!(client.command(&["EXEC"]).error().starts_with("EXECABORT"));
+    assert_eq!(client.command(&["GET", "a"]), Reply::Null);
+    assert!(client.command(&["EXEC"]).error().contains("EXEC without MULTI"));
+
+    client.command(&["MULTI"]);
+    client.command(&["SET", "a", "1"]);
+    drop(client);
+    let mut other = rig.client();
+    // Its connection upstream goes with it: the pipeline, this look and the kit's own remain.
+    eventually(SOON, || rig.server().info_u64("clients", "connected_clients") == 2);
+    assert_eq!(other.command(&["GET", "a"]), Reply::Null);
+}
+
+#[test]
+fn a_watched_key_that_changes_fails_the_transaction() {
+    let rig = Rig::new(1);
+    let (mut client, mut other) = (rig.client(), rig.client());
+    client.command(&["WATCH", "a"]);
+    other.command(&["SET", "a", "1"]);
+    client.command(&["MULTI"]);
+    client.command(&["SET", "a", "2"]);
+    assert_eq!(client.command(&["EXEC"]), Reply::Null);
+    client.command(&["WATCH", "a"]);
+    other.command(&["SET", "a", "3"]);
+    client.command(&["UNWATCH"]);
+    client.command(&["MULTI"]);
+    client.command(&["GET", "a"]);
+    assert_eq!(client.command(&["EXEC"]), Reply::bulks(["3"]));
+}
+
+#[test]
+fn connections_of_ended_transactions_are_used_again() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    for round in 0..200 {
+        let mut bytes = encode(&["MULTI"]);
+        bytes.extend(encode(&["INCR", "n"]));
+        bytes.extend(encode(&["EXEC"]));
+        bytes.extend(encode(&["GET", "n"]));
+        client.send_raw(&bytes);
+        assert_eq!(client.read_reply(), Reply::ok());
+        client.read_reply();
+        assert_eq!(client.read_reply().items()[0].integer(), round + 1);
+        assert_eq!(client.read_reply(), Reply::bulk((round + 1).to_string()));
+    }
+    assert!(rig.server().info_u64("stats", "total_connections_received") < 10);
+}
+
+#[test]
+fn databases_of_clients_on_one_worker_stay_apart() {
+    let rig = Rig::new(1);
+    let (mut zero, mut three) = (rig.client(), rig.client());
+    assert_eq!(three.command(&["SELECT", "3"]), Reply::ok());
+    zero.command(&["SET", "k", "zero"]);
+    three.command(&["SET", "k", "three"]);
+    let mut bytes = Vec::new();
+    for db in ["0", "3", "0", "3"] {
+        bytes.extend(encode(&["SELECT", db]));
+        bytes.extend(encode(&["GET", "k"]));
+    }
+    zero.send_raw(&bytes);
+    for value in ["zero", "three", "zero", "three"] {
+        assert_eq!(zero.read_reply(), Reply::ok());
+        assert_eq!(zero.read_reply(), Reply::bulk(value));
+    }
+    assert!(zero.command(&["SELECT", "99"]).error().contains("DB index is out of range"));
+    assert!(zero.command(&["SELECT", "x"]).is_error());
+    assert_eq!(zero.command(&["GET", "k"]), Reply::bulk("three"));
+    assert_eq!(zero.command(&["RESET"]).text(), "RESET");
+    assert_eq!(zero.command(&["GET", "k"]), Reply::bulk("zero"));
+    // A database selected inside a transaction stays selected.
+    for command in [&["MULTI"][..], &["SELECT", "3"], &["EXEC"]] {
+        assert!(!zero.command(command).is_error());
+    }
+    assert_eq!(zero.command(&["GET", "k"]), Reply::bulk("three"));
+}
+
+#[test]
+fn each_client_speaks_its_own_protocol() {
+    let rig = Rig::new(1);
+    let (mut old, mut new) = (rig.client(), rig.client());
+    let hello = new.command(&["HELLO", "3"]);
+    assert_eq!(hello.get("proto").map(|v| v.integer()), Some(3));
+    let id = hello.get("id").expect("an id").integer();
+    assert_eq!(new.command(&["CLIENT", "ID"]).integer(), id);
+    old.command(&["HSET", "h", "f", "v"]);
+    old.send(&["HGETALL", "h"]);
+    assert_eq!(old.read_frame(), b"*2\r\n$1\r\nf\r\n$1\r\nv\r\n");
+    new.send(&["HGETALL", "h"]);
+    assert_eq!(new.read_frame(), b"%1\r\n$1\r\nf\r\n$1\r\nv\r\n");
+    assert!(new.command(&["HELLO", "4"]).error().starts_with("NOPROTO"));
+    assert!(!new.command(&["HELLO", "2", "SETNAME", "me"]).is_error());
+    assert_eq!(new.command(&["CLIENT", "GETNAME"]), Reply::bulk("me"));
+    new.send(&["GET", "none"]);
+    assert_eq!(new.read_frame(), b"$-1\r\n");
+}
+
+#[test]
+fn clients_can_be_named_listed_and_killed() {
+    let rig = Rig::new(2);
+    let (mut one, mut two) = (rig.client(), rig.client());
+    assert_eq!(one.command(&["CLIENT", "GETNAME"]), Reply::Null);
+    assert_eq!(one.command(&["CLIENT", "SETNAME", "one"]), Reply::ok());
+    assert!(one.command(&["CLIENT", "SETNAME", "a b"]).is_error());
+    assert_eq!(one.command(&["CLIENT", "GETNAME"]), Reply::bulk("one"));
+    assert_eq!(two.command(&["CLIENT", "GETNAME"]), Reply::Null);
+    let list = two.command(&["CLIENT", "LIST"]).text();
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(list.contains("name=one"), "{list}");
+    assert!(list.contains(&format!("addr={}", one.local_addr())), "{list}");
+    assert!(two.command(&["CLIENT", "INFO"]).text().contains("cmd=client|info"));
+    let id = one.command(&["CLIENT", "ID"]).integer().to_string();
+    assert_eq!(two.command(&["CLIENT", "KILL", "ID", &id]).integer(), 1);
+    one.expect_closed();
+    assert_eq!(two.command(&["CLIENT", "KILL", "ID", &id]).integer(), 0);
+    assert!(two.command(&["CLIENT", "KILL", "1.2.3.4:5"]).error().contains("No such client"));
+    assert!(two.command(&["CLIENT", "KILL", "NONSENSE", "x"]).is_error());
+    let me = two.local_addr().to_string();
+    assert_eq!(two.command(&["CLIENT", "KILL", &me]), Reply::ok());
+    two.expect_closed();
+}
+
+#[test]
+fn replies_can_be_switched_off() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    let mut bytes = encode(&["CLIENT", "REPLY", "OFF"]);
+    bytes.extend(encode(&["SET", "a", "1"]));
+    bytes.extend(encode(&["CLIENT", "REPLY", "ON"]));
+    bytes.extend(encode(&["CLIENT", "REPLY", "SKIP"]));
+    bytes.extend(encode(&["SET", "a", "2"]));
+    bytes.extend(encode(&["GET", "a"]));
+    client.send_raw(&bytes);
+    assert_eq!(client.read_reply(), Reply::ok());
+    assert_eq!(client.read_reply(), Reply::bulk("2"));
+}
+
+#[test]
+fn tracking_works_in_both_protocols() {
+    let rig = Rig::new(2);
+    let (mut new, mut writer) = (rig.client(), rig.client());
+    new.command(&["HELLO", "3"]);
+    assert_eq!(new.command(&["CLIENT", "TRACKING", "ON"]), Reply::ok());
+    new.command(&["GET", "a"]);
+    writer.command(&["SET", "a", "1"]);
+    assert_eq!(new.read_frame(), b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n");
+
+    let (mut listener, mut reader) = (rig.client(), rig.client());
+    let id = listener.command(&["CLIENT", "ID"]).integer().to_string();
+    listener.command(&["SUBSCRIBE", "__redis__:invalidate"]);
+    assert_eq!(reader.command(&["CLIENT", "TRACKING", "ON", "REDIRECT", &id]), Reply::ok());
+    reader.command(&["GET", "b"]);
+    writer.command(&["SET", "b", "1"]);
+    let message = listener.read_reply();
+    assert_eq!(message.items()[2], Reply::bulks(["b"]));
+}
+
+#[test]
+fn monitor_and_unknown_commands_have_a_connection_of_their_own() {
+    let rig = Rig::new(1);
+    let (mut monitor, mut other) = (rig.client(), rig.client());
+    assert_eq!(monitor.command(&["MONITOR"]), Reply::ok());
+    other.command(&["SET", "seen", "1"]);
+    let line = eventually(SOON, || {
+        let line = monitor.read_reply().text();
+        line.contains("seen").then_some(line)
+    });
+    assert!(line.contains("\"SET\" \"seen\" \"1\""), "{line}");
+    for _ in 0..50 {
+        assert!(other.command(&["NOSUCH", "x"]).error().starts_with("ERR unknown command"));
+    }
+    assert!(rig.server().info_u64("clients", "connected_clients") < 6);
+    assert_eq!(other.command(&["GET", "seen"]), Reply::bulk("1"));
+}
+
+#[test]
+fn wait_speaks_of_writes_on_the_shared_pipeline() {
+    let rig = Rig::new(1);
+    let mut replica = RedisServer::start();
+    let port = rig.server().port().to_string();
+    replica.client().command(&["REPLICAOF", "127.0.0.1", &port]);
+    eventually(SOON, || replica.info("replication", "master_link_status") == "up");
+    let mut client = rig.client();
+    client.command(&["SET", "a", "1"]);
+    assert_eq!(client.command(&["WAIT", "1", "5000"]).integer(), 1);
+    assert_eq!(replica.client().command(&["GET", "a"]), Reply::bulk("1"));
+    replica.pause();
+    client.command(&["SET", "a", "2"]);
+    assert_eq!(client.command(&["WAIT", "1", "50"]).integer(), 0);
+    replica.resume();
+    assert_eq!(client.command(&["WAIT", "1", "5000"]).integer(), 1);
+}
+
+#[test]
+fn a_script_that_does_not_end_can_be_killed() {
+    let rig = Rig::with_server(RedisServer::builder().arg("busy-reply-threshold", "50"), 1);
+    let (mut busy, mut other) = (rig.client(), rig.client());
+    busy.send(&["EVAL", "while true do end", "0"]);
+    // Until the server calls the script slow, it cannot be killed.
+    eventually(SOON, || other.command(&["SCRIPT", "KILL"]) == Reply::ok());
+    assert!(busy.read_reply().error().contains("killed"));
+    assert_eq!(other.command(&["PING"]).text(), "PONG");
+}
+
+#[test]
+fn a_pause_can_be_ended_by_a_client_of_the_same_worker() {
+    let rig = Rig::new(1);
+    let (mut writer, mut other) = (rig.client(), rig.client());
+    assert_eq!(other.command(&["CLIENT", "PAUSE", "60000", "WRITE"]), Reply::ok());
+    writer.send(&["SET", "a", "1"]);
+    wait_blocked(&rig, 1);
+    assert_eq!(other.command(&["CLIENT", "UNPAUSE"]), Reply::ok());
+    assert_eq!(writer.read_reply(), Reply::ok());
+}
+
+#[test]
+fn quit_answers_what_came_before_it_and_closes() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    let mut bytes = encode(&["SET", "a", "1"]);
+    bytes.extend(encode(&["GET", "a"]));
+    bytes.extend(encode(&["QUIT"]));
+    bytes.extend(encode(&["SET", "a", "2"]));
+    client.send_raw(&bytes);
+    assert_eq!(client.read_to_close(), b"+OK\r\n$1\r\n1\r\n+OK\r\n");
+    assert_eq!(rig.client().command(&["GET", "a"]), Reply::bulk("1"));
+}
+
+#[test]
+fn a_client_that_shuts_its_side_still_gets_its_replies() {
+    let rig = Rig::new(1);
+    for command in [&["GET", "none"][..], &["MULTI"]] {
+        let mut client = rig.client();
+        client.send_raw(&encode(command).repeat(1000));
+        client.shutdown_write();
+        let frames = client.read_to_close();
+        assert_eq!(frames.iter().filter(|b| **b == b'\n').count(), 1000);
+    }
+}
+
+#[test]
+fn scripts_and_functions_work() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    let script = "return redis.call('INCRBY', KEYS[1], ARGV[1])";
+    assert_eq!(client.command(&["EVAL", script, "1", "n", "5"]).integer(), 5);
+    let sha = client.command(&["SCRIPT", "LOAD", script]).text();
+    assert_eq!(client.command(&["EVALSHA", &sha, "1", "n", "5"]).integer(), 10);
+    let library = "#!lua name=lib\nredis.register_function('f', function() return 7 end)";
+    assert_eq!(client.command(&["FUNCTION", "LOAD", library]), Reply::bulk("lib"));
+    assert_eq!(client.command(&["FCALL", "f", "0"]).integer(), 7);
+}
+
+#[test]
+fn inline_commands_and_requests_split_at_every_byte() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    client.send_raw(b"SET a \"x y\"\r\n\r\nGET a\nPING\r\n");
+    assert_eq!(client.read_reply(), Reply::ok());
+    assert_eq!(client.read_reply(), Reply::bulk("x y"));
+    assert_eq!(client.read_reply().text(), "PONG");
+    client.stream().set_nodelay(true).expect("a socket option");
+    let bytes = [encode(&["SET", "a\r\n\0", "b\0\r\n"]), encode(&["GET", "a\r\n\0"])].concat();
+    for byte in bytes {
+        client.send_raw(&[byte]);
+    }
+    assert_eq!(client.read_reply(), Reply::ok());
+    assert_eq!(client.read_reply(), Reply::bulk("b\0\r\n"));
+}
+
+#[test]
+fn pipelines_of_any_depth_come_back_in_order() {
+    let rig = Rig::new(2);
+    let writer = rig.client();
+    let mut sending = RawClient::connect(rig.addr());
+    drop(writer);
+    // All of it is written before anything is read.
+    let bytes: Vec<u8> =
+        (0..200_000).flat_map(|n: u32| encode(&["ECHO", &n.to_string()])).collect();
+    sending.send_raw(&bytes);
+    for n in 0..200_000_u32 {
+        assert_eq!(sending.read_reply(), Reply::bulk(n.to_string()));
+    }
+}

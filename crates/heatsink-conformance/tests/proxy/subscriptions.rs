@@ -1,0 +1,74 @@
+//! Publish and subscribe through Heatsink.
+
+use heatsink_conformance::Rig;
+use heatsink_testkit::Reply;
+
+#[test]
+fn messages_of_every_kind_arrive_in_both_protocols() {
+    let rig = Rig::new(2);
+    let mut publisher = rig.client();
+    for protocol in ["2", "3"] {
+        let mut client = rig.client();
+        client.command(&["HELLO", protocol]);
+        client.send(&["SUBSCRIBE", "a", "b"]);
+        client.read_frame();
+        client.read_frame();
+        client.send(&["PSUBSCRIBE", "p*"]);
+        client.read_frame();
+        client.send(&["SSUBSCRIBE", "s"]);
+        client.read_frame();
+        let mark = if protocol == "2" { '*' } else { '>' };
+        for (command, channel, kind, count) in [
+            ("PUBLISH", "a", "message", 3),
+            ("PUBLISH", "p1", "pmessage", 4),
+            ("SPUBLISH", "s", "smessage", 3),
+        ] {
+            assert_eq!(publisher.command(&[command, channel, "hello"]).integer(), 1);
+            let frame = client.read_frame();
+            let start = format!("{mark}{count}\r\n${}\r\n{kind}\r\n", kind.len());
+            assert!(frame.starts_with(start.as_bytes()), "{}", frame.escape_ascii());
+            assert!(frame.ends_with(b"hello\r\n"));
+        }
+    }
+}
+
+#[test]
+fn a_subscriber_can_become_an_ordinary_client_again() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    client.command(&["SUBSCRIBE", "a"]);
+    assert!(client.command(&["GET", "x"]).error().contains("only (P|S)SUBSCRIBE"));
+    assert_eq!(client.command(&["PING"]), Reply::bulks(["pong", ""]));
+    client.command(&["UNSUBSCRIBE"]);
+    assert_eq!(client.command(&["SET", "x", "1"]), Reply::ok());
+    // On the shared pipeline again, so nothing is published to it any more.
+    assert_eq!(rig.client().command(&["PUBLISH", "a", "m"]).integer(), 0);
+    assert_eq!(client.command(&["GET", "x"]), Reply::bulk("1"));
+    assert_eq!(client.command(&["PING"]).text(), "PONG");
+}
+
+#[test]
+fn on_resp3_everything_is_allowed_while_subscribed() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    client.command(&["HELLO", "3"]);
+    client.command(&["SUBSCRIBE", "a"]);
+    assert_eq!(client.command(&["SET", "x", "1"]), Reply::ok());
+    assert!(client.command(&["CLIENT", "ID"]).integer() > 0);
+    rig.client().command(&["PUBLISH", "a", "m"]);
+    assert_eq!(client.read_frame(), b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nm\r\n");
+    assert_eq!(client.command(&["GET", "x"]), Reply::bulk("1"));
+}
+
+#[test]
+fn subscribing_inside_a_transaction_is_passed_on_as_it_is() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    for command in [&["MULTI"][..], &["SUBSCRIBE", "a"]] {
+        client.command(command);
+    }
+    client.send(&["EXEC"]);
+    assert_eq!(client.read_frame(), b"*1\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
+    assert_eq!(rig.client().command(&["PUBLISH", "a", "m"]).integer(), 1);
+    assert_eq!(client.read_reply(), Reply::bulks(["message", "a", "m"]));
+}

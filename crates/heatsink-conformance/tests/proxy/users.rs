@@ -1,0 +1,150 @@
+//! Who a client is: passwords, users, and what they may see.
+
+use heatsink_conformance::Rig;
+use heatsink_testkit::{RawClient, RedisServer, Reply, encode};
+use heatsink_upstream::address::Credentials;
+
+fn with_users() -> Rig {
+    let rig = Rig::new(1);
+    let mut admin = rig.server().client();
+    for rule in [
+        &["ACL", "SETUSER", "ann", "on", ">ann-pw", ">ann-pw2", "~*", "&*", "+@all"][..],
+        &["ACL", "SETUSER", "bob", "on", ">bob-pw", "~b:*", "+get", "+set", "+client|id"],
+    ] {
+        assert_eq!(admin.command(rule), Reply::ok());
+    }
+    rig
+}
+
+fn login(rig: &Rig, user: &str, password: &str) -> RawClient {
+    let mut client = rig.client();
+    assert_eq!(client.command(&["AUTH", user, password]), Reply::ok());
+    client
+}
+
+#[test]
+fn each_user_has_its_own_rights_and_pipeline() {
+    let rig = with_users();
+    let (mut ann, mut bob) = (login(&rig, "ann", "ann-pw"), login(&rig, "bob", "bob-pw"));
+    assert_eq!(ann.command(&["SET", "a:1", "x"]), Reply::ok());
+    assert!(bob.command(&["GET", "a:1"]).error().starts_with("NOPERM"));
+    assert_eq!(bob.command(&["SET", "b:1", "y"]), Reply::ok());
+    assert!(bob.command(&["DEL", "b:1"]).error().starts_with("NOPERM"));
+    assert_eq!(ann.command(&["ACL", "WHOAMI"]), Reply::bulk("ann"));
+    // A second client of the same user shares the pipeline; its other password is its own.
+    let mut again = login(&rig, "ann", "ann-pw");
+    assert_eq!(again.command(&["GET", "a:1"]), Reply::bulk("x"));
+    let mut other = login(&rig, "ann", "ann-pw2");
+    assert_eq!(other.command(&["GET", "a:1"]), Reply::bulk("x"));
+    let list = rig.server().client().command(&["CLIENT", "LIST"]).text();
+    assert_eq!(list.matches("user=ann").count(), 2, "{list}");
+    assert_eq!(list.matches("user=bob").count(), 1, "{list}");
+}
+
+#[test]
+fn what_is_answered_here_is_refused_where_the_server_would() {
+    let rig = with_users();
+    let mut bob = login(&rig, "bob", "bob-pw");
+    assert!(bob.command(&["CLIENT", "ID"]).integer() > 0);
+    for command in [
+        &["CLIENT", "LIST"][..],
+        &["CLIENT", "INFO"],
+        &["CLIENT", "SETNAME", "x"],
+        &["CLIENT", "KILL", "ID", "1"],
+    ] {
+        assert!(bob.command(command).error().starts_with("NOPERM"), "{command:?}");
+    }
+}
+
+#[test]
+fn a_failed_login_changes_nothing_and_says_what_the_server_says() {
+    let rig = with_users();
+    let mut client = login(&rig, "bob", "bob-pw");
+    for command in [
+        &["AUTH", "bob", "wrong"][..],
+        &["AUTH", "nobody", "x"],
+        &["HELLO", "3", "AUTH", "ann", "wrong"],
+    ] {
+        let direct = rig.server().client().command(command).error();
+        assert_eq!(client.command(command).error(), direct);
+        assert!(direct.starts_with("WRONGPASS"), "{direct}");
+    }
+    assert!(client.command(&["GET", "a:1"]).error().starts_with("NOPERM"));
+    assert!(!client.command(&["HELLO", "3", "AUTH", "ann", "ann-pw", "SETNAME", "n"]).is_error());
+    assert_eq!(client.command(&["ACL", "WHOAMI"]), Reply::bulk("ann"));
+    assert_eq!(client.command(&["CLIENT", "GETNAME"]), Reply::bulk("n"));
+    assert_eq!(client.command(&["RESET"]).text(), "RESET");
+    assert_eq!(client.command(&["ACL", "WHOAMI"]), Reply::bulk("default"));
+}
+
+#[test]
+fn requests_behind_a_login_run_as_that_user_or_not_at_all() {
+    let rig = with_users();
+    let mut client = rig.client();
+    let mut bytes = encode(&["AUTH", "bob", "bob-pw"]);
+    bytes.extend(encode(&["GET", "a:1"]));
+    bytes.extend(encode(&["AUTH", "ann", "ann-pw"]));
+    bytes.extend(encode(&["GET", "a:1"]));
+    client.send_raw(&bytes);
+    assert_eq!(client.read_reply(), Reply::ok());
+    assert!(client.read_reply().error().starts_with("NOPERM"));
+    assert_eq!(client.read_reply(), Reply::ok());
+    assert_eq!(client.read_reply(), Reply::Null);
+}
+
+#[test]
+fn transactions_and_blocking_commands_run_as_the_client() {
+    let rig = with_users();
+    let mut bob = login(&rig, "bob", "bob-pw");
+    assert!(bob.command(&["MULTI"]).error().starts_with("NOPERM"));
+    assert!(bob.command(&["BLPOP", "a:1", "1"]).error().starts_with("NOPERM"));
+    assert!(bob.command(&["SUBSCRIBE", "x"]).error().starts_with("NOPERM"));
+    assert_eq!(bob.command(&["SET", "b:1", "y"]), Reply::ok());
+}
+
+#[test]
+fn a_password_is_demanded_by_the_server_and_small_requests_until_then() {
+    let rig = Rig::with_server(RedisServer::builder().arg("requirepass", "secret"), 1);
+    let mut client = rig.client();
+    assert!(client.command(&["GET", "a"]).error().starts_with("NOAUTH"));
+    assert!(client.command(&["CLIENT", "ID"]).error().starts_with("NOAUTH"));
+    assert!(client.command(&["HELLO", "3"]).error().starts_with("NOAUTH"));
+    assert!(client.command(&["AUTH", "wrong"]).error().starts_with("WRONGPASS"));
+    client.send_raw(b"*11\r\n");
+    assert_eq!(client.read_reply().error(), "ERR Protocol error: unauthenticated multibulk length");
+    client.expect_closed();
+
+    let mut client = rig.client();
+    assert!(client.command(&["GET", "a"]).error().starts_with("NOAUTH"));
+    client.send_raw(b"*2\r\n$3\r\nGET\r\n$16385\r\n");
+    assert_eq!(client.read_reply().error(), "ERR Protocol error: unauthenticated bulk length");
+    client.expect_closed();
+
+    let mut client = rig.client();
+    assert_eq!(client.command(&["AUTH", "secret"]), Reply::ok());
+    let value = "x".repeat(100_000);
+    assert_eq!(client.command(&["SET", "a", &value]), Reply::ok());
+    assert_eq!(
+        client.command(&["MGET", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]).items().len(),
+        10
+    );
+    assert_eq!(client.command(&["RESET"]).text(), "RESET");
+    assert!(client.command(&["GET", "a"]).error().starts_with("NOAUTH"));
+}
+
+#[test]
+fn credentials_of_the_upstream_serve_clients_that_give_none() {
+    let server = RedisServer::builder().arg("requirepass", "secret");
+    let rig = Rig::with(server, |config| {
+        config.upstream.credentials =
+            Some(Credentials { user: b"default".to_vec(), password: b"secret".to_vec() });
+        config.upstream.db = 2;
+    });
+    let mut client = rig.client();
+    assert_eq!(client.command(&["SET", "a", &"x".repeat(50_000)]), Reply::ok());
+    assert!(client.command(&["CLIENT", "INFO"]).text().contains("db=2"));
+    let mut direct = rig.server().client();
+    direct.command(&["AUTH", "secret"]);
+    direct.command(&["SELECT", "2"]);
+    assert_eq!(direct.command(&["EXISTS", "a"]).integer(), 1);
+}
