@@ -3,7 +3,7 @@
 //! The server is asked first, with a harmless command of the same kind, so that a client
 //! gets an answer from here only if its user may have one; see [`crate::session`].
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Instant;
 
 use heatsink_resp::encode;
@@ -45,6 +45,8 @@ pub(crate) struct Filter {
     user: Option<Vec<u8>>,
     addr: Option<SocketAddr>,
     local_addr: Option<SocketAddr>,
+    /// Connected at least this long.
+    min_age_seconds: u64,
     skip_me: bool,
 }
 
@@ -57,6 +59,7 @@ impl Filter {
             && self.user.as_ref().is_none_or(|user| *user == facts.user)
             && self.addr.is_none_or(|addr| addr == card.addr)
             && self.local_addr.is_none_or(|addr| addr == card.local_addr)
+            && card.since.elapsed().as_secs() >= self.min_age_seconds
             && !(self.skip_me && card.id == me)
     }
 
@@ -77,29 +80,49 @@ impl Filter {
         }
     }
 
-    /// `CLIENT KILL` with filters; `None` if the server would refuse it.
-    fn of_kill(request: Request<'_>) -> Option<Self> {
+    /// `CLIENT KILL` with filters.
+    fn of_kill(request: Request<'_>) -> Result<Self, Refusal> {
         let mut filter = Self { skip_me: true, ..Self::default() };
         if request.len() < 4 || !request.len().is_multiple_of(2) {
-            return None;
+            return Err(Refusal::ByServer);
         }
         for at in (2..request.len()).step_by(2) {
-            let value = request.arg(at + 1)?;
-            let name = request.arg(at)?.to_ascii_lowercase();
-            match name.as_slice() {
-                b"id" => filter.ids = Some(vec![parse(value)?]),
-                b"type" => filter.kind = Some(known_type(value)?),
-                b"user" => filter.user = Some(value.to_vec()),
-                b"addr" => filter.addr = Some(parse(value)?),
-                b"laddr" => filter.local_addr = Some(parse(value)?),
-                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skip_me = true,
-                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skip_me = false,
-                _ => return None,
-            }
+            let value = request.arg(at + 1).unwrap_or_default();
+            filter.add(&request.arg(at).unwrap_or_default().to_ascii_lowercase(), value)?;
         }
-        Some(filter)
+        Ok(filter)
+    }
+
+    fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), Refusal> {
+        let bad = Refusal::ByServer;
+        match name {
+            b"id" => self.ids = Some(vec![parse(value).filter(|id| *id > 0).ok_or(bad)?]),
+            b"type" => self.kind = Some(known_type(value).ok_or(bad)?),
+            b"user" => self.user = Some(value.to_vec()),
+            // What is no address is nobody's.
+            b"addr" => self.addr = Some(parse(value).unwrap_or(NOBODY)),
+            b"laddr" => self.local_addr = Some(parse(value).unwrap_or(NOBODY)),
+            b"maxage" => self.min_age_seconds = parse(value).ok_or(bad)?,
+            b"skipme" if value.eq_ignore_ascii_case(b"yes") => self.skip_me = true,
+            b"skipme" if value.eq_ignore_ascii_case(b"no") => self.skip_me = false,
+            b"skipme" => return Err(bad),
+            _ => return Err(Refusal::Unknown),
+        }
+        Ok(())
     }
 }
+
+/// Why a `CLIENT KILL` is not carried out.
+enum Refusal {
+    /// The server refuses it, in its own words.
+    ByServer,
+    /// A filter that is not known here. The server may know it, and close connections that
+    /// clients share: it must not see it.
+    Unknown,
+}
+
+/// An address that no client has.
+const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
 fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     std::str::from_utf8(text).ok()?.parse().ok()
@@ -145,15 +168,16 @@ impl Worker {
                 None => self.plain(key, request.bytes),
             },
             (b"kill", 3) => {
-                let addr = request.arg(2).and_then(parse);
-                // An address that is none belongs to nobody: port 0.
-                let addr = Some(addr.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))));
-                let filter = Filter { addr, ..Filter::default() };
+                let addr = request.arg(2).and_then(parse).unwrap_or(NOBODY);
+                let filter = Filter { addr: Some(addr), ..Filter::default() };
                 self.kill(key, Answer::Kill { filter, by_address: true })
             }
             (b"kill", _) => match Filter::of_kill(request) {
-                Some(filter) => self.kill(key, Answer::Kill { filter, by_address: false }),
-                None => self.plain(key, request.bytes),
+                Ok(filter) => self.kill(key, Answer::Kill { filter, by_address: false }),
+                Err(Refusal::ByServer) => self.plain(key, request.bytes),
+                Err(Refusal::Unknown) => {
+                    self.plain(key, &command(&["CLIENT", "KILL", "heatsink-unknown", "x"]))
+                }
             },
             (b"unblock", 3 | 4) => {
                 let bytes = self.with_upstream_id(request, 2);

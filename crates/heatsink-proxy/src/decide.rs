@@ -52,6 +52,9 @@ pub(crate) enum LostStep {
 /// The decision depends on what the server will have answered to earlier requests, or the
 /// request is answered here and must not overtake them.
 pub(crate) fn needs_settled(role: Option<Role>, client: &Client) -> bool {
+    if client.lost != Lost::Nothing {
+        return true;
+    }
     match role {
         Some(
             Role::Auth
@@ -103,6 +106,7 @@ fn decide_shared(role: Role, request: Request<'_>, bulky: bool) -> Decision {
         Role::Auth => Decision::Auth,
         Role::Hello => Decision::Hello,
         Role::Select => Decision::Select,
+        Role::Reset if request.len() > 1 => Decision::Forward,
         Role::Reset => Decision::Reset,
         Role::Quit => Decision::Quit,
         Role::Client => Decision::Client,
@@ -113,12 +117,13 @@ fn decide_shared(role: Role, request: Request<'_>, bulky: bool) -> Decision {
 fn decide_beside_own(role: Role, request: Request<'_>, own: &Own) -> Decision {
     let queueing = own.transaction == Transaction::Queueing;
     match role {
-        Role::Reset => Decision::Reset,
+        Role::Reset if request.len() == 1 => Decision::Reset,
         Role::Quit => Decision::Quit,
         Role::Client if !queueing && !own.is_confined() => Decision::Client,
         Role::Auth | Role::Hello | Role::Select if own.is_confined() => {
             Decision::Own(Expected::Plain)
         }
+        Role::Client if queueing && changes_connection(request) => Decision::Takeover,
         // They change what the connection is; nobody can tell when that ends.
         Role::Auth | Role::Hello | Role::Select | Role::Takeover => Decision::Takeover,
         // Queued in a transaction, its confirmations would stand inside the reply of `EXEC`.
@@ -128,9 +133,18 @@ fn decide_beside_own(role: Role, request: Request<'_>, own: &Own) -> Decision {
     }
 }
 
+/// Subcommands of `CLIENT` that change the connection they are executed on.
+fn changes_connection(request: Request<'_>) -> bool {
+    ["setname", "setinfo", "reply", "tracking", "caching", "no-evict", "no-touch"]
+        .iter()
+        .any(|sub| request.is(1, sub))
+}
+
 fn lost(role: Option<Role>, lost: Lost) -> Option<LostStep> {
+    if matches!(role, Some(Role::Quit | Role::Reset)) {
+        return None;
+    }
     match (lost, role) {
-        (_, Some(Role::Quit | Role::Reset)) => None,
         (Lost::Watch, Some(Role::Multi)) => Some(LostStep::Begin),
         (Lost::Watch, Some(Role::Unwatch)) => Some(LostStep::Unwatch),
         (Lost::Nothing | Lost::Watch, _) => None,

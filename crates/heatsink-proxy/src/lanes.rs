@@ -60,6 +60,7 @@ pub(crate) enum Owner {
 
 /// A link and its place in the worker.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
 pub(crate) struct Upstream {
     pub(crate) link: Link<Ticket>,
     pub(crate) lane: usize,
@@ -68,6 +69,10 @@ pub(crate) struct Upstream {
     /// The socket may have more to read.
     pub(crate) readable: bool,
     announced_ready: bool,
+    /// The server has closed its side; what it sent before may still be unread.
+    pub(crate) hung_up: bool,
+    /// The name the server knows the connection by, on a link for one client.
+    pub(crate) name: Vec<u8>,
 }
 
 /// One user, database and protocol.
@@ -180,7 +185,8 @@ impl Worker {
         let slot = entry.key();
         let login = &self.lanes[lane].login;
         let token: Token = link_token(slot);
-        let link = Link::connect(&self.shared.dialer, login, &self.registry, token, self.now);
+        let name = (owner == Owner::Lane).then_some("heatsink");
+        let link = Link::connect(&self.shared.dialer, login, name, &self.registry, token, self.now);
         match link {
             Ok(link) => {
                 let upstream = Upstream {
@@ -190,6 +196,8 @@ impl Worker {
                     dirty: false,
                     readable: false,
                     announced_ready: false,
+                    hung_up: false,
+                    name: Vec::new(),
                 };
                 entry.insert(upstream);
                 Ok(slot)
@@ -269,16 +277,15 @@ impl Worker {
         for (index, (ticket, count)) in abandoned.into_iter().enumerate() {
             match ticket.purpose {
                 Purpose::Forward => {
-                    let mut left = count;
                     if index == 0 && part_sent {
                         // Half a reply cannot be mended: what follows would be taken for it.
-                        self.close_client(ticket.client);
-                        left = 0;
+                        self.clients.close_after_replies(ticket.client);
+                    } else {
+                        for _ in 0..count {
+                            self.clients.error(ticket.client, &text);
+                        }
                     }
-                    for _ in 0..left {
-                        self.clients.error(ticket.client, &text);
-                    }
-                    self.clients.answered(ticket.client, left);
+                    self.clients.answered(ticket.client, count);
                 }
                 Purpose::Session => self.session_failed(ticket.client, error, &text),
                 Purpose::Commands => self.forget_commands(),

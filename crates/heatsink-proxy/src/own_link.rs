@@ -5,12 +5,13 @@
 use std::ops::Range;
 
 use heatsink_resp::command::{CommandTable, Role};
+use heatsink_resp::encode;
 use heatsink_resp::request::RequestScan;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::Framing;
 
 use crate::clients::MAX_OUTSTANDING;
-use crate::connection::{ClientKey, Lost};
+use crate::connection::{Client, ClientKey, Lost};
 use crate::decide::LostStep;
 use crate::intake::{BACKLOG_BYTES, Flow};
 use crate::lanes::Owner;
@@ -67,6 +68,10 @@ impl Worker {
                 return Flow::Taken;
             }
             Ensured::Ready => {}
+        }
+        if !self.clients.get_ref(key).is_some_and(Client::is_settled) {
+            // In a tunnel, the answer to a request of our own would reach the client.
+            return Flow::Wait;
         }
         self.make_tunnel(key);
         if let Some(client) = self.clients.get(key)
@@ -178,14 +183,28 @@ impl Worker {
             Ok(link) => link,
             Err(why) => return Ensured::Unavailable(why),
         };
-        let upstream = &mut self.links[link];
-        upstream.link.set_framing(Framing::Frames);
-        let id = upstream.link.connection_id();
         let protocol = self.lanes[lane].login.protocol;
-        if let Some(client) = self.clients.get(key) {
-            client.own = Some(Box::new(Own::new(link, protocol)));
-            client.card.set_upstream_id(id);
+        let Self { clients, links, dirty_links, .. } = self;
+        let (Some(client), upstream) = (clients.get(key), &mut links[link]) else {
+            return Ensured::Wait;
+        };
+        upstream.link.set_framing(Framing::Frames);
+        client.card.set_upstream_id(upstream.link.connection_id());
+        let mut own = Box::new(Own::new(link, protocol));
+        // A queued `CLIENT GETNAME`, or one in a tunnel, is the server's to answer.
+        let name = client.card.facts().name.clone();
+        if upstream.name != name {
+            let mut bytes = Vec::new();
+            encode::command(&mut bytes, &[&b"CLIENT"[..], b"SETNAME", &name]);
+            upstream.link.push_unmatched(&bytes);
+            upstream.name = name;
+            own.expected.push_back(Expected::Unasked);
+            if !upstream.dirty {
+                upstream.dirty = true;
+                dirty_links.push(link);
+            }
         }
+        client.own = Some(own);
         Ensured::Ready
     }
 
@@ -254,7 +273,7 @@ impl Worker {
         client.card.set_upstream_id(None);
         if own.tunnel || own.wild || own.is_subscriber() || own.within_frame {
             // As on a connection to the server itself: what it was is gone with it.
-            self.close_client(key);
+            self.clients.close_after_replies(key);
             return;
         }
         client.lost = match own.transaction {

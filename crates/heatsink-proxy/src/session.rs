@@ -44,8 +44,8 @@ impl Worker {
 
     pub(crate) fn auth(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         let (user, password) = match (request.len(), request.arg(1), request.arg(2)) {
-            (2, Some(password), _) => (&b"default"[..], password),
-            (3, Some(user), Some(password)) => (user, password),
+            (2, Some(password), _) => (None, password),
+            (3, Some(user), Some(password)) => (Some(user.to_vec()), password),
             // Refused by the server without an effect.
             _ => {
                 self.forward(key, request.bytes, 1);
@@ -53,7 +53,7 @@ impl Worker {
             }
         };
         let Some(login) = self.login_of(key) else { return Flow::Taken };
-        let credentials = Credentials { user: user.to_vec(), password: password.to_vec() };
+        let credentials = Credentials { user, password: password.to_vec() };
         let login = Login { credentials: Some(credentials), ..login };
         self.begin_move(key, &login, request.bytes, None, false);
         Flow::Taken
@@ -92,8 +92,8 @@ impl Worker {
         while at < request.len() {
             match (request.arg(at + 1), request.arg(at + 2)) {
                 (Some(user), Some(password)) if request.is(at, "auth") => {
-                    login.credentials =
-                        Some(Credentials { user: user.to_vec(), password: password.to_vec() });
+                    let (user, password) = (Some(user.to_vec()), password.to_vec());
+                    login.credentials = Some(Credentials { user, password });
                     at += 3;
                 }
                 (Some(wanted), _) if request.is(at, "setname") && is_valid_name(wanted) => {
@@ -113,7 +113,7 @@ impl Worker {
             && at > 2
             && request.args_from(2).any(|arg| arg.eq_ignore_ascii_case(b"auth"))
         {
-            args.extend([&b"AUTH"[..], &credentials.user, &credentials.password]);
+            args.extend([&b"AUTH"[..], credentials.user_name(), &credentials.password]);
         }
         encode::command(&mut bytes, &args);
         self.begin_move(key, &login, &bytes, name, true);
@@ -241,7 +241,7 @@ impl Worker {
         let Some(login) = self.login_of(key) else { return };
         let Some(client) = self.clients.get(key) else { return };
         let mut facts = client.card.facts();
-        facts.user = login.credentials.map_or_else(|| b"default".to_vec(), |c| c.user);
+        facts.user = login.credentials.map_or(b"default".to_vec(), |c| c.user_name().to_vec());
         facts.db = login.db;
         facts.resp = if login.protocol == Protocol::Resp3 { 3 } else { 2 };
     }

@@ -228,7 +228,7 @@ impl Worker {
         let id = self.shared.directory.next_id();
         let card = Arc::new(Card::new(id, addr, local_addr, self.index, key, self.now));
         if let Some(credentials) = &self.shared.config.upstream.credentials {
-            card.facts().user.clone_from(&credentials.user);
+            card.facts().user = credentials.user_name().to_vec();
         }
         card.facts().db = self.shared.config.upstream.db;
         self.shared.directory.add(&card);
@@ -270,6 +270,7 @@ impl Worker {
         }
         if event.is_readable() || event.is_read_closed() || event.is_error() {
             upstream.readable = true;
+            upstream.hung_up |= event.is_read_closed();
             self.read_link(slot);
         }
     }
@@ -296,6 +297,8 @@ impl Worker {
                     self.note_ready(slot);
                     self.look_at_kept();
                 }
+                // The end of the stream is still to be read; no event will tell of it again.
+                Ok(Received::Drained) if upstream.hung_up => self.look_at_kept(),
                 Ok(Received::Drained) => {
                     upstream.readable = false;
                     self.note_ready(slot);

@@ -171,9 +171,8 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it (SIGKILL) and waits until it is gone, paused or not.
+    /// Kills it (SIGKILL) and waits until it is gone. A paused one does not run again before.
     pub fn kill(&mut self) {
-        self.signal(Signal::CONT);
         self.signal(Signal::KILL);
         let _ = self.child.wait();
         self.output.wait_for_end(REAP_TIMEOUT);

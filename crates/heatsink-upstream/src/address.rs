@@ -31,8 +31,9 @@ pub struct ServerUrl {
 /// A user name and password, as sent with `AUTH`. `Debug` never shows the password.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Credentials {
-    /// ACL user; `default` where only a password was given.
-    pub user: Vec<u8>,
+    /// ACL user; `None` for the old form with only a password, which means the default user
+    /// but is refused where that user has no password.
+    pub user: Option<Vec<u8>>,
     /// Password in the clear: it has to be sent again on every new connection.
     pub password: Vec<u8>,
 }
@@ -71,8 +72,15 @@ pub trait Dial: Send + Sync {
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
-            .field("user", &String::from_utf8_lossy(&self.user))
+            .field("user", &String::from_utf8_lossy(self.user_name()))
             .finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// The user these credentials are for.
+    pub fn user_name(&self) -> &[u8] {
+        self.user.as_deref().unwrap_or(b"default")
     }
 }
 
@@ -173,11 +181,8 @@ impl FromStr for Url {
             None => (None, authority),
             Some((user_info, host_port)) => {
                 let (user, password) = user_info.split_once(':').unwrap_or((user_info, ""));
-                let user = if user.is_empty() { "default" } else { user };
-                let credentials = Credentials {
-                    user: percent_decode(user)?,
-                    password: percent_decode(password)?,
-                };
+                let user = if user.is_empty() { None } else { Some(percent_decode(user)?) };
+                let credentials = Credentials { user, password: percent_decode(password)? };
                 (Some(credentials), host_port)
             }
         };
@@ -248,11 +253,11 @@ mod tests {
         assert_eq!((full.host.as_str(), full.port, full.db), ("::1", 7000, 3));
         assert_eq!(
             full.credentials,
-            Some(Credentials { user: b"bob".to_vec(), password: b"p@ss".to_vec() })
+            Some(Credentials { user: Some(b"bob".to_vec()), password: b"p@ss".to_vec() })
         );
         assert_eq!(full.to_string(), "redis://[::1]:7000/3");
         let only_password = server("redis://:secret@h:1");
-        assert_eq!(only_password.credentials.map(|c| c.user), Some(b"default".to_vec()));
+        assert_eq!(only_password.credentials.map(|c| c.user), Some(None));
     }
 
     #[test]

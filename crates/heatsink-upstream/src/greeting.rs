@@ -35,7 +35,8 @@ enum Step {
     Required,
     /// Nice to have: a server too old for it, or a user without the right, is fine.
     Name,
-    /// The server's number for this connection, where it tells.
+    /// The server's number for this connection, where it tells, and whether it wants a
+    /// password before it tells anything.
     Id,
 }
 
@@ -51,8 +52,9 @@ pub(crate) struct Greeting {
 }
 
 impl Greeting {
-    /// The greeting and the bytes to send for it.
-    pub(crate) fn new(login: &Login) -> (Self, Vec<u8>) {
+    /// The greeting and the bytes to send for it. Connections that clients share have a name
+    /// by which an operator knows them; others have the name that their client gives them.
+    pub(crate) fn new(login: &Login, name: Option<&str>) -> (Self, Vec<u8>) {
         let mut steps = Vec::new();
         let mut bytes = Vec::new();
         let mut say = |step, args: &[&[u8]]| {
@@ -61,20 +63,21 @@ impl Greeting {
         };
         match (&login.credentials, login.protocol) {
             (Some(c), Protocol::Resp3) => {
-                say(Step::Required, &[b"HELLO", b"3", b"AUTH", &c.user, &c.password]);
+                say(Step::Required, &[b"HELLO", b"3", b"AUTH", c.user_name(), &c.password]);
             }
             (None, Protocol::Resp3) => say(Step::Required, &[b"HELLO", b"3"]),
-            // The form that servers before Redis 6 understand too.
-            (Some(c), Protocol::Resp2) if c.user == b"default" => {
-                say(Step::Required, &[b"AUTH", &c.password]);
-            }
-            (Some(c), Protocol::Resp2) => say(Step::Required, &[b"AUTH", &c.user, &c.password]),
+            (Some(c), Protocol::Resp2) => match &c.user {
+                Some(user) => say(Step::Required, &[b"AUTH", user, &c.password]),
+                None => say(Step::Required, &[b"AUTH", &c.password]),
+            },
             (None, Protocol::Resp2) => {}
         }
         if login.db != 0 {
             say(Step::Required, &[b"SELECT", login.db.to_string().as_bytes()]);
         }
-        say(Step::Name, &[b"CLIENT", b"SETNAME", b"heatsink"]);
+        if let Some(name) = name {
+            say(Step::Name, &[b"CLIENT", b"SETNAME", name.as_bytes()]);
+        }
         say(Step::Id, &[b"CLIENT", b"ID"]);
         (Self { steps, done: 0, connection_id: None, needs_auth: false }, bytes)
     }
@@ -87,9 +90,7 @@ impl Greeting {
         let value = Value::decode(frame).unwrap_or(Value::Nil);
         match (step, value) {
             (Step::Required, Value::Error(error)) => return Err(error),
-            (Step::Name, Value::Error(error)) => {
-                self.needs_auth = error.starts_with(b"NOAUTH");
-            }
+            (Step::Id, Value::Error(error)) => self.needs_auth = error.starts_with(b"NOAUTH"),
             (Step::Id, value) => self.connection_id = value.integer(),
             _ => {}
         }

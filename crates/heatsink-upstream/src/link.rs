@@ -112,10 +112,12 @@ pub struct Link<W> {
 }
 
 impl<W: Waiter> Link<W> {
-    /// Starts to connect. Events for `token` tell how it goes on.
+    /// Starts to connect; the connection has `name` at the server. Events for `token` tell
+    /// how it goes on.
     pub fn connect(
         dialer: &Dialer,
         login: &Login,
+        name: Option<&str>,
         registry: &Registry,
         token: Token,
         now: Instant,
@@ -124,7 +126,7 @@ impl<W: Waiter> Link<W> {
         registry
             .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)
             .map_err(LinkError::Connect)?;
-        let (greeting, bytes) = Greeting::new(login);
+        let (greeting, bytes) = Greeting::new(login, name);
         let mut first_words = Outgoing::default();
         first_words.push(&bytes);
         Ok(Self {

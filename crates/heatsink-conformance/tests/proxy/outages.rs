@@ -132,6 +132,22 @@ fn a_lost_watch_fails_the_next_transaction() {
 }
 
 #[test]
+fn replies_stay_in_order_when_a_watch_was_lost() {
+    let mut rig = Rig::new(1);
+    let mut client = rig.client();
+    client.command(&["WATCH", "a"]);
+    rig.server_mut().restart();
+    eventually(SOON, || client.command(&["SET", "a", "1"]) == Reply::ok());
+    let commands = [&["GET", "a"][..], &["MULTI"], &["SET", "b", "1"], &["EXEC"], &["GET", "a"]];
+    client.send_raw(&commands.iter().flat_map(|command| encode(command)).collect::<Vec<_>>());
+    assert_eq!(client.read_reply(), Reply::bulk("1"));
+    assert_eq!(client.read_reply(), Reply::ok());
+    assert!(client.read_reply().is_error());
+    assert!(client.read_reply().error().starts_with("EXECABORT"));
+    assert_eq!(client.read_reply(), Reply::bulk("1"));
+}
+
+#[test]
 fn subscribers_and_half_told_replies_are_closed() {
     let mut rig = Rig::new(1);
     let mut subscriber = rig.client();

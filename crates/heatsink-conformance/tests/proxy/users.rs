@@ -137,7 +137,7 @@ fn credentials_of_the_upstream_serve_clients_that_give_none() {
     let server = RedisServer::builder().arg("requirepass", "secret");
     let rig = Rig::with(server, |config| {
         config.upstream.credentials =
-            Some(Credentials { user: b"default".to_vec(), password: b"secret".to_vec() });
+            Some(Credentials { user: None, password: b"secret".to_vec() });
         config.upstream.db = 2;
     });
     let mut client = rig.client();
