@@ -40,6 +40,8 @@ pub(crate) struct Client {
     /// Bytes received and not yet acted on.
     pub(crate) input: Vec<u8>,
     pub(crate) scan: RequestScan,
+    /// The request under way is held until it is complete, however large.
+    pub(crate) held: bool,
     pub(crate) output: Outgoing,
     /// Requests on the shared pipeline that are not answered yet.
     pub(crate) outstanding: u32,
@@ -98,6 +100,7 @@ impl Client {
             lane,
             input: Vec::new(),
             scan: RequestScan::default(),
+            held: false,
             output: Outgoing::default(),
             outstanding: 0,
             own: None,

@@ -154,10 +154,9 @@ fn lost(role: Option<Role>, lost: Lost) -> Option<LostStep> {
     }
 }
 
-/// `BLOCK` among the options of `XREAD` or `XREADGROUP`, which end with `STREAMS`.
+/// `BLOCK` among the arguments of `XREAD` or `XREADGROUP`. It may be a key, or a group's name,
+/// and then the request goes to a connection of its own without need; the other mistake would
+/// block everyone.
 fn has_block_option(request: Request<'_>) -> bool {
-    request
-        .args_from(1)
-        .take_while(|arg| !arg.eq_ignore_ascii_case(b"streams"))
-        .any(|arg| arg.eq_ignore_ascii_case(b"block"))
+    request.args_from(1).any(|arg| arg.eq_ignore_ascii_case(b"block"))
 }

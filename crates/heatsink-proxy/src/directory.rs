@@ -25,7 +25,7 @@ pub(crate) struct Card {
     pub(crate) worker: usize,
     pub(crate) key: ClientKey,
     facts: Mutex<Facts>,
-    /// Milliseconds from `since` to the last request.
+    /// Milliseconds from `since` to the last request, or to the end of a long wait.
     last_request_ms: AtomicU64,
     /// Name of the last command, sixteen bytes of it.
     last_command: [AtomicU64; 2],
@@ -89,6 +89,12 @@ impl Card {
         let (low, high) = name.split_at(8);
         self.last_command[0].store(u64::from_le_bytes(low.try_into().unwrap_or([0; 8])), Relaxed);
         self.last_command[1].store(u64::from_le_bytes(high.try_into().unwrap_or([0; 8])), Relaxed);
+        self.note_activity(now);
+    }
+
+    /// The client is not idle at `now`.
+    #[inline]
+    pub(crate) fn note_activity(&self, now: Instant) {
         let age = now.saturating_duration_since(self.since).as_millis() as u64;
         self.last_request_ms.store(age, Relaxed);
     }

@@ -9,8 +9,8 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::rc::Rc;
 
-use heatsink_resp::command::{CommandTable, Role};
-use heatsink_resp::request::{Limits, ProtocolError, RequestScan, Status};
+use heatsink_resp::command::{Command, CommandTable, Role};
+use heatsink_resp::request::{ProtocolError, RequestScan, Status};
 use heatsink_resp::{encode, inline};
 
 use crate::clients::MAX_OUTSTANDING;
@@ -53,6 +53,31 @@ pub(crate) enum Flow {
 struct Batch {
     bytes: Range<usize>,
     count: u32,
+}
+
+/// The command before, which in a pipeline is often the same.
+#[derive(Default)]
+struct Memo<'b, 't> {
+    name: &'b [u8],
+    command: Option<&'t Command>,
+}
+
+impl<'b, 't> Memo<'b, 't> {
+    #[inline]
+    fn lookup(
+        &mut self,
+        table: &'t CommandTable,
+        name: &'b [u8],
+        second: Option<&[u8]>,
+    ) -> Option<&'t Command> {
+        if self.name == name && self.command.is_some_and(|command| !command.needs_second_argument())
+        {
+            return self.command;
+        }
+        self.name = name;
+        self.command = table.lookup(name, second);
+        self.command
+    }
 }
 
 impl Worker {
@@ -112,7 +137,10 @@ impl Worker {
         if !client.eof {
             return;
         }
-        let listening = client.own.as_ref().is_some_and(|own| own.tunnel || own.is_subscriber());
+        // Nothing will ever end these but the client, and it has gone.
+        let listening = client.own.as_ref().is_some_and(|own| {
+            own.tunnel || own.is_subscriber() || own.is_blocking() || own.uploading
+        });
         let lingering = matches!(client.closing, Closing::Lingering { .. });
         let answered = client.is_settled() && client.output.is_empty() && !client.stopped;
         if listening || lingering || answered {
@@ -180,6 +208,7 @@ impl Worker {
         last: &mut Option<&'t str>,
     ) -> usize {
         let mut at = 0;
+        let mut memo = Memo::default();
         while at < buf.len() {
             let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
             let Some(client) = self.clients.get_ref(key) else { return buf.len() };
@@ -207,11 +236,13 @@ impl Worker {
             }
             if let Some(client) = self.clients.get(key) {
                 client.scan = scan;
+                client.held &= scan.is_within_request();
             }
             match status {
                 Ok(Status::Complete { len }) => {
                     let request = Request { bytes: &buf[at..at + len], args };
-                    let command = table.lookup(request.name(), request.arg(1));
+                    let name = &buf[at + args[0].start..at + args[0].end];
+                    let command = memo.lookup(table, name, request.arg(1));
                     let role = command.map(|command| command.role);
                     *last = command.map(|command| &*command.name);
                     if role == Some(Role::Plain) && self.is_plain(key) {
@@ -247,7 +278,8 @@ impl Worker {
                 }
                 Ok(Status::Empty { len }) => at += len,
                 Ok(Status::Incomplete) => {
-                    if buf.len() - at < BIG_REQUEST_BYTES {
+                    let held = self.clients.get_ref(key).is_some_and(|client| client.held);
+                    if held || buf.len() - at < BIG_REQUEST_BYTES {
                         break;
                     }
                     self.forward_batch(key, buf, batch);
@@ -258,7 +290,12 @@ impl Worker {
                             self.stop(key);
                             break;
                         }
-                        None => break,
+                        None => {
+                            if let Some(client) = self.clients.get(key) {
+                                client.held = true;
+                            }
+                            break;
+                        }
                     }
                 }
                 Err(error) => {
@@ -357,7 +394,8 @@ impl Worker {
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &words);
         let mut args = Vec::new();
-        RequestScan::default().advance(&bytes, &Limits::default(), |span| args.push(span))?;
+        let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
+        RequestScan::default().advance(&bytes, limits, |span| args.push(span))?;
         let request = Request { bytes: &bytes, args: &args };
         let role = table.lookup(request.name(), request.arg(1)).map(|command| command.role);
         Ok(self.dispatch(key, request, role))

@@ -6,18 +6,20 @@
 //! nobody uses is given up after [`LANE_IDLE`].
 //! Invariant: clients of different users never share a link.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use heatsink_upstream::Login;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::{Link, Waiter};
-use mio::Token;
 
 use crate::connection::ClientKey;
 use crate::worker::{Worker, link_token};
 
 /// Spare connections kept for the next client that needs one of its own.
 const MAX_SPARE: usize = 32;
+/// Lanes of a worker: different users, databases and protocols at once.
+const MAX_LANES: usize = 1024;
 /// A lane without clients is kept this long.
 const LANE_IDLE: Duration = Duration::from_secs(30);
 /// After a failed attempt to connect, requests are refused without a new one this long.
@@ -65,6 +67,7 @@ pub(crate) struct Upstream {
     pub(crate) link: Link<Ticket>,
     pub(crate) lane: usize,
     pub(crate) owner: Owner,
+    pub(crate) generation: u32,
     pub(crate) dirty: bool,
     /// The socket may have more to read.
     pub(crate) readable: bool,
@@ -92,12 +95,19 @@ pub(crate) struct Lane {
 }
 
 impl Worker {
-    /// The lane for a login, made if there is none.
-    pub(crate) fn lane_for(&mut self, login: &Login) -> usize {
+    /// The lane for a login, made if there is none; `None` if there are too many.
+    pub(crate) fn lane_for(&mut self, login: &Login) -> Option<usize> {
         if let Some((slot, _)) = self.lanes.iter().find(|(_, lane)| lane.login == *login) {
-            return slot;
+            return Some(slot);
         }
-        self.lanes.insert(Lane {
+        if self.lanes.len() >= MAX_LANES {
+            let unused =
+                |(slot, lane): &(usize, &Lane)| *slot != self.base_lane && lane.clients == 0;
+            let oldest =
+                self.lanes.iter().filter(unused).min_by_key(|(_, lane)| lane.idle_since)?.0;
+            self.drop_lane(oldest);
+        }
+        Some(self.lanes.insert(Lane {
             login: login.clone(),
             link: None,
             spare: Vec::new(),
@@ -106,7 +116,7 @@ impl Worker {
             failed: None,
             throttled: Vec::new(),
             needs_auth: false,
-        })
+        }))
     }
 
     /// A client joins a lane.
@@ -181,10 +191,12 @@ impl Worker {
     }
 
     fn open_link(&mut self, lane: usize, owner: Owner) -> Result<usize, LinkError> {
+        self.next_generation = self.next_generation.wrapping_add(1);
+        let generation = self.next_generation;
         let entry = self.links.vacant_entry();
         let slot = entry.key();
         let login = &self.lanes[lane].login;
-        let token: Token = link_token(slot);
+        let token = link_token(slot, generation);
         let name = (owner == Owner::Lane).then_some("heatsink");
         let link = Link::connect(&self.shared.dialer, login, name, &self.registry, token, self.now);
         match link {
@@ -193,6 +205,7 @@ impl Worker {
                     link,
                     lane,
                     owner,
+                    generation,
                     dirty: false,
                     readable: false,
                     announced_ready: false,
@@ -203,15 +216,17 @@ impl Worker {
                 Ok(slot)
             }
             Err(error) => {
-                self.note_failure(lane, &error);
+                self.note_failure(lane, &error, None);
                 Err(error)
             }
         }
     }
 
-    fn note_failure(&mut self, lane: usize, error: &LinkError) {
-        if !matches!(error, LinkError::Refused(_)) {
-            self.shared.dialer.failed();
+    fn note_failure(&mut self, lane: usize, error: &LinkError, address: Option<SocketAddr>) {
+        if !matches!(error, LinkError::Refused(_))
+            && let Some(address) = address
+        {
+            self.shared.dialer.failed(address);
         }
         let why = self.unavailable(error);
         if self.lanes[lane].failed.is_none() {
@@ -259,12 +274,12 @@ impl Worker {
     /// Ends a link that failed: everyone who waits is told, state that is lost is dealt with.
     pub(crate) fn lose_link(&mut self, slot: usize, error: &LinkError) {
         let Some(upstream) = self.links.get_mut(slot) else { return };
-        let (lane, owner) = (upstream.lane, upstream.owner);
+        let (lane, owner, address) = (upstream.lane, upstream.owner, upstream.link.address());
         let (part_sent, abandoned) = upstream.link.abandon();
         let abandoned: Vec<_> = abandoned.collect();
         self.drop_link(slot);
         if error.before_ready() {
-            self.note_failure(lane, error);
+            self.note_failure(lane, error, address);
         } else if owner == Owner::Lane {
             let endpoint = self.shared.dialer.endpoint();
             tracing::warn!(waiting = abandoned.len(), "upstream {endpoint} lost: {error}");
@@ -274,13 +289,15 @@ impl Worker {
         if !error.before_ready() {
             text.push_str("; it is unknown whether the command was executed");
         }
-        for (index, (ticket, count)) in abandoned.into_iter().enumerate() {
+        // Half a reply cannot be mended: whatever follows would be taken for the rest of it.
+        let cut = abandoned.first().filter(|_| part_sent).map(|(ticket, _)| ticket.client);
+        if let Some(client) = cut {
+            self.clients.close_after_replies(client);
+        }
+        for (ticket, count) in abandoned {
             match ticket.purpose {
                 Purpose::Forward => {
-                    if index == 0 && part_sent {
-                        // Half a reply cannot be mended: what follows would be taken for it.
-                        self.clients.close_after_replies(ticket.client);
-                    } else {
+                    if cut != Some(ticket.client) {
                         for _ in 0..count {
                             self.clients.error(ticket.client, &text);
                         }
@@ -307,7 +324,16 @@ impl Worker {
             .links
             .iter()
             .filter_map(|(slot, upstream)| {
-                let error = upstream.link.overdue(self.now, timeouts.connect, timeouts.silence)?;
+                let owed = match upstream.owner {
+                    Owner::Lane => upstream.link.waiting() > 0,
+                    Owner::Client(key) => {
+                        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+                        own.is_some_and(|own| own.awaits_prompt_answer())
+                    }
+                    Owner::Spare => false,
+                };
+                let silence = timeouts.silence.filter(|_| owed);
+                let error = upstream.link.overdue(self.now, timeouts.connect, silence)?;
                 Some((slot, error))
             })
             .collect();

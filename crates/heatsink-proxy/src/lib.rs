@@ -35,7 +35,7 @@ mod shared;
 mod worker;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -43,7 +43,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use mio::{Poll, Waker};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 pub use config::Config;
 use shared::{Mailbox, Message, Shared};
@@ -59,6 +59,7 @@ pub struct Proxy {
     local_addr: SocketAddr,
     shared: Arc<Shared>,
     stop: Arc<AtomicBool>,
+    listener: TcpListener,
     acceptor: Option<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
 }
@@ -68,6 +69,7 @@ impl Proxy {
     pub fn start(config: Config) -> io::Result<Self> {
         let listener = listen(config.listen)?;
         let local_addr = listener.local_addr()?;
+        let accepting = listener.try_clone()?;
         let mut mailboxes = Vec::new();
         let mut loops = Vec::new();
         for _ in 0..config.workers.max(1) {
@@ -90,10 +92,10 @@ impl Proxy {
         let stop = Arc::new(AtomicBool::new(false));
         let acceptor = {
             let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
-            let accept = move || listener::accept_clients(&listener, &shared, &stop);
+            let accept = move || listener::accept_clients(&accepting, &shared, &stop);
             thread::Builder::new().name("acceptor".to_owned()).spawn(accept)?
         };
-        Ok(Self { local_addr, shared, stop, acceptor: Some(acceptor), workers })
+        Ok(Self { local_addr, shared, stop, listener, acceptor: Some(acceptor), workers })
     }
 
     /// The address clients connect to, with the real port.
@@ -110,16 +112,11 @@ impl Proxy {
     fn end(&mut self, bound: Duration) -> usize {
         self.stop.store(true, Ordering::Release);
         if let Some(acceptor) = self.acceptor.take() {
-            // The acceptor waits in `accept`: a connection to itself wakes it.
-            let mut wake = self.local_addr;
-            if wake.ip().is_unspecified() {
-                wake.set_ip(if wake.is_ipv4() {
-                    std::net::Ipv4Addr::LOCALHOST.into()
-                } else {
-                    std::net::Ipv6Addr::LOCALHOST.into()
-                });
+            // The acceptor waits in `accept`, which this ends; it needs no further descriptor,
+            // of which there may be none left.
+            if let Err(error) = SockRef::from(&self.listener).shutdown(Shutdown::Both) {
+                tracing::warn!(%error, "the listener could not be shut");
             }
-            let _ = TcpStream::connect_timeout(&wake, Duration::from_secs(1));
             let _ = acceptor.join();
         }
         let until = Instant::now() + bound;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::shared::{Message, Shared};
 
-/// Runs until `stop` is set and the listener is woken by one more connection.
+/// Runs until `stop` is set and the listener is shut.
 pub(crate) fn accept_clients(listener: &TcpListener, shared: &Arc<Shared>, stop: &AtomicBool) {
     let mut next = 0;
     loop {

@@ -68,8 +68,6 @@ pub(crate) struct Own {
     protocol: Protocol,
     /// Bytes pass unseen in both directions until the client leaves.
     pub(crate) tunnel: bool,
-    /// Stays even when no state needs it.
-    pub(crate) keep: bool,
     /// A large request is being passed on piece by piece.
     pub(crate) uploading: bool,
     /// A command nobody knows succeeded: from now on the connection is a tunnel.
@@ -98,7 +96,6 @@ impl Own {
             shards: 0,
             protocol,
             tunnel: false,
-            keep: false,
             uploading: false,
             wild: false,
             dropping: false,
@@ -111,7 +108,7 @@ impl Own {
         self.is_settled()
             && self.transaction == Transaction::None
             && !self.is_subscriber()
-            && !(self.tunnel || self.keep || self.uploading || self.wild)
+            && !(self.tunnel || self.uploading || self.wild)
     }
 
     /// Every request sent so far has been answered, to the last byte.
@@ -131,6 +128,11 @@ impl Own {
     /// Something that may take for ever is being waited for.
     pub(crate) fn is_blocking(&self) -> bool {
         self.expected.contains(&Expected::Blocking)
+    }
+
+    /// A reply is owed, and it is one that a server that is well gives without delay.
+    pub(crate) fn awaits_prompt_answer(&self) -> bool {
+        !(self.is_settled() || self.is_blocking() || self.uploading || self.tunnel)
     }
 
     /// What a request of that role is answered with; `arg_count` includes the name.
@@ -221,7 +223,13 @@ impl Own {
     /// there are, channels and patterns together, sharded ones apart.
     fn confirmed(&mut self, frame: &[u8]) {
         let total = Value::decode(frame).ok().and_then(|v| v.array().get(2)?.integer());
-        let total = total.and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        let Some(total) = total.and_then(|n| usize::try_from(n).ok()) else {
+            // The name is so long that the number has not come yet. Nobody will know when
+            // this connection is free of subscriptions: it is the client's for good.
+            self.wild = true;
+            self.expected.pop_front();
+            return;
+        };
         let Some(&Expected::Subscription { subscription, left }) = self.expected.front() else {
             // The server takes a subscription away by itself (a slot moved, a right revoked).
             self.shards = if self.shards > 0 { total } else { self.shards };

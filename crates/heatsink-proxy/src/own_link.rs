@@ -31,14 +31,15 @@ impl Worker {
             Ensured::Ready => {}
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let bulky = client.bulky;
         let Some(own) = &mut client.own else { return Flow::Taken };
         if own.expected.len() >= MAX_OUTSTANDING as usize {
             return Flow::Wait;
         }
-        own.expected.push_back(expected);
-        own.keep |= bulky;
         let link = own.link;
+        if own.expected.is_empty() {
+            self.links[link].link.expect_answer(self.now);
+        }
+        own.expected.push_back(expected);
         self.push_own(key, link, bytes);
         Flow::Taken
     }
@@ -139,13 +140,20 @@ impl Worker {
             match client.scan.pass(buf, limits) {
                 Ok((passed, done)) => {
                     own.uploading = !done;
+                    if done {
+                        self.links[link].link.expect_answer(self.now);
+                    }
                     passed
                 }
                 Err(error) => {
-                    // The server is in the middle of it: nothing can be said on that link.
+                    // The server is in the middle of it: nothing can be said on that link. And
+                    // while something else is owed, an error would be taken for that.
+                    let alone = own.expected.len() == 1 && !own.within_frame;
                     client.own = None;
                     self.drop_link(link);
-                    self.clients.error(key, &format!("ERR {error}"));
+                    if alone {
+                        self.clients.error(key, &format!("ERR {error}"));
+                    }
                     self.clients.close_after_replies(key);
                     return buf.len();
                 }
@@ -232,9 +240,12 @@ impl Worker {
         if wild && settled {
             self.make_tunnel(key);
         } else if releasable {
+            let now = self.now;
             if let Some(client) = self.clients.get(key) {
                 client.own = None;
                 client.card.set_upstream_id(None);
+                // It may have been waiting for long; it is idle from now on.
+                client.card.note_activity(now);
             }
             self.spare_link(link);
         }

@@ -151,7 +151,10 @@ impl Worker {
         name: Option<Vec<u8>>,
         hello: bool,
     ) {
-        let lane = self.lane_for(login);
+        let Some(lane) = self.lane_for(login) else {
+            self.clients.error(key, "ERR heatsink: too many different logins at once");
+            return;
+        };
         self.enter_lane(lane);
         self.ask(key, lane, bytes, Session::Move(Move { lane, name, hello }));
     }
@@ -192,8 +195,7 @@ impl Worker {
                 Session::Answer(answer) => self.give_answer(key, answer),
             }
         }
-        self.clients.answered(key, 1);
-        self.finish_if_leaving(key);
+        self.session_over(key);
     }
 
     /// The server could not be asked, or refused what the lane's connections begin with.
@@ -207,7 +209,18 @@ impl Worker {
             _ => self.clients.error(key, text),
         }
         self.forget_session(&session);
+        self.session_over(key);
+    }
+
+    fn session_over(&mut self, key: ClientKey) {
         self.clients.answered(key, 1);
+        // Its own connection was not read from meanwhile.
+        if let Some(client) = self.clients.get(key)
+            && let Some(own) = &client.own
+            && self.links.get(own.link).is_some_and(|upstream| upstream.readable)
+        {
+            self.eager_links.push(own.link);
+        }
         self.finish_if_leaving(key);
     }
 

@@ -37,6 +37,9 @@ pub(crate) const MAIL: Token = Token(usize::MAX - 1);
 const READ_BYTES: usize = 64 << 10;
 /// Reads from one link in a turn.
 const READS_PER_TURN: usize = 4;
+/// What a server accepts from a connection that has not authenticated.
+const SERVER_UNAUTHENTICATED_MAX_ARGS: u64 = 10;
+const SERVER_UNAUTHENTICATED_MAX_BYTES: u64 = 16 << 10;
 /// Looks for more requests before those at hand are written to the server.
 const MORE_LOOKS: usize = 4;
 /// How often overdue things are looked for while something is waited for, and while not.
@@ -45,12 +48,14 @@ const IDLE_TICK: Duration = Duration::from_secs(1);
 /// How long a client that was told why it is closed may take to read that.
 const LINGER: Duration = Duration::from_millis(500);
 
-fn client_token(slot: usize) -> Token {
-    Token(slot << 1)
+/// What an event is for: a client or a link, its slot and its generation. One batch of events
+/// can close whatever is in a slot, fill the slot anew, and then tell something of the old one.
+fn token(slot: usize, generation: u32, is_link: bool) -> Token {
+    Token((generation as usize) << 32 | slot << 1 | usize::from(is_link))
 }
 
-pub(crate) fn link_token(slot: usize) -> Token {
-    Token(slot << 1 | 1)
+pub(crate) fn link_token(slot: usize, generation: u32) -> Token {
+    token(slot, generation, true)
 }
 
 /// One worker.
@@ -64,7 +69,7 @@ pub(crate) struct Worker {
     pub(crate) table: Rc<CommandTable>,
     table_version: u64,
     pub(crate) clients: Clients,
-    next_generation: u32,
+    pub(crate) next_generation: u32,
     pub(crate) links: Slab<Upstream>,
     pub(crate) lanes: Slab<Lane>,
     /// The lane of clients that have not authenticated.
@@ -74,7 +79,7 @@ pub(crate) struct Worker {
     pub(crate) request_limits: [Limits; 2],
     pub(crate) dirty_links: Vec<usize>,
     /// Links that may have more to read.
-    eager_links: Vec<usize>,
+    pub(crate) eager_links: Vec<usize>,
     /// Replies that are looked into here instead of being passed on.
     kept: Vec<(Ticket, Vec<u8>)>,
     pub(crate) now: Instant,
@@ -118,7 +123,9 @@ impl Worker {
             drain_until: None,
             shared,
         };
-        worker.base_lane = worker.lane_for(&login);
+        if let Some(base_lane) = worker.lane_for(&login) {
+            worker.base_lane = base_lane;
+        }
         // Connected before the first client comes, so that it does not wait for it, and the
         // server's commands and its wish for a password are known.
         if worker.lane_link(worker.base_lane).is_err() {
@@ -167,8 +174,15 @@ impl Worker {
         for event in events {
             match event.token() {
                 MAIL => self.read_mail(),
-                Token(token) if token & 1 == 0 => self.on_client_event(token >> 1, event),
-                Token(token) => self.on_link_event(token >> 1, event),
+                Token(token) => {
+                    let slot = (token as u32) >> 1;
+                    let generation = (token >> 32) as u32;
+                    if token & 1 == 0 {
+                        self.on_client_event(ClientKey { slot, generation }, event);
+                    } else {
+                        self.on_link_event(slot as usize, generation, event);
+                    }
+                }
             }
         }
     }
@@ -204,6 +218,7 @@ impl Worker {
     }
 
     fn accept(&mut self, socket: std::net::TcpStream, addr: SocketAddr) {
+        self.next_generation = self.next_generation.wrapping_add(1);
         let entry = self.clients.slab.vacant_entry();
         let slot = entry.key();
         let prepared = socket
@@ -213,7 +228,8 @@ impl Worker {
             .and_then(|local_addr| {
                 let mut socket = TcpStream::from_std(socket);
                 let interest = Interest::READABLE | Interest::WRITABLE;
-                self.registry.register(&mut socket, client_token(slot), interest)?;
+                let token = token(slot, self.next_generation, false);
+                self.registry.register(&mut socket, token, interest)?;
                 Ok((socket, local_addr))
             });
         let (socket, local_addr) = match prepared {
@@ -223,7 +239,6 @@ impl Worker {
                 return;
             }
         };
-        self.next_generation = self.next_generation.wrapping_add(1);
         let key = ClientKey { slot: slot as u32, generation: self.next_generation };
         let id = self.shared.directory.next_id();
         let card = Arc::new(Card::new(id, addr, local_addr, self.index, key, self.now));
@@ -236,17 +251,17 @@ impl Worker {
         self.enter_lane(self.base_lane);
     }
 
-    fn on_client_event(&mut self, slot: usize, event: &Event) {
-        let Some(key) = self.clients.key(slot) else { return };
-        let client = &mut self.clients.slab[slot];
-        if event.is_writable() && !client.output.is_empty() && !client.dirty {
-            client.dirty = true;
-            self.clients.dirty.push(key);
-        }
+    fn on_client_event(&mut self, key: ClientKey, event: &Event) {
+        let Some(client) = self.clients.get(key) else { return };
         if event.is_error() || event.is_write_closed() {
             self.close_client(key);
             return;
         }
+        if event.is_writable() && !client.output.is_empty() && !client.dirty {
+            client.dirty = true;
+            self.clients.dirty.push(key);
+        }
+        let Some(client) = self.clients.get(key) else { return };
         if event.is_read_closed() {
             client.hung_up = true;
             // As on a connection to the server itself, whoever leaves in the middle of a
@@ -262,8 +277,11 @@ impl Worker {
         }
     }
 
-    fn on_link_event(&mut self, slot: usize, event: &Event) {
+    fn on_link_event(&mut self, slot: usize, generation: u32, event: &Event) {
         let Some(upstream) = self.links.get_mut(slot) else { return };
+        if upstream.generation != generation {
+            return;
+        }
         if (event.is_writable() || event.is_error()) && !upstream.dirty {
             upstream.dirty = true;
             self.dirty_links.push(slot);
@@ -282,9 +300,10 @@ impl Worker {
             let owner = upstream.owner;
             if let Owner::Client(key) = owner
                 && let Some(client) = self.clients.get(key)
-                && client.output.len() > BULKY_BYTES
+                && (client.output.len() > BULKY_BYTES || client.session.is_some())
             {
-                // Its own connection: the server may wait as long as the client does.
+                // Its own connection: the server may wait as long as the client does. And what
+                // it sends now must not begin before an answer that is made elsewhere.
                 return;
             }
             let Self { links, clients, kept, scratch, now, .. } = self;
@@ -449,15 +468,18 @@ impl Worker {
                 let _ = client.socket.shutdown(std::net::Shutdown::Write);
                 client.readable = true;
                 self.read_client(key);
-            } else if client.eof && empty && client.closing == Closing::No {
-                self.close_if_done(key);
-            } else if let Some(own) = &client.own {
+                continue;
+            }
+            if let Some(own) = &client.own {
                 let link = own.link;
                 if client.output.len() <= BULKY_BYTES / 2
                     && self.links.get(link).is_some_and(|upstream| upstream.readable)
                 {
                     self.eager_links.push(link);
                 }
+            }
+            if empty {
+                self.close_if_done(key);
             }
         }
         if self.clients.dirty.is_empty() {
@@ -469,10 +491,10 @@ impl Worker {
     fn tick(&mut self) {
         self.look_after_lanes();
         self.look_after_clients();
-        let waiting = self
-            .links
-            .iter()
-            .any(|(_, upstream)| !upstream.link.is_ready() || upstream.link.waiting() > 0);
+        let waiting = self.links.iter().any(|(_, upstream)| {
+            let own = matches!(upstream.owner, Owner::Client(_));
+            own || !upstream.link.is_ready() || upstream.link.waiting() > 0
+        });
         let tick = if waiting || self.drain_until.is_some() { BUSY_TICK } else { IDLE_TICK };
         self.next_tick = self.now + tick;
     }
@@ -542,6 +564,10 @@ impl Worker {
             if own.is_releasable() {
                 self.spare_link(own.link);
             } else {
+                // What the client sent before it left is the server's to read.
+                if let Some(upstream) = self.links.get_mut(own.link) {
+                    let _ = upstream.link.flush();
+                }
                 self.drop_link(own.link);
             }
         }
@@ -557,10 +583,11 @@ fn request_limits(limits: &crate::config::Limits) -> [Limits; 2] {
         unauthenticated: false,
     };
     let before = Limits {
-        max_args: limits.unauthenticated_max_args.min(limits.max_args),
-        max_bulk_bytes: limits.unauthenticated_max_bytes.min(limits.max_bulk_bytes),
+        // Above its own limits the server would close the connection, which others share.
+        max_args: limits.unauthenticated_max_args.min(SERVER_UNAUTHENTICATED_MAX_ARGS),
+        max_bulk_bytes: limits.unauthenticated_max_bytes.min(SERVER_UNAUTHENTICATED_MAX_BYTES),
         // Room for the arguments' headers.
-        max_request_bytes: (limits.unauthenticated_max_bytes + 1024).min(limits.max_request_bytes),
+        max_request_bytes: limits.unauthenticated_max_bytes + 1024,
         unauthenticated: true,
     };
     [after, before]

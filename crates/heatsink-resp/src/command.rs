@@ -99,11 +99,26 @@ pub struct Command {
     pub keys: Box<[KeySpec]>,
     /// Has subcommands of its own in the table.
     container: bool,
+    /// Found by its container and its own name, never by the two in one.
+    subcommand: bool,
 }
 
 impl Command {
     fn new(name: &str, access: Access, may_block: bool, keys: Box<[KeySpec]>) -> Self {
-        Self { name: name.into(), access, role: role(name, may_block), keys, container: false }
+        Self {
+            name: name.into(),
+            access,
+            role: role(name, may_block),
+            keys,
+            container: false,
+            subcommand: name.contains('|'),
+        }
+    }
+
+    /// It has subcommands or is one: not its name alone tells what it is.
+    #[inline]
+    pub fn needs_second_argument(&self) -> bool {
+        self.container || self.subcommand
     }
 
     /// Calls `on_key` with the index of each argument that is a key.
@@ -154,7 +169,8 @@ impl CommandTable {
         lower[..len].make_ascii_lowercase();
         let command = self.commands.get(&lower[..len])?;
         if !command.container {
-            return Some(command);
+            // To a server `client|kill` is no name; only two arguments lead to a subcommand.
+            return (!command.subcommand).then_some(command);
         }
         // An unknown subcommand is left to the container: the server says what is wrong.
         let Some(second) = second else { return Some(command) };

@@ -96,8 +96,8 @@ mod tests {
         assert_eq!(header(b"xx*12\r\nab", 2), Line::Number(12, 7));
         assert_eq!(header(b"$512\r\n", 0), Line::Number(512, 6));
         assert_eq!(header(b"$-1\r\n", 0), Line::Number(-1, 5));
-        for cut in 0..5 {
-            assert_eq!(header(&b"$512\r\n"[..cut + 1], 0), Line::Incomplete, "{cut}");
+        for end in 1..6 {
+            assert_eq!(header(&b"$512\r\n"[..end], 0), Line::Incomplete, "{end}");
         }
         assert_eq!(header(b"$5\rx", 0), Line::Invalid);
         assert_eq!(header(b"$5x\r\n", 0), Line::Invalid);

@@ -108,8 +108,7 @@ impl std::error::Error for ProtocolError {}
 /// How far one request has been scanned; keep it beside the bytes of an incomplete one.
 ///
 /// Offsets count from the first byte of the request that is still in the buffer. A caller
-/// that passes bytes on before the request is complete says so with
-/// [`RequestScan::forget`].
+/// that passes bytes on before the request is complete uses [`RequestScan::pass`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestScan {
     /// Where the next header starts; beyond the buffer's end inside a long argument.
@@ -154,26 +153,12 @@ impl RequestScan {
             }
         }
         while self.args_left > 0 {
-            let Some(&kind) = buf.get(self.next) else { return Ok(Status::Incomplete) };
-            if kind != b'$' {
-                return Err(ProtocolError::ExpectedDollar(kind));
+            if self.next >= buf.len() {
+                return Ok(Status::Incomplete);
             }
-            let (len, start) = match header(buf, self.next) {
-                Line::Incomplete => return Ok(Status::Incomplete),
-                Line::Number(len, start) if len >= 0 => (len as u64, start),
-                Line::Number(..) | Line::Invalid => return Err(ProtocolError::BulkLength),
+            let Some((start, end)) = self.arg_header(buf, limits)? else {
+                return Ok(Status::Incomplete);
             };
-            if len > limits.max_bulk_bytes {
-                return Err(if limits.unauthenticated {
-                    ProtocolError::UnauthenticatedBulkLength
-                } else {
-                    ProtocolError::BulkLength
-                });
-            }
-            let end = start + len as usize;
-            if self.forgotten + end as u64 + 2 > limits.max_request_bytes {
-                return Err(ProtocolError::RequestTooBig);
-            }
             match buf.get(end..end + 2) {
                 Some(b"\r\n") => {}
                 Some(_) => return Err(ProtocolError::ExpectedCrlf),
@@ -193,48 +178,59 @@ impl RequestScan {
     /// dropped from the buffer: the next call starts behind them.
     pub fn pass(&mut self, buf: &[u8], limits: &Limits) -> Result<(usize, bool), ProtocolError> {
         debug_assert!(self.started);
-        // A body that was announced by a header that has been passed on already.
-        while self.args_left > 0 {
-            if self.next >= buf.len() {
-                break;
-            }
-            if buf[self.next] != b'$' {
-                return Err(ProtocolError::ExpectedDollar(buf[self.next]));
-            }
-            match header(buf, self.next) {
-                Line::Incomplete => {
-                    let passed = self.next;
-                    self.forget(passed);
-                    return Ok((passed, false));
-                }
-                Line::Number(len, start) if len >= 0 && len as u64 <= limits.max_bulk_bytes => {
-                    // The end's CRLF is checked where the whole of it is at hand.
-                    let end = start + len as usize + 2;
-                    if self.forgotten + end as u64 > limits.max_request_bytes {
-                        return Err(ProtocolError::RequestTooBig);
-                    }
-                    self.next = end;
-                    self.args_left -= 1;
-                }
-                Line::Number(..) | Line::Invalid => return Err(ProtocolError::BulkLength),
-            }
-        }
-        // The last two bytes of a body are held back until both are there and checked.
-        if self.next <= buf.len() {
-            if !buf[..self.next].ends_with(b"\r\n") {
+        // `next` stands behind a CRLF, that of the request's header or of an argument; at 0 it
+        // was checked before it was passed on.
+        while self.next <= buf.len() {
+            if self.next > 0 && !buf[..self.next].ends_with(b"\r\n") {
                 return Err(ProtocolError::ExpectedCrlf);
             }
             let passed = self.next;
-            let done = self.args_left == 0;
-            self.forget(passed);
-            if done {
+            if self.args_left == 0 {
                 *self = Self::default();
+                return Ok((passed, true));
             }
-            return Ok((passed, done));
+            let header = if passed < buf.len() { self.arg_header(buf, limits)? } else { None };
+            let Some((_, end)) = header else {
+                self.forget(passed);
+                return Ok((passed, false));
+            };
+            self.next = end + 2;
+            self.args_left -= 1;
         }
+        // The last two bytes of a body are held back until both are there and checked.
         let passed = buf.len().min(self.next - 2);
         self.forget(passed);
         Ok((passed, false))
+    }
+
+    /// Reads the header at `next`, which is in `buf`: where the argument starts and ends.
+    #[inline]
+    fn arg_header(
+        &self,
+        buf: &[u8],
+        limits: &Limits,
+    ) -> Result<Option<(usize, usize)>, ProtocolError> {
+        let kind = buf[self.next];
+        if kind != b'$' {
+            return Err(ProtocolError::ExpectedDollar(kind));
+        }
+        let (len, start) = match header(buf, self.next) {
+            Line::Incomplete => return Ok(None),
+            Line::Number(len, start) if len >= 0 => (len as u64, start),
+            Line::Number(..) | Line::Invalid => return Err(ProtocolError::BulkLength),
+        };
+        if len > limits.max_bulk_bytes {
+            return Err(if limits.unauthenticated {
+                ProtocolError::UnauthenticatedBulkLength
+            } else {
+                ProtocolError::BulkLength
+            });
+        }
+        let end = start + len as usize;
+        if self.forgotten + end as u64 + 2 > limits.max_request_bytes {
+            return Err(ProtocolError::RequestTooBig);
+        }
+        Ok(Some((start, end)))
     }
 
     /// True once the header of a request was read and its end was not.

@@ -76,9 +76,10 @@ fn decode(frame: &[u8], at: &mut usize, depth: usize) -> Result<Value, NotAReply
     match kind {
         b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {
             let start = *at + 1;
-            let len = memchr::memchr(b'\r', &frame[start..]).ok_or(NotAReply)?;
-            let text = frame[start..start + len].to_vec();
-            *at = start + len + 2;
+            // A line ends at its LF, as the scan has it: a CR alone may stand within.
+            let len = memchr::memchr(b'\n', &frame[start..]).ok_or(NotAReply)?;
+            let text = frame[start..start + len].strip_suffix(b"\r").ok_or(NotAReply)?.to_vec();
+            *at = start + len + 1;
             Ok(match kind {
                 b'+' => Value::Status(text),
                 b'-' => Value::Error(text),
@@ -135,6 +136,19 @@ mod tests {
         let resp2 = Value::decode(b"*2\r\n$2\r\nid\r\n:7\r\n").unwrap();
         assert_eq!(resp3.get(b"id"), Some(&Value::Integer(7)));
         assert_eq!(resp2.get(b"id"), Some(&Value::Integer(7)));
+    }
+
+    #[test]
+    fn a_line_ends_where_the_scan_ends_it() {
+        for (frame, value) in [
+            (&b"-ERR a\rb\r\n"[..], Ok(Value::Error(b"ERR a\rb".to_vec()))),
+            (b"+a\r\r\n", Ok(Value::Status(b"a\r".to_vec()))),
+            (b":1\r2\r\n", Err(NotAReply)),
+        ] {
+            let scanned = crate::reply::ReplyScan::default().advance(frame);
+            assert_eq!(scanned, Ok(crate::reply::Status::Complete(frame.len())));
+            assert_eq!(Value::decode(frame), value, "{}", frame.escape_ascii());
+        }
     }
 
     #[test]

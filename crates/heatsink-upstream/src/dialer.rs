@@ -9,6 +9,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use mio::net::{TcpStream, UnixStream};
 use socket2::SockRef;
@@ -49,11 +50,11 @@ impl Dialer {
     }
 
     /// Starts to connect.
-    pub(crate) fn open(&self) -> io::Result<Stream> {
+    pub(crate) fn open(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         if let Endpoint::InProcess(store) = &self.endpoint {
             let stream = store.dial()?;
             stream.set_nonblocking(true)?;
-            return Ok(Stream::Unix(UnixStream::from_std(stream)));
+            return Ok((Stream::Unix(UnixStream::from_std(stream)), None));
         }
         let address = {
             let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,21 +64,28 @@ impl Dialer {
             self.resolve_again();
             return Err(io::Error::new(io::ErrorKind::NotFound, "host name not found"));
         };
-        let stream = TcpStream::connect(address)?;
+        let stream = TcpStream::connect(address).inspect_err(|_| self.failed(address))?;
         stream.set_nodelay(true)?;
         // A host that vanished without a word is noticed even when nothing is being sent.
         let keepalive = socket2::TcpKeepalive::new()
-            .with_time(std::time::Duration::from_secs(15))
-            .with_interval(std::time::Duration::from_secs(5))
+            .with_time(Duration::from_secs(15))
+            .with_interval(Duration::from_secs(5))
             .with_retries(3);
-        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        Ok(Stream::Tcp(stream))
+        let socket = SockRef::from(&stream);
+        socket.set_tcp_keepalive(&keepalive)?;
+        // … and when something is.
+        socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
+        Ok((Stream::Tcp(stream), Some(address)))
     }
 
-    /// A connection could not be established: the next try takes the next address.
-    pub fn failed(&self) {
+    /// A connection to `address` could not be established: the next try takes the next one.
+    /// Workers fail on their own; only the first that tells of an address moves on.
+    pub fn failed(&self, address: SocketAddr) {
         let all_failed = {
             let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            if addresses.list.get(addresses.next) != Some(&address) {
+                return;
+            }
             addresses.next += 1;
             let all_failed = addresses.next >= addresses.list.len();
             if all_failed {
@@ -119,5 +127,24 @@ fn resolve(endpoint: &Endpoint) -> io::Result<Vec<SocketAddr>> {
     match endpoint {
         Endpoint::Tcp { host, port } => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
         Endpoint::InProcess(_) => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_failed_twice_is_left_once() {
+        let dialer = Dialer::new(Endpoint::tcp("127.0.0.1", 1));
+        let list: Vec<SocketAddr> =
+            ["127.0.0.1:1", "127.0.0.2:1"].iter().map(|text| text.parse().unwrap()).collect();
+        *dialer.addresses.lock().unwrap() = Addresses { list: list.clone(), next: 0 };
+        // Two workers tell of the same failure.
+        dialer.failed(list[0]);
+        dialer.failed(list[0]);
+        assert_eq!(dialer.addresses.lock().unwrap().next, 1);
+        dialer.failed(list[1]);
+        assert_eq!(dialer.addresses.lock().unwrap().next, 0);
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use heatsink_resp::reply::{ReplyScan, Status};
@@ -92,6 +93,7 @@ struct Run<W> {
 #[derive(Debug)]
 pub struct Link<W> {
     stream: Stream,
+    address: Option<SocketAddr>,
     connected: bool,
     /// Until the server has accepted it; requests are held back so long.
     greeting: Option<Greeting>,
@@ -122,7 +124,7 @@ impl<W: Waiter> Link<W> {
         token: Token,
         now: Instant,
     ) -> Result<Self, LinkError> {
-        let mut stream = dialer.open().map_err(LinkError::Connect)?;
+        let (mut stream, address) = dialer.open().map_err(LinkError::Connect)?;
         registry
             .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)
             .map_err(LinkError::Connect)?;
@@ -131,6 +133,7 @@ impl<W: Waiter> Link<W> {
         first_words.push(&bytes);
         Ok(Self {
             stream,
+            address,
             connected: false,
             greeting: Some(greeting),
             first_words,
@@ -209,7 +212,7 @@ impl<W: Waiter> Link<W> {
             self.connected = true;
         }
         if self.greeting.is_some() {
-            self.first_words.flush(&mut self.stream).map_err(LinkError::Io)
+            self.first_words.flush(&mut self.stream).map_err(LinkError::Connect)
         } else {
             self.outgoing.flush(&mut self.stream).map_err(LinkError::Io)
         }
@@ -230,7 +233,7 @@ impl<W: Waiter> Link<W> {
                     return Ok(Received::Drained);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if self.connected => return Err(LinkError::Io(error)),
+                Err(error) if self.is_ready() => return Err(LinkError::Io(error)),
                 Err(error) => return Err(LinkError::Connect(error)),
             }
         };
@@ -261,7 +264,17 @@ impl<W: Waiter> Link<W> {
         (self.within, waiters.into_iter().map(|run| (run.waiter, run.count)))
     }
 
-    /// What is overdue at `now`, if anything.
+    /// From now on the server is expected to say something.
+    pub fn expect_answer(&mut self, now: Instant) {
+        self.since = now;
+    }
+
+    /// The address it was opened to, if it has one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// What is overdue at `now`, if anything; `silence` is `None` if nothing is expected.
     pub fn overdue(
         &self,
         now: Instant,
@@ -272,8 +285,7 @@ impl<W: Waiter> Link<W> {
         if !self.is_ready() {
             return (age >= connect).then_some(LinkError::ConnectTimeout);
         }
-        let silent = self.waiting > 0 && silence.is_some_and(|silence| age >= silence);
-        silent.then_some(LinkError::Silent)
+        silence.is_some_and(|silence| age >= silence).then_some(LinkError::Silent)
     }
 
     /// Ends the registration; the socket closes when the link is dropped.
@@ -301,7 +313,8 @@ impl<W: Waiter> Link<W> {
     ) -> Result<usize, LinkError> {
         let mut used = 0;
         while self.greeting.is_some() {
-            let Some(frame) = self.next_frame(&buf[used..])? else { return Ok(used) };
+            let frame = self.next_frame(&buf[used..]).map_err(|_| not_a_server())?;
+            let Some(frame) = frame else { return Ok(used) };
             let frame = &buf[used..used + frame];
             used += frame.len();
             self.greet(frame)?;
@@ -415,4 +428,10 @@ impl<W: Waiter> Link<W> {
         }
         Ok(at)
     }
+}
+
+/// Whatever answers there does not speak the protocol.
+fn not_a_server() -> LinkError {
+    let text = "what listens there does not speak RESP";
+    LinkError::Connect(io::Error::new(io::ErrorKind::InvalidData, text))
 }

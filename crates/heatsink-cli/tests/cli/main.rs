@@ -2,5 +2,6 @@
 
 mod check;
 mod help;
+mod memory;
 mod serve;
 mod support;

@@ -1,8 +1,11 @@
 //! `heatsink serve`: where settings come from, the ready line, and how it ends.
 
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
-use heatsink_testkit::{Process, ProcessBuilder, RawClient, RedisServer, Reply, eventually};
+use heatsink_testkit::{
+    ProcStats, Process, ProcessBuilder, RawClient, RedisServer, Reply, eventually, open_fds,
+};
 use rustix::process::Signal;
 
 use crate::support::{Finished, PATIENCE, Place};
@@ -64,8 +67,7 @@ fn with_request_in_flight(place: &Place, shutdown_ms: &str) -> (Process, (RawCli
     assert_eq!(server.client().command(&["CLIENT", "PAUSE", "3600000", "WRITE"]), Reply::ok());
     let args = ["--log", "info", "--timeouts-shutdown-ms", shutdown_ms];
     let (process, ready) = start(serve(place, &server.url(), &args));
-    let (_, rest) = ready.split_once("redis://").expect("an address");
-    let mut client = RawClient::connect(rest.split_once(' ').expect("an address").0);
+    let mut client = RawClient::connect(address(&ready));
     client.send(&["SET", "k", "v"]);
     eventually(PATIENCE, || server.info_u64("clients", "blocked_clients") == 1);
     (process, (client, server))
@@ -155,4 +157,60 @@ fn settings_without_effect_are_named_once_in_the_log() {
     assert!(stderr.lines().all(|line| line.starts_with('{')), "{stderr}");
     assert_eq!(stderr.matches("did you mean HEATSINK_LISTEN?").count(), 1, "{stderr}");
     assert_eq!(stderr.matches("\"detect.tick_ms, policy\"").count(), 1, "{stderr}");
+}
+
+/// Where clients connect, from the ready line.
+fn address(ready: &str) -> &str {
+    let (_, rest) = ready.split_once("redis://").expect("an address");
+    rest.split_once(' ').expect("an address").0
+}
+
+/// ```text
+/// 1. the event loop stands still; in its next batch of events are, in this order:
+/// 2. client A, in a transaction, has gone: its connection to the server is closed
+/// 3. client B sends MULTI: it gets a new connection in the same slot
+/// 4. the server has closed A's connection: told of the slot that is B's by now
+/// ```
+#[test]
+fn an_event_for_what_was_in_a_slot_before_does_not_touch_what_is_there_now() {
+    let server = RedisServer::start();
+    let place = Place::empty();
+    let (mut process, ready) = start(serve(&place, &server.url(), &["--workers", "1"]));
+    let (mut a, mut b) = (RawClient::connect(address(&ready)), RawClient::connect(address(&ready)));
+    assert_eq!(b.command(&["PING"]).text(), "PONG");
+    assert_eq!(a.command(&["MULTI"]), Reply::ok());
+    let list = server.client().command(&["CLIENT", "LIST"]).text();
+    let line = list.lines().find(|line| line.contains("cmd=multi")).expect("a transaction");
+    let id = line.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).expect("an id");
+    process.pause();
+    drop(a);
+    b.send(&["MULTI"]);
+    assert_eq!(server.client().command(&["CLIENT", "KILL", "ID", id]).integer(), 1);
+    process.resume();
+    assert_eq!(b.read_reply(), Reply::ok());
+    let cpu = || ProcStats::of(process.pid()).expect("it runs").cpu_seconds;
+    let (before, start) = (cpu(), Instant::now());
+    eventually(PATIENCE, || start.elapsed() > Duration::from_millis(500));
+    assert!(cpu() - before < 0.25, "{} s of CPU in half a second of idling", cpu() - before);
+    b.command(&["SET", "k", "v"]);
+    assert_eq!(b.command(&["EXEC"]).items(), [Reply::ok()]);
+}
+
+#[test]
+fn it_ends_when_asked_even_without_a_descriptor_left() {
+    let server = RedisServer::start();
+    let place = Place::empty();
+    let heatsink = env!("CARGO_BIN_EXE_heatsink");
+    let url = server.url();
+    let few = ["-c", "ulimit -n 40; exec \"$@\"", "bash", heatsink, "serve", "--log", "off"];
+    let args = ["--listen", "127.0.0.1:0", "--upstream", &url, "--workers", "1"];
+    let builder = Process::builder("bash").args(few).args(args).directory(place.path());
+    let (mut process, ready) = start(builder);
+    // More than there are descriptors: the last ones are not accepted.
+    let clients: Vec<_> = (0..60).map(|_| RawClient::connect(address(&ready))).collect();
+    eventually(PATIENCE, || open_fds(process.pid()).expect("it runs") >= 39);
+    process.terminate();
+    let finished = Finished::of(&mut process);
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    drop(clients);
 }

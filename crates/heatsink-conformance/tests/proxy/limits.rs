@@ -175,3 +175,14 @@ fn a_server_that_does_not_read_stops_the_clients_not_the_proxy() {
         assert_eq!(sender.read_reply(), Reply::ok());
     }
 }
+
+#[test]
+fn a_client_is_idle_from_the_end_of_its_wait_not_from_its_start() {
+    let rig = Rig::with(RedisServer::builder(), |config| {
+        config.limits.idle = Some(Duration::from_millis(1500));
+    });
+    let mut client = rig.client();
+    assert_eq!(client.command(&["BLPOP", "queue", "1.9"]), Reply::Null);
+    assert_eq!(client.command(&["BLPOP", "queue", "1.2"]), Reply::Null);
+    assert_eq!(client.command(&["PING"]).text(), "PONG");
+}

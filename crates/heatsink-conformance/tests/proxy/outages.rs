@@ -157,12 +157,60 @@ fn subscribers_and_half_told_replies_are_closed() {
     let mut other = rig.client();
     other.send(&["GET", "big"]);
     assert!(other.read_exact_bytes(1000).starts_with(b"$67108864\r\n"));
+    // More of the same client, behind somebody else: its errors must not be told either.
+    reader.send(&["GET", "a"]);
+    other.send(&["GET", "a"]);
     rig.server_mut().kill();
     subscriber.expect_closed();
     // It got a part: the rest never comes, and no error could be told from the value.
-    assert!(other.read_to_close().len() <= 64 << 20);
+    assert!(other.read_to_close().iter().all(|b| *b == b'x'));
+    assert!(reader.read_reply().is_error());
     rig.server_mut().start_again();
     eventually(SOON, || reader.command(&["SET", "a", "1"]) == Reply::ok());
+}
+
+#[test]
+fn a_transaction_at_a_server_that_stands_still_is_given_up_too() {
+    let mut rig = Rig::with(RedisServer::builder(), |config| {
+        config.timeouts.silence = Some(Duration::from_millis(200));
+    });
+    let (mut client, mut blocked) = (rig.client(), rig.client());
+    client.command(&["MULTI"]);
+    blocked.send(&["BLPOP", "queue", "0"]);
+    eventually(SOON, || rig.server().info_u64("clients", "blocked_clients") == 1);
+    rig.server_mut().pause();
+    assert!(client.command(&["SET", "a", "1"]).error().contains("no answer in time"));
+    assert!(client.command(&["EXEC"]).error().starts_with("EXECABORT"));
+    rig.server_mut().resume();
+    // Who asked to wait is not given up.
+    eventually(SOON, || client.command(&["RPUSH", "queue", "x"]) == Reply::Integer(1));
+    assert_eq!(blocked.read_reply(), Reply::bulks(["queue", "x"]));
+}
+
+#[test]
+fn something_that_is_no_server_is_not_asked_over_and_over() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    let connects = std::sync::Arc::new(AtomicI64::new(0));
+    let counted = std::sync::Arc::clone(&connects);
+    // Ends with the test's process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            counted.fetch_add(1, Ordering::AcqRel);
+            let _ = std::io::Write::write_all(&mut &stream, b"220 mail.example ESMTP\r\n");
+        }
+    });
+    let rig = Rig::with(RedisServer::builder(), |config| {
+        config.upstream.endpoint = heatsink_upstream::address::Endpoint::tcp("127.0.0.1", port);
+    });
+    let mut client = rig.client();
+    let start = Instant::now();
+    for _ in 0..500 {
+        let error = client.command(&["SET", "a", "1"]).error();
+        assert!(error.contains("does not speak RESP") && !error.contains("unknown"), "{error}");
+    }
+    let most = 3 + start.elapsed().as_millis() as i64 / 20;
+    assert!(connects.load(Ordering::Acquire) <= most, "{connects:?} connects, {most} at most");
 }
 
 #[test]

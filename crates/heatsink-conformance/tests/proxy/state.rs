@@ -262,7 +262,8 @@ fn monitor_and_unknown_commands_have_a_connection_of_their_own() {
 
 #[test]
 fn wait_speaks_of_writes_on_the_shared_pipeline() {
-    let rig = Rig::new(1);
+    // Without the delay in which a primary hopes for further replicas.
+    let rig = Rig::with_server(RedisServer::builder().arg("repl-diskless-sync-delay", "0"), 1);
     let mut replica = RedisServer::start();
     let port = rig.server().port().to_string();
     replica.client().command(&["REPLICAOF", "127.0.0.1", &port]);
@@ -368,4 +369,76 @@ fn pipelines_of_any_depth_come_back_in_order() {
     for n in 0..200_000_u32 {
         assert_eq!(sending.read_reply(), Reply::bulk(n.to_string()));
     }
+}
+
+#[test]
+fn a_blocking_command_sent_in_leaving_is_left_too() {
+    let rig = Rig::new(1);
+    for _ in 0..50 {
+        let mut client = rig.client();
+        client.send_raw(&[encode(&["PING"]), encode(&["BLPOP", "queue", "0"])].concat());
+    }
+    wait_blocked(&rig, 0);
+    let mut other = rig.client();
+    for n in 1..=20 {
+        assert_eq!(other.command(&["RPUSH", "queue", "x"]).integer(), n);
+    }
+}
+
+#[test]
+fn whoever_leaves_in_the_middle_of_a_large_request_leaves_nothing_behind() {
+    let rig = Rig::new(1);
+    let mut other = rig.client();
+    other.command(&["PING"]);
+    for _ in 0..10 {
+        let mut client = rig.client();
+        client.send_raw(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$10000000\r\n");
+        client.send_raw(&vec![b'x'; 2_000_000]);
+    }
+    eventually(SOON, || other.command(&["CLIENT", "LIST"]).text().lines().count() == 1);
+    eventually(SOON, || rig.server().info_u64("clients", "connected_clients") == 2);
+    assert_eq!(other.command(&["EXISTS", "a"]).integer(), 0);
+}
+
+#[test]
+fn a_block_option_is_found_wherever_it_stands() {
+    let rig = Rig::new(1);
+    let (mut waiting, mut other) = (rig.client(), rig.client());
+    other.command(&["XGROUP", "CREATE", "s", "streams", "$", "MKSTREAM"]);
+    let read = ["XREADGROUP", "GROUP", "streams", "me", "BLOCK", "0", "STREAMS", "s", ">"];
+    waiting.send(&read);
+    wait_blocked(&rig, 1);
+    assert_eq!(other.command(&["PING"]).text(), "PONG");
+    other.command(&["XADD", "s", "1-1", "f", "v"]);
+    assert!(!waiting.read_reply().is_error());
+}
+
+#[test]
+fn a_client_that_shut_its_side_gets_all_of_a_large_transaction() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    client.command(&["SET", "big", &"x".repeat(2 << 20)]);
+    let mut bytes = encode(&["MULTI"]);
+    bytes.extend(encode(&["GET", "big"]).repeat(6));
+    bytes.extend(encode(&["EXEC"]));
+    client.send_raw(&bytes);
+    client.shutdown_write();
+    // Until the server has executed it, so that everything waits for this client.
+    eventually(SOON, || rig.server().calls("exec") == 1);
+    for _ in 0..7 {
+        assert!(!client.read_reply().is_error());
+    }
+    assert_eq!(client.read_reply().items().len(), 6);
+    client.expect_closed();
+}
+
+#[test]
+fn what_was_sent_into_a_tunnel_before_leaving_arrives() {
+    let rig = Rig::new(1);
+    for n in 0..20 {
+        let mut client = rig.client();
+        assert_eq!(client.command(&["CLIENT", "NO-EVICT", "ON"]), Reply::ok());
+        client.send(&["SET", &format!("k{n}"), "1"]);
+    }
+    eventually(SOON, || rig.client().command(&["DBSIZE"]).integer() == 20);
 }

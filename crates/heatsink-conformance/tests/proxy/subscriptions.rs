@@ -72,3 +72,39 @@ fn subscribing_inside_a_transaction_is_passed_on_as_it_is() {
     assert_eq!(rig.client().command(&["PUBLISH", "a", "m"]).integer(), 1);
     assert_eq!(client.read_reply(), Reply::bulks(["message", "a", "m"]));
 }
+
+#[test]
+fn a_name_longer_than_what_is_held_stays_subscribed() {
+    let rig = Rig::new(1);
+    let mut subscriber = rig.client();
+    let name = "n".repeat(100_000);
+    assert_eq!(subscriber.command(&["SUBSCRIBE", &name]).items()[2].integer(), 1);
+    let mut other = rig.client();
+    for command in [&["MULTI"][..], &["PUBLISH", &name, "hello"], &["EXEC"]] {
+        assert!(!other.command(command).is_error());
+    }
+    assert_eq!(subscriber.read_reply().items()[2], Reply::bulk("hello"));
+}
+
+#[test]
+fn an_answer_made_here_does_not_split_a_message() {
+    let rig = Rig::new(1);
+    let (mut subscriber, mut publisher) = (rig.client(), rig.client());
+    subscriber.command(&["HELLO", "3"]);
+    subscriber.command(&["SUBSCRIBE", "a"]);
+    let message = "m".repeat(500_000);
+    for _ in 0..30 {
+        publisher.send(&["PUBLISH", "a", &message]);
+        subscriber.send(&["CLIENT", "ID"]);
+        let (mut messages, mut ids) = (0, 0);
+        while messages + ids < 2 {
+            let frame = subscriber.read_frame();
+            match frame[0] {
+                b'>' if frame.len() > message.len() => messages += 1,
+                b':' => ids += 1,
+                _ => panic!("{}", frame[..40.min(frame.len())].escape_ascii()),
+            }
+        }
+        assert_eq!(publisher.read_reply().integer(), 1);
+    }
+}

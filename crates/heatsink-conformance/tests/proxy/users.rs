@@ -148,3 +148,28 @@ fn credentials_of_the_upstream_serve_clients_that_give_none() {
     direct.command(&["SELECT", "2"]);
     assert_eq!(direct.command(&["EXISTS", "a"]).integer(), 1);
 }
+
+#[test]
+fn the_limits_before_authentication_hold_for_inline_requests() {
+    let rig = Rig::with_server(RedisServer::builder().arg("requirepass", "secret"), 1);
+    let mut bystander = rig.client();
+    assert!(bystander.command(&["GET", "a"]).error().starts_with("NOAUTH"));
+    let mut client = rig.client();
+    client.send_raw(b"MGET a b c d e f g h i j k l m\r\n");
+    assert_eq!(client.read_reply().error(), "ERR Protocol error: unauthenticated multibulk length");
+    client.expect_closed();
+    // The server would have closed the connection that the others use.
+    assert!(bystander.command(&["GET", "a"]).error().starts_with("NOAUTH"));
+}
+
+#[test]
+fn any_number_of_logins_opens_a_bounded_number_of_connections() {
+    let rig = Rig::new(1);
+    let mut client = rig.client();
+    // The default user has no password, so any will do, and each is a login of its own.
+    for n in 0..1200 {
+        assert_eq!(client.command(&["AUTH", "default", &n.to_string()]), Reply::ok());
+    }
+    assert!(rig.server().info_u64("clients", "connected_clients") <= 1030);
+    assert_eq!(client.command(&["PING"]).text(), "PONG");
+}

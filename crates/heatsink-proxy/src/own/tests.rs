@@ -135,6 +135,15 @@ fn a_reply_that_comes_in_pieces_is_answered_with_the_last() {
 }
 
 #[test]
+fn a_confirmation_too_long_to_hold_keeps_the_connection() {
+    let mut script = Script::new(Protocol::Resp2);
+    script.send("SUBSCRIBE long");
+    script.own.on_frame(b"*3\r\n$9\r\nsubscribe\r\n$100000\r\nxxx", true, false);
+    script.own.on_frame(b"xxx\r\n:1\r\n", false, true);
+    assert!(script.own.is_settled() && script.own.wild && !script.own.is_releasable());
+}
+
+#[test]
 fn our_own_requests_are_not_shown() {
     let mut own = Own::new(0, Protocol::Resp2);
     own.expected.push_back(Expected::Unasked);

@@ -1,6 +1,6 @@
 //! What a server says of its own commands: the `COMMAND` reply, Redis 2.8 to date.
 
-use super::{Access, Begin, Command, CommandTable, Find, KeySpec};
+use super::{Access, Begin, Command, CommandTable, Find, KeySpec, Role};
 use crate::value::Value;
 
 impl CommandTable {
@@ -23,7 +23,7 @@ impl CommandTable {
             (false, false) => Access::Neither,
         };
         // Scripts are neither to the server, which asks what they call.
-        let known = self.lookup(name.as_bytes(), None);
+        let known = self.commands.get(name.as_bytes());
         if access == Access::Neither && known.is_some_and(|known| known.access == Access::Write) {
             access = Access::Write;
         }
@@ -34,7 +34,9 @@ impl CommandTable {
             None if flag("movablekeys") && known.is_some() => known?.keys.clone(),
             None => first_last_step(fields).into_iter().collect(),
         };
-        self.insert(Command::new(&name, access, flag("blocking"), keys));
+        // The flag is there since Redis 7.
+        let may_block = flag("blocking") || known.is_some_and(|known| known.role == Role::Blocking);
+        self.insert(Command::new(&name, access, may_block, keys));
         for subcommand in fields.get(9).map_or(&[][..], Value::array) {
             self.learn_one(subcommand);
         }
@@ -46,7 +48,8 @@ fn first_last_step(fields: &[Value]) -> Option<KeySpec> {
     let first = usize::try_from(fields.get(3)?.integer()?).ok().filter(|first| *first > 0)?;
     let last = fields.get(4)?.integer()? as isize;
     let step = usize::try_from(fields.get(5)?.integer()?).ok()?;
-    let last = if last >= 0 { last - first as isize } else { last };
+    // A last key in front of the first means none; below zero it would count from the end.
+    let last = if last >= 0 { last.checked_sub_unsigned(first).filter(|l| *l >= 0)? } else { last };
     Some(KeySpec { begin: Begin::Index(first), find: Find::Range { last, step, limit: 0 } })
 }
 
@@ -54,7 +57,8 @@ fn key_spec(spec: &Value) -> Option<KeySpec> {
     let begin = spec.get(b"begin_search")?;
     let of_begin = begin.get(b"spec")?;
     let begin = match begin.get(b"type")?.text()? {
-        b"index" => Begin::Index(size(of_begin, b"index")?),
+        // Argument 0 is the command's name.
+        b"index" => Begin::Index(size(of_begin, b"index").filter(|index| *index > 0)?),
         b"keyword" => Begin::Keyword {
             word: std::str::from_utf8(of_begin.get(b"keyword")?.text()?).ok()?.into(),
             from: of_begin.get(b"startfrom")?.integer()? as isize,

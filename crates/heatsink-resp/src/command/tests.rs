@@ -83,6 +83,37 @@ fn learning_keeps_what_only_the_built_in_table_knows() {
     assert_eq!(table.learn(&Value::decode(reply).unwrap()), 1);
     assert_eq!(keys(&table, "EVAL s 1 a"), ["a"]);
     assert_eq!(table.lookup(b"eval", None).unwrap().access, Access::Write);
+    // As a Redis 6 describes BLPOP: nothing says that it blocks.
+    let reply =
+        b"*1\r\n*6\r\n$5\r\nblpop\r\n:-3\r\n*2\r\n+write\r\n+noscript\r\n:1\r\n:-2\r\n:1\r\n";
+    assert_eq!(table.learn(&Value::decode(reply).unwrap()), 1);
+    assert_eq!(table.lookup(b"blpop", None).unwrap().role, Role::Blocking);
     // Nonsense is passed over.
     assert_eq!(table.learn(&Value::decode(b"*2\r\n:1\r\n*1\r\n:2\r\n").unwrap()), 0);
+}
+
+#[test]
+fn a_subcommand_is_not_found_by_both_names_in_one() {
+    let table = CommandTable::default();
+    assert_eq!(&*table.lookup(b"SCRIPT", Some(b"kill")).unwrap().name, "script|kill");
+    for name in ["client|kill", "SCRIPT|KILL", "script|debug", "object|encoding"] {
+        assert_eq!(table.lookup(name.as_bytes(), None), None, "{name}");
+        assert_eq!(table.lookup(name.as_bytes(), Some(b"kill")), None, "{name}");
+    }
+}
+
+#[test]
+fn keys_are_never_the_name_nor_in_front_of_the_first() {
+    let mut table = CommandTable::default();
+    // As a module could describe itself: keys from argument 2 to argument 1.
+    let reply = b"*1\r\n*6\r\n$3\r\nfoo\r\n:-2\r\n*0\r\n:2\r\n:1\r\n:1\r\n";
+    assert_eq!(table.learn(&Value::decode(reply).unwrap()), 1);
+    assert!(keys(&table, "foo a b c").is_empty());
+    // One that begins at argument 0.
+    let reply = b"*1\r\n*9\r\n$3\r\nbar\r\n:-2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*1\r\n\
+        %2\r\n+begin_search\r\n%2\r\n+type\r\n+index\r\n+spec\r\n%1\r\n+index\r\n:0\r\n\
+        +find_keys\r\n%2\r\n+type\r\n+range\r\n+spec\r\n\
+        %3\r\n+lastkey\r\n:-1\r\n+keystep\r\n:1\r\n+limit\r\n:0\r\n";
+    assert_eq!(table.learn(&Value::decode(reply).unwrap()), 1);
+    assert!(keys(&table, "bar a b").is_empty());
 }

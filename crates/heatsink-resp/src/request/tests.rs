@@ -50,6 +50,37 @@ fn limits_before_authentication_have_their_own_error() {
     assert_eq!(error.to_string(), "Protocol error: unauthenticated bulk length");
 }
 
+/// Passing on must see what scanning sees: every argument's end, not only the last one's, and
+/// the limits by the same name.
+#[test]
+fn passing_on_refuses_what_scanning_refuses() {
+    let unauthenticated = Limits { max_bulk_bytes: 8, unauthenticated: true, ..Limits::default() };
+    for (bytes, limits) in [
+        (&b"*3\r\n$3\r\nSET\r\n$1\r\nkey$1\r\nv\r\n"[..], Limits::default()),
+        (b"*3\r\n$3\r\nSETxx$1\r\nk\r\n$1\r\nv\r\n", Limits::default()),
+        (b"*3\r\n$3\r\nSETxx$1", Limits::default()),
+        (b"*2\r\n$3\r\nGET\r\n$9\r\n", unauthenticated),
+    ] {
+        let mut scan = RequestScan::default();
+        let error = scan.advance(bytes, &limits, |_| {}).unwrap_err();
+        let mut scan = RequestScan::default();
+        scan.advance(&bytes[..4], &limits, |_| {}).unwrap();
+        assert_eq!(scan.pass(bytes, &limits), Err(error), "{}", bytes.escape_ascii());
+    }
+}
+
+/// Nothing new has come since everything so far was passed on.
+#[test]
+fn passing_on_nothing_is_no_error() {
+    let limits = Limits::default();
+    let mut scan = RequestScan::default();
+    let header = b"*1\r\n";
+    assert_eq!(scan.advance(header, &limits, |_| {}), Ok(Status::Incomplete));
+    assert_eq!(scan.pass(header, &limits), Ok((4, false)));
+    assert_eq!(scan.pass(b"", &limits), Ok((0, false)));
+    assert_eq!(scan.pass(b"$4\r\nPING\r\n", &limits), Ok((10, true)));
+}
+
 fn requests() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
     let arg = proptest::collection::vec(any::<u8>(), 0..40);
     proptest::collection::vec(proptest::collection::vec(arg, 1..6), 1..6)
