@@ -11,7 +11,9 @@
 //! | a connection of a client's own | `own` (its state), `own_link` (its life) |
 //! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `session` |
 //! | `CLIENT …` | `client_command`, `directory` |
-//! | replies back to clients, in order | `clients` |
+//! | replies back to clients, in order | `replies`, `clients` |
+//! | writing, once a turn | `flush` |
+//! | timeouts, idle clients, the end | `upkeep` |
 //!
 //! What is promised: replies in request order per client; commands of one client executed in
 //! its order; a reply is given to the client that asked or to nobody; clients share an
@@ -24,14 +26,17 @@ pub mod config;
 mod connection;
 mod decide;
 mod directory;
+mod flush;
 mod intake;
 mod lanes;
 mod listener;
 mod own;
 mod own_link;
+mod replies;
 mod request;
 mod session;
 mod shared;
+mod upkeep;
 mod worker;
 
 use std::io;

@@ -1,0 +1,113 @@
+//! The end of a turn: what it has produced is written, once per link and once per client.
+
+use std::time::Duration;
+
+use crate::clients::{BULKY_BYTES, Clients};
+use crate::connection::Closing;
+use crate::intake::BACKLOG_BYTES;
+use crate::lanes::Owner;
+use crate::worker::Worker;
+
+/// How long a client that was told why it is closed may take to read that.
+const LINGER: Duration = Duration::from_millis(500);
+
+impl Worker {
+    /// Writes what the turn has produced, and does what became possible by it.
+    pub(crate) fn finish_turn(&mut self) {
+        for slot in std::mem::take(&mut self.eager_links) {
+            self.read_link(slot);
+        }
+        for key in std::mem::take(&mut self.clients.eager) {
+            self.read_client(key);
+        }
+        // What is resumed here may have to wait again; the rest is for the next turn.
+        for _ in 0..4 {
+            for key in std::mem::take(&mut self.clients.resume) {
+                self.resume(key);
+            }
+            self.flush_links();
+            self.flush_clients();
+            for key in std::mem::take(&mut self.clients.overflown) {
+                if self.clients.get(key).is_some() {
+                    tracing::warn!("a client was closed: limits.max_output_bytes is reached");
+                    self.close_client(key);
+                }
+            }
+            if self.clients.resume.is_empty()
+                && self.clients.dirty.is_empty()
+                && self.dirty_links.is_empty()
+            {
+                return;
+            }
+        }
+    }
+
+    fn flush_links(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty_links);
+        for slot in dirty.drain(..) {
+            let Some(upstream) = self.links.get_mut(slot) else { continue };
+            upstream.dirty = false;
+            if let Err(error) = upstream.link.flush() {
+                self.lose_link(slot, &error);
+                continue;
+            }
+            if upstream.link.backlog_bytes() < BACKLOG_BYTES {
+                match upstream.owner {
+                    Owner::Lane => {
+                        let lane = upstream.lane;
+                        self.clients.resume.append(&mut self.lanes[lane].throttled);
+                    }
+                    Owner::Client(key) => {
+                        if self.clients.get(key).is_some_and(|client| client.stopped) {
+                            self.clients.resume.push(key);
+                        }
+                    }
+                    Owner::Spare => {}
+                }
+            }
+        }
+        // What was queued meanwhile stays queued; the buffer is used again.
+        if self.dirty_links.is_empty() {
+            self.dirty_links = dirty;
+        }
+    }
+
+    fn flush_clients(&mut self) {
+        let mut dirty = std::mem::take(&mut self.clients.dirty);
+        for key in dirty.drain(..) {
+            let Clients { slab, pool, .. } = &mut self.clients;
+            let Some(client) = slab.get_mut(key.slot as usize) else { continue };
+            if client.generation != key.generation {
+                continue;
+            }
+            client.dirty = false;
+            if client.output.flush(&mut client.socket).is_err() {
+                self.close_client(key);
+                continue;
+            }
+            pool.reclaim(&mut client.output);
+            let empty = client.output.is_empty();
+            if client.closing == Closing::AfterReplies && empty && client.is_settled() {
+                client.closing = Closing::Lingering { until: self.now + LINGER };
+                let _ = client.socket.shutdown(std::net::Shutdown::Write);
+                client.readable = true;
+                self.read_client(key);
+                continue;
+            }
+            if let Some(own) = &client.own {
+                let link = own.link;
+                if client.output.len() <= BULKY_BYTES / 2
+                    && self.links.get(link).is_some_and(|upstream| upstream.readable)
+                {
+                    self.eager_links.push(link);
+                }
+            }
+            if empty {
+                self.close_if_done(key);
+            }
+        }
+        if self.clients.dirty.is_empty() {
+            self.clients.dirty = dirty;
+        }
+    }
+}

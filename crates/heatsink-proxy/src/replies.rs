@@ -1,0 +1,146 @@
+//! What comes from the server: to the client it is for, or looked into here.
+//!
+//! Called by: the worker when a link is readable.
+//! Bound: a link is read [`READS_PER_TURN`] times a turn; on a client's own link only while
+//! the client takes what was read before.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use heatsink_resp::command::CommandTable;
+use heatsink_resp::value::Value;
+use heatsink_upstream::link::{Delivery, Received};
+
+use crate::clients::{BULKY_BYTES, Clients};
+use crate::connection::ClientKey;
+use crate::lanes::{Owner, Purpose, Ticket};
+use crate::own::Pass;
+use crate::worker::Worker;
+
+/// Reads from one link in a turn.
+const READS_PER_TURN: usize = 4;
+
+impl Worker {
+    /// Reads what a link has, a few times at most.
+    pub(crate) fn read_link(&mut self, slot: usize) {
+        for _ in 0..READS_PER_TURN {
+            let Some(upstream) = self.links.get_mut(slot) else { return };
+            let owner = upstream.owner;
+            if let Owner::Client(key) = owner
+                && let Some(client) = self.clients.get(key)
+                && (client.output.len() > BULKY_BYTES || client.session.is_some())
+            {
+                // Its own connection: the server may wait as long as the client does. And what
+                // it sends now must not begin before an answer that is made elsewhere.
+                return;
+            }
+            let Self { links, clients, kept, scratch, now, .. } = self;
+            let upstream = &mut links[slot];
+            let received = upstream.link.receive(&mut scratch.read, *now, |delivery| {
+                deliver(&delivery, owner, clients, kept);
+            });
+            match received {
+                Ok(Received::More) => {
+                    self.note_ready(slot);
+                    self.look_at_kept();
+                }
+                // The end of the stream is still to be read; no event will tell of it again.
+                Ok(Received::Drained) if upstream.hung_up => self.look_at_kept(),
+                Ok(Received::Drained) => {
+                    upstream.readable = false;
+                    self.note_ready(slot);
+                    self.look_at_kept();
+                    self.look_at_own(owner);
+                    return;
+                }
+                Err(error) => {
+                    self.look_at_kept();
+                    self.lose_link(slot, &error);
+                    return;
+                }
+            }
+        }
+        if let Some(upstream) = self.links.get(slot) {
+            let owner = upstream.owner;
+            self.eager_links.push(slot);
+            self.look_at_own(owner);
+        }
+    }
+
+    fn look_at_kept(&mut self) {
+        for (ticket, frame) in std::mem::take(&mut self.kept) {
+            match ticket.purpose {
+                Purpose::Session => self.session_answered(ticket.client, &frame),
+                Purpose::Commands => self.learn_commands(&frame),
+                Purpose::Forward => {}
+            }
+        }
+    }
+
+    /// Asks the server for its commands, if nobody has since it was last lost.
+    pub(crate) fn ask_commands(&mut self, link: usize) {
+        if self.shared.table_asked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let ticket = Ticket { client: ClientKey::NOBODY, purpose: Purpose::Commands };
+        self.push_to_link(link, b"*1\r\n$7\r\nCOMMAND\r\n", ticket, 1);
+    }
+
+    /// The server may come back with other commands.
+    pub(crate) fn forget_commands(&self) {
+        self.shared.table_asked.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn learn_commands(&mut self, frame: &[u8]) {
+        let mut table = CommandTable::default();
+        let known = Value::decode(frame).map_or(0, |reply| table.learn(&reply));
+        tracing::debug!(known, "commands learned from the server");
+        if known > 0 {
+            self.shared.publish_table(table);
+            self.renew_table();
+        } else {
+            // Not allowed to this user; another one may be.
+            self.forget_commands();
+        }
+    }
+
+    pub(crate) fn renew_table(&mut self) {
+        let version = self.shared.table_version.load(Ordering::Acquire);
+        if version != self.table_version {
+            self.table_version = version;
+            self.table = Rc::new(CommandTable::clone(&self.shared.table()));
+        }
+    }
+}
+
+/// Gives what came from the server to whom it is for.
+#[inline]
+fn deliver(
+    delivery: &Delivery<'_, Ticket>,
+    owner: Owner,
+    clients: &mut Clients,
+    kept: &mut Vec<(Ticket, Vec<u8>)>,
+) {
+    match *delivery {
+        Delivery::Replies { waiter, count, bytes } if waiter.purpose == Purpose::Forward => {
+            clients.reply(waiter.client, bytes);
+            clients.answered(waiter.client, count);
+        }
+        Delivery::Replies { waiter, bytes, .. } => kept.push((waiter, bytes.to_vec())),
+        Delivery::Part { waiter, bytes } => clients.reply(waiter.client, bytes),
+        // Nothing that makes the server push is ever sent on a shared link.
+        Delivery::Push(_) => {}
+        Delivery::Frame { bytes, begins, ends } => {
+            let Owner::Client(key) = owner else { return };
+            let Some(client) = clients.get(key) else { return };
+            let Some(own) = &mut client.own else { return };
+            if own.on_frame(bytes, begins, ends) == Pass::ToClient {
+                clients.reply(key, bytes);
+            }
+        }
+        Delivery::Raw(bytes) => {
+            let Owner::Client(key) = owner else { return };
+            clients.reply(key, bytes);
+        }
+    }
+}

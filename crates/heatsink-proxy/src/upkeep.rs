@@ -1,0 +1,100 @@
+//! What is looked after now and then: overdue things, idle clients, an orderly end.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::connection::{ClientKey, Closing};
+use crate::lanes::Owner;
+use crate::worker::Worker;
+
+/// How often overdue things are looked for while something is waited for, and while not.
+const BUSY_TICK: Duration = Duration::from_millis(50);
+const IDLE_TICK: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// What is looked at now and then.
+    pub(crate) fn tick(&mut self) {
+        self.look_after_lanes();
+        self.look_after_clients();
+        let waiting = self.links.iter().any(|(_, upstream)| {
+            let own = matches!(upstream.owner, Owner::Client(_));
+            own || !upstream.link.is_ready() || upstream.link.waiting() > 0
+        });
+        let tick = if waiting || self.drain_until.is_some() { BUSY_TICK } else { IDLE_TICK };
+        self.next_tick = self.now + tick;
+    }
+
+    fn look_after_clients(&mut self) {
+        let idle_ms = self.shared.config.limits.idle.map(|idle| idle.as_millis() as u64);
+        let mut overdue = Vec::new();
+        for (slot, client) in &self.clients.slab {
+            let key = ClientKey { slot: slot as u32, generation: client.generation };
+            match client.closing {
+                Closing::Lingering { until } if self.now >= until => overdue.push(key),
+                Closing::No
+                    if client.is_settled()
+                        && client.own.is_none()
+                        && idle_ms.is_some_and(|ms| client.card.idle_ms(self.now) >= ms) =>
+                {
+                    overdue.push(key);
+                }
+                _ => {}
+            }
+        }
+        if let Some(until) = self.drain_until
+            && self.now >= until
+        {
+            for (slot, client) in &self.clients.slab {
+                let own = client.own.as_ref().map_or(0, |own| own.expected.len());
+                let unanswered = client.outstanding as usize + own;
+                self.shared.unanswered.fetch_add(unanswered, Ordering::AcqRel);
+                overdue.push(ClientKey { slot: slot as u32, generation: client.generation });
+            }
+        }
+        for key in overdue {
+            self.close_client(key);
+        }
+    }
+
+    /// Answers what is in flight, then closes everything.
+    pub(crate) fn drain(&mut self, until: Instant) {
+        self.drain_until = Some(until);
+        self.next_tick = self.now;
+        let all: Vec<_> =
+            (0..self.clients.slab.capacity()).filter_map(|slot| self.clients.key(slot)).collect();
+        for key in all {
+            // What the client had sent before it could know counts as in flight.
+            if let Some(client) = self.clients.get(key) {
+                client.readable = true;
+                self.read_client(key);
+            }
+            self.clients.close_after_replies(key);
+        }
+    }
+
+    /// Closes a client at once.
+    pub(crate) fn close_client(&mut self, key: ClientKey) {
+        if self.clients.get(key).is_none() {
+            return;
+        }
+        let mut client = self.clients.slab.remove(key.slot as usize);
+        let _ = self.registry.deregister(&mut client.socket);
+        self.shared.directory.remove(client.card.id);
+        self.shared.client_count.fetch_sub(1, Ordering::AcqRel);
+        self.leave_lane(client.lane);
+        if let Some(session) = client.session {
+            self.forget_session(&session);
+        }
+        if let Some(own) = client.own {
+            if own.is_releasable() {
+                self.spare_link(own.link);
+            } else {
+                // What the client sent before it left is the server's to read.
+                if let Some(upstream) = self.links.get_mut(own.link) {
+                    let _ = upstream.link.flush();
+                }
+                self.drop_link(own.link);
+            }
+        }
+    }
+}
