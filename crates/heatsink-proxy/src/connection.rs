@@ -66,6 +66,8 @@ pub(crate) struct Client {
     /// Reads its replies so slowly that it gets a connection of its own, where the server
     /// feels it and no other client does.
     pub(crate) bulky: bool,
+    /// Was waited for in vain: its replies are held instead.
+    pub(crate) lags: bool,
 }
 
 /// How far a connection is on its way out.
@@ -113,6 +115,7 @@ impl Client {
             eof: false,
             closing: Closing::No,
             bulky: false,
+            lags: false,
         }
     }
 

@@ -87,6 +87,7 @@ impl Worker {
             }
             pool.reclaim(&mut client.output);
             let empty = client.output.is_empty();
+            let unread = client.output.len();
             if client.closing == Closing::AfterReplies && empty && client.is_settled() {
                 client.closing = Closing::Lingering { until: self.now + LINGER };
                 let _ = client.socket.shutdown(std::net::Shutdown::Write);
@@ -101,6 +102,9 @@ impl Worker {
                 {
                     self.eager_links.push(link);
                 }
+            }
+            if unread <= BULKY_BYTES / 2 {
+                self.end_stall(key);
             }
             if empty {
                 self.close_if_done(key);

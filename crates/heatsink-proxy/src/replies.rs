@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use heatsink_resp::command::CommandTable;
 use heatsink_resp::value::Value;
@@ -19,6 +20,17 @@ use crate::worker::Worker;
 
 /// Reads from one link in a turn.
 const READS_PER_TURN: usize = 4;
+/// How long a lane waits for one client, once in its life, before it holds what the client
+/// does not read.
+const MAX_STALL: Duration = Duration::from_millis(100);
+
+/// A lane that is not read from until a client has read what it was told.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    link: usize,
+    client: ClientKey,
+    until: Instant,
+}
 
 impl Worker {
     /// Reads what a link has, a few times at most.
@@ -26,13 +38,29 @@ impl Worker {
         for _ in 0..READS_PER_TURN {
             let Some(upstream) = self.links.get_mut(slot) else { return };
             let owner = upstream.owner;
-            if let Owner::Client(key) = owner
-                && let Some(client) = self.clients.get(key)
-                && (client.output.len() > BULKY_BYTES || client.session.is_some())
-            {
-                // Its own connection: the server may wait as long as the client does. And what
-                // it sends now must not begin before an answer that is made elsewhere.
-                return;
+            let partly_told = upstream.link.partly_told().map(|ticket| ticket.client);
+            match owner {
+                Owner::Client(key) => {
+                    if let Some(client) = self.clients.get(key)
+                        && (client.output.len() > BULKY_BYTES || client.session.is_some())
+                    {
+                        // Its own connection: the server may wait as long as the client does.
+                        // And what it sends now must not begin before an answer that is made
+                        // elsewhere.
+                        return;
+                    }
+                }
+                Owner::Lane => {
+                    if let Some(key) = partly_told
+                        && let Some(client) = self.clients.get(key)
+                        && client.output.len() > BULKY_BYTES
+                        && !client.lags
+                    {
+                        self.stall(slot, key);
+                        return;
+                    }
+                }
+                Owner::Spare => {}
             }
             let Self { links, clients, kept, scratch, now, .. } = self;
             let upstream = &mut links[slot];
@@ -64,6 +92,43 @@ impl Worker {
             let owner = upstream.owner;
             self.eager_links.push(slot);
             self.look_at_own(owner);
+        }
+    }
+
+    /// Waits for a client that is being told a large reply. Everyone on the lane waits with it,
+    /// so not for long: who does not keep up has its replies held from then on.
+    fn stall(&mut self, link: usize, client: ClientKey) {
+        if !self.stalls.iter().any(|stall| stall.link == link) {
+            self.stalls.push(Stall { link, client, until: self.now + MAX_STALL });
+            self.next_tick = self.next_tick.min(self.now + MAX_STALL);
+        }
+    }
+
+    /// A client has read enough, or has gone: the lane that waited for it goes on.
+    #[inline]
+    pub(crate) fn end_stall(&mut self, client: ClientKey) {
+        if self.stalls.is_empty() {
+            return;
+        }
+        let Self { stalls, eager_links, .. } = self;
+        stalls.retain(|stall| {
+            let over = stall.client == client;
+            if over {
+                eager_links.push(stall.link);
+            }
+            !over
+        });
+    }
+
+    /// Gives up on clients that were waited for long enough.
+    pub(crate) fn end_long_stalls(&mut self) {
+        let now = self.now;
+        while let Some(stall) = self.stalls.iter().find(|stall| now >= stall.until) {
+            let key = stall.client;
+            if let Some(client) = self.clients.get(key) {
+                client.lags = true;
+            }
+            self.end_stall(key);
         }
     }
 

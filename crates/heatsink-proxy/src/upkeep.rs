@@ -14,6 +14,7 @@ const IDLE_TICK: Duration = Duration::from_secs(1);
 impl Worker {
     /// What is looked at now and then.
     pub(crate) fn tick(&mut self) {
+        self.end_long_stalls();
         self.look_after_lanes();
         self.look_after_clients();
         let waiting = self.links.iter().any(|(_, upstream)| {
@@ -78,6 +79,7 @@ impl Worker {
             return;
         }
         let mut client = self.clients.slab.remove(key.slot as usize);
+        self.end_stall(key);
         let _ = self.registry.deregister(&mut client.socket);
         self.shared.directory.remove(client.card.id);
         self.shared.client_count.fetch_sub(1, Ordering::AcqRel);

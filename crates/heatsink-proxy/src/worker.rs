@@ -26,6 +26,7 @@ use crate::connection::{Client, ClientKey};
 use crate::directory::Card;
 use crate::intake::Scratch;
 use crate::lanes::{Lane, Ticket, Upstream};
+use crate::replies::Stall;
 use crate::shared::{Message, Shared};
 
 /// The token of a worker's letterbox.
@@ -70,6 +71,8 @@ pub(crate) struct Worker {
     pub(crate) dirty_links: Vec<usize>,
     /// Links that may have more to read.
     pub(crate) eager_links: Vec<usize>,
+    /// Lanes that wait for a client.
+    pub(crate) stalls: Vec<Stall>,
     /// Replies that are looked into here instead of being passed on.
     pub(crate) kept: Vec<(Ticket, Vec<u8>)>,
     pub(crate) now: Instant,
@@ -107,6 +110,7 @@ impl Worker {
             request_limits: request_limits(&shared.config.limits),
             dirty_links: Vec::new(),
             eager_links: Vec::new(),
+            stalls: Vec::new(),
             kept: Vec::new(),
             now,
             next_tick: now,

@@ -176,6 +176,11 @@ impl<W: Waiter> Link<W> {
         self.outgoing.len()
     }
 
+    /// Whose reply is being passed on piece by piece and has not ended yet.
+    pub fn partly_told(&self) -> Option<W> {
+        self.waiters.front().filter(|_| self.within).map(|run| run.waiter)
+    }
+
     /// Replies still waited for.
     pub fn waiting(&self) -> usize {
         self.waiting

@@ -122,7 +122,6 @@ fn read_value(client: &RawClient, len: usize, measure: impl Fn() -> u64) -> u64 
 
 /// A client that reads as fast as it can, on the shared pipeline.
 #[test]
-#[ignore = "does not hold: nothing slows the server down for a client on the shared pipeline"]
 fn a_large_value_is_read_without_being_held() {
     const MOST: u64 = 40 * MIB;
     let proxy = Proxy::start();

@@ -1,6 +1,6 @@
 //! Bounds: over a limit there is a clear error, then the end; others notice nothing.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heatsink_conformance::Rig;
 use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
@@ -185,4 +185,18 @@ fn a_client_is_idle_from_the_end_of_its_wait_not_from_its_start() {
     assert_eq!(client.command(&["BLPOP", "queue", "1.9"]), Reply::Null);
     assert_eq!(client.command(&["BLPOP", "queue", "1.2"]), Reply::Null);
     assert_eq!(client.command(&["PING"]).text(), "PONG");
+}
+
+#[test]
+fn a_large_reply_that_nobody_reads_holds_others_up_only_briefly() {
+    let rig = Rig::new(1);
+    let mut other = rig.client();
+    other.command(&["SET", "big", &"x".repeat(64 << 20)]);
+    let mut slow = rig.client();
+    slow.send(&["GET", "big"]);
+    eventually(SOON, || rig.server().calls("get") == 1);
+    let start = Instant::now();
+    assert_eq!(other.command(&["PING"]).text(), "PONG");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(slow.read_reply().text().len(), 64 << 20);
 }
