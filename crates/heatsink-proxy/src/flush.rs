@@ -47,7 +47,11 @@ impl Worker {
         for slot in dirty.drain(..) {
             let Some(upstream) = self.links.get_mut(slot) else { continue };
             upstream.dirty = false;
-            if let Err(error) = upstream.link.flush() {
+            let flushed = match upstream.owner {
+                Owner::Lane => upstream.link.flush_gathered(self.now),
+                Owner::Client(_) | Owner::Spare => upstream.link.flush(),
+            };
+            if let Err(error) = flushed {
                 self.lose_link(slot, &error);
                 continue;
             }

@@ -76,6 +76,11 @@ impl Worker {
                 Ok(Received::Drained) if upstream.hung_up => self.look_at_kept(),
                 Ok(Received::Drained) => {
                     upstream.readable = false;
+                    // Requests may have gathered for these replies.
+                    if upstream.link.backlog_bytes() > 0 && !upstream.dirty {
+                        upstream.dirty = true;
+                        self.dirty_links.push(slot);
+                    }
                     self.note_ready(slot);
                     self.look_at_kept();
                     self.look_at_own(owner);

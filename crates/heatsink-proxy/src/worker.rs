@@ -36,8 +36,6 @@ const READ_BYTES: usize = 64 << 10;
 /// What a server accepts from a connection that has not authenticated.
 const SERVER_UNAUTHENTICATED_MAX_ARGS: u64 = 10;
 const SERVER_UNAUTHENTICATED_MAX_BYTES: u64 = 16 << 10;
-/// Looks for more requests before those at hand are written to the server.
-const MORE_LOOKS: usize = 4;
 
 /// What an event is for: a client or a link, its slot and its generation. One batch of events
 /// can close whatever is in a slot, fill the slot anew, and then tell something of the old one.
@@ -142,17 +140,6 @@ impl Worker {
             self.now = Instant::now();
             self.renew_table();
             self.on_events(&events);
-            // Another look before writing: what has arrived meanwhile shares the write, which
-            // costs far more than looking, here and at the server.
-            for _ in 0..MORE_LOOKS {
-                if self.dirty_links.is_empty()
-                    || self.poll.poll(&mut events, Some(Duration::ZERO)).is_err()
-                    || events.is_empty()
-                {
-                    break;
-                }
-                self.on_events(&events);
-            }
             self.finish_turn();
             if self.now >= self.next_tick {
                 self.tick();

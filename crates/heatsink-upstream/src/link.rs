@@ -23,6 +23,13 @@ use crate::stream::Stream;
 /// Replies above this size are passed on piece by piece instead of being held.
 pub const STREAM_BYTES: usize = 64 << 10;
 
+/// Requests gather only for a server that begins to answer faster than this.
+const GATHER_TIME: Duration = Duration::from_micros(300);
+/// … and only up to so many: from there on there is nothing to be gained …
+const GATHER_REQUESTS: usize = 16;
+/// … nor from so many bytes on.
+const GATHER_BYTES: usize = 16 << 10;
+
 /// Whoever waits for a reply. Equal neighbours in the queue are kept as one entry.
 pub trait Waiter: Copy + PartialEq {
     /// The reply must be handed over in one piece, however large.
@@ -102,6 +109,12 @@ pub struct Link<W> {
     framing: Framing,
     waiters: VecDeque<Run<W>>,
     waiting: usize,
+    /// Requests that were pushed since everything was last sent.
+    unsent: usize,
+    /// When requests were last sent while none was out, until the first reply.
+    sent_at: Option<Instant>,
+    /// How long the server takes to begin to answer, smoothed.
+    answer_time: Duration,
     /// Received bytes of a reply that is not complete.
     input: Vec<u8>,
     scan: ReplyScan,
@@ -141,6 +154,9 @@ impl<W: Waiter> Link<W> {
             framing: Framing::Replies,
             waiters: VecDeque::new(),
             waiting: 0,
+            unsent: 0,
+            sent_at: None,
+            answer_time: Duration::ZERO,
             input: Vec::new(),
             scan: ReplyScan::default(),
             within: false,
@@ -194,6 +210,7 @@ impl<W: Waiter> Link<W> {
         }
         self.outgoing.push(bytes);
         self.waiting += count as usize;
+        self.unsent += count as usize;
         match self.waiters.back_mut() {
             Some(run) if run.waiter == waiter => run.count += count,
             _ => self.waiters.push_back(Run { waiter, count }),
@@ -219,8 +236,36 @@ impl<W: Waiter> Link<W> {
         if self.greeting.is_some() {
             self.first_words.flush(&mut self.stream).map_err(LinkError::Connect)
         } else {
-            self.outgoing.flush(&mut self.stream).map_err(LinkError::Io)
+            self.outgoing.flush(&mut self.stream).map_err(LinkError::Io)?;
+            if self.outgoing.is_empty() {
+                self.unsent = 0;
+            }
+            Ok(())
         }
+    }
+
+    /// Sends what is queued, unless it is better to wait for the answers to what is out.
+    ///
+    /// While requests are out, later ones gather and leave together when the answers have
+    /// come, or when as many have gathered as are out. That is what makes a busy pipeline
+    /// cheap, for both sides: a write costs the same for one request as for thirty. A request
+    /// waits for one answer of the server at most, and only if that takes less than
+    /// `GATHER_TIME`; nothing waits on a pipeline on which nothing is out.
+    pub fn flush_gathered(&mut self, now: Instant) -> Result<(), LinkError> {
+        // Of what was sent in part, some may be answered while the rest is still unsent.
+        let out = self.waiting.saturating_sub(self.unsent);
+        if out > self.unsent
+            && self.answer_time < GATHER_TIME
+            && self.unsent < GATHER_REQUESTS
+            && self.outgoing.len() < GATHER_BYTES
+            && self.is_ready()
+        {
+            return Ok(());
+        }
+        if out == 0 {
+            self.sent_at = Some(now);
+        }
+        self.flush()
     }
 
     /// Reads once and hands over what came. `scratch` is only used during the call.
@@ -243,6 +288,10 @@ impl<W: Waiter> Link<W> {
             }
         };
         self.since = now;
+        if let Some(sent_at) = self.sent_at.take() {
+            let time = now.saturating_duration_since(sent_at);
+            self.answer_time = (self.answer_time * 7 + time) / 8;
+        }
         let fresh = &scratch[..count];
         if self.input.is_empty() {
             let used = self.take(fresh, &mut deliver)?;

@@ -197,6 +197,6 @@ fn a_large_reply_that_nobody_reads_holds_others_up_only_briefly() {
     eventually(SOON, || rig.server().calls("get") == 1);
     let start = Instant::now();
     assert_eq!(other.command(&["PING"]).text(), "PONG");
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     assert_eq!(slow.read_reply().text().len(), 64 << 20);
 }

@@ -10,12 +10,12 @@ fn what_is_in_flight_is_answered_before_the_end() {
     let mut rig = Rig::new(2);
     let mut clients: Vec<RawClient> = (0..20).map(|_| rig.client()).collect();
     let mut pauser = rig.server().client();
-    pauser.command(&["CLIENT", "PAUSE", "300", "WRITE"]);
+    pauser.command(&["CLIENT", "PAUSE", "2000", "WRITE"]);
     for (n, client) in clients.iter_mut().enumerate() {
         client.send(&["SET", &format!("k{n}"), "v"]);
     }
     eventually(Duration::from_secs(5), || rig.server().info_u64("clients", "blocked_clients") == 2);
-    assert_eq!(rig.shutdown(Duration::from_secs(5)), 0);
+    assert_eq!(rig.shutdown(Duration::from_secs(20)), 0);
     for client in &mut clients {
         assert_eq!(client.read_reply(), Reply::ok());
         client.expect_closed();
@@ -32,7 +32,7 @@ fn the_bound_holds_for_what_never_ends() {
     eventually(Duration::from_secs(5), || rig.server().info_u64("clients", "blocked_clients") == 1);
     let start = Instant::now();
     assert_eq!(rig.shutdown(Duration::from_millis(200)), 1);
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     blocked.expect_closed();
     subscriber.expect_closed();
 }
