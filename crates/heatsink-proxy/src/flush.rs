@@ -19,6 +19,7 @@ impl Worker {
         }
         for key in std::mem::take(&mut self.clients.eager) {
             self.read_client(key);
+            self.close_if_draining(key);
         }
         // What is resumed here may have to wait again; the rest is for the next turn.
         for _ in 0..4 {
@@ -90,8 +91,8 @@ impl Worker {
                 continue;
             }
             pool.reclaim(&mut client.output);
-            let empty = client.output.is_empty();
             let unread = client.output.len();
+            let empty = unread == 0;
             if client.closing == Closing::AfterReplies && empty && client.is_settled() {
                 client.closing = Closing::Lingering { until: self.now + LINGER };
                 let _ = client.socket.shutdown(std::net::Shutdown::Write);
@@ -101,7 +102,7 @@ impl Worker {
             }
             if let Some(own) = &client.own {
                 let link = own.link;
-                if client.output.len() <= BULKY_BYTES / 2
+                if unread <= BULKY_BYTES / 2
                     && self.links.get(link).is_some_and(|upstream| upstream.readable)
                 {
                     self.eager_links.push(link);

@@ -129,6 +129,7 @@ impl Worker {
         }
         self.read_client(key);
         self.close_if_done(key);
+        self.close_if_draining(key);
     }
 
     /// Ends a client that will send no more, once it has been answered.

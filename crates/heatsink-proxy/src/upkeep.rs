@@ -69,6 +69,18 @@ impl Worker {
                 client.readable = true;
                 self.read_client(key);
             }
+            self.close_if_draining(key);
+        }
+    }
+
+    /// While draining, ends a client once all it had sent is on its way. One that waits to go
+    /// on (behind a `SELECT`, say) has requests that were received and not yet sent.
+    pub(crate) fn close_if_draining(&mut self, key: ClientKey) {
+        if self.drain_until.is_some()
+            && let Some(client) = self.clients.get(key)
+            && !client.stopped
+            && !client.readable
+        {
             self.clients.close_after_replies(key);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::Rig;
-use heatsink_testkit::{RawClient, Reply, eventually};
+use heatsink_testkit::{RawClient, Reply, encode, eventually};
 
 #[test]
 fn what_is_in_flight_is_answered_before_the_end() {
@@ -35,4 +35,20 @@ fn the_bound_holds_for_what_never_ends() {
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     blocked.expect_closed();
     subscriber.expect_closed();
+}
+
+#[test]
+fn requests_that_wait_for_earlier_ones_are_finished_too() {
+    let mut rig = Rig::new(1);
+    let mut client = rig.client();
+    rig.server().client().command(&["CLIENT", "PAUSE", "1000", "WRITE"]);
+    let commands = [&["SET", "k", "0"][..], &["SELECT", "1"], &["SET", "k", "1"], &["GET", "k"]];
+    client.send_raw(&commands.iter().flat_map(|command| encode(command)).collect::<Vec<_>>());
+    eventually(Duration::from_secs(5), || rig.server().info_u64("clients", "blocked_clients") == 1);
+    assert_eq!(rig.shutdown(Duration::from_secs(20)), 0);
+    for _ in 0..3 {
+        assert_eq!(client.read_reply(), Reply::ok());
+    }
+    assert_eq!(client.read_reply(), Reply::bulk("1"));
+    client.expect_closed();
 }
