@@ -31,6 +31,8 @@ pub(crate) enum Request {
         /// The file.
         file: PathBuf,
     },
+    /// Make a line of the users file.
+    HashPassword,
 }
 
 /// The definition of all commands and flags.
@@ -44,6 +46,7 @@ pub(crate) fn command() -> Command {
         .disable_help_subcommand(true)
         .subcommand(serve())
         .subcommand(check())
+        .subcommand(hash_password())
 }
 
 fn serve() -> Command {
@@ -61,12 +64,12 @@ fn serve() -> Command {
     for (section, heading) in SECTIONS {
         for key in KEYS.iter().filter(|key| key.section() == section) {
             let default = match key.default {
+                Default::Text("") | Default::Required => String::new(),
                 Default::Text(text) => format!(" [default: {text}]"),
                 Default::SameAs(path) => format!(" [default: that of --{path}]"),
-                Default::Required => String::new(),
             };
             let later = match key.effect {
-                Effect::Now => "",
+                Effect::Start | Effect::Live => "",
                 Effect::Later => " (no effect in this version)",
             };
             let arg = Arg::new(key.path)
@@ -95,6 +98,12 @@ fn check() -> Command {
         )
 }
 
+fn hash_password() -> Command {
+    Command::new("hash-password")
+        .about("Read a password from stdin and print its line for the users file")
+        .after_help(exit::CODES)
+}
+
 impl From<&ArgMatches> for Request {
     fn from(matches: &ArgMatches) -> Self {
         match matches.subcommand() {
@@ -105,6 +114,7 @@ impl From<&ArgMatches> for Request {
             Some(("serve", serve)) => {
                 Self::Serve { flags: flags(serve), file: serve.get_one("config").cloned() }
             }
+            Some(("hash-password", _)) => Self::HashPassword,
             _ => unreachable!("clap requires a command"),
         }
     }

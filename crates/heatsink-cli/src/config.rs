@@ -3,8 +3,8 @@
 //! ```text
 //! flags ------- cli ---------+
 //! HEATSINK_... - environment +-- RawConfig -- merge --> Settings -- validate --> Config
-//! FILE -------- toml_file ---+                             |
-//! keys (the table) ----------+                             +--> `heatsink check`
+//! FILE -------- toml_file ---+                             |                        |
+//! keys (the table) ----------+                             +--> `heatsink check`    +--> Files
 //! ```
 //!
 //! Called by: the commands. A flag wins over a variable, a variable over the file, the file
@@ -12,7 +12,9 @@
 //! Invariant: all mistakes of all sources are found in one run, also in values that another
 //! source overrides.
 
+mod contradictions;
 mod environment;
+mod files;
 mod keys;
 mod kind;
 mod merge;
@@ -20,14 +22,16 @@ mod nearest;
 mod raw;
 mod secret;
 mod size;
+mod sources;
 mod toml_file;
+mod typed;
 mod validate;
 mod value;
 
-pub(crate) use environment::Environment;
 pub(crate) use keys::{Default, Effect, KEYS, SECTIONS};
 pub(crate) use merge::{Setting, Settings, merge};
 pub(crate) use raw::{Mistake, Place, RawConfig, RawSetting, RawValue};
+pub(crate) use sources::{Loaded, Sources};
 pub(crate) use validate::Config;
 
 use std::path::Path;

@@ -3,6 +3,7 @@
 //! Called by: `main`, with the outcome of a command; `cli`, for the text in `--help`.
 //! Invariant: a usage error (code 2) is clap's and never passes through here.
 
+use std::fmt;
 use std::process::ExitCode;
 
 use crate::config::Mistake;
@@ -10,10 +11,10 @@ use crate::config::Mistake;
 /// Shown below the help of the binary and of each command.
 pub(crate) const CODES: &str = "\
 Exit codes:
-  0  done, or stopped by SIGTERM or SIGINT
+  0  done, stopped by SIGTERM or SIGINT, or handed over to another process
   1  failure at run time: address in use, file unreadable, second signal
   2  wrong usage: unknown command or flag
-  3  invalid configuration: file, environment or value of a flag";
+  3  invalid configuration: file, environment, value of a flag, certificate, users file";
 
 /// Why a command could not do its work.
 #[derive(Debug)]
@@ -22,6 +23,18 @@ pub(crate) enum Failure {
     Runtime(String),
     /// Everything that is wrong with the configuration, in the order to be shown.
     Invalid(Vec<Mistake>),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Runtime(reason) => f.write_str(reason),
+            Self::Invalid(mistakes) => {
+                let texts: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+                f.write_str(&texts.join("; "))
+            }
+        }
+    }
 }
 
 /// Prints why the command failed, if it did, one line a reason, and gives the exit code.

@@ -1,9 +1,9 @@
 //! Logs: structured, on stderr, quiet unless something deserves attention.
 //!
-//! Called by: `commands::serve`, once, before anything else may log; `config::kind`, to
-//! refuse a filter before it is used.
+//! Called by: `commands::serve`, once, before anything else may log, and on reload;
+//! `config::kind`, to refuse a filter before it is used.
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, reload};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -27,14 +27,38 @@ pub(crate) fn is_filter(filter: &str) -> bool {
     }) && EnvFilter::builder().parse(filter).is_ok()
 }
 
+/// The way to change what is logged.
+pub(crate) struct Log {
+    set: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>,
+}
+
+impl Log {
+    /// Logs by `filter`, which has passed [`is_filter`], from now on.
+    pub(crate) fn set(&self, filter: &str) {
+        if let Err(error) = (self.set)(EnvFilter::builder().parse_lossy(filter)) {
+            tracing::error!(%error, "cannot change what is logged");
+        }
+    }
+}
+
 /// Installs the subscriber for the whole process. `filter` has passed [`is_filter`].
-pub(crate) fn start(filter: &str, format: Format) {
+pub(crate) fn start(filter: &str, format: Format) -> Log {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::builder().parse_lossy(filter))
         .with_writer(std::io::stderr);
     match format {
-        Format::Text => subscriber.init(),
-        Format::Json => subscriber.json().init(),
+        Format::Text => {
+            let subscriber = subscriber.with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            subscriber.init();
+            Log { set: Box::new(move |filter| handle.reload(filter)) }
+        }
+        Format::Json => {
+            let subscriber = subscriber.json().with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            subscriber.init();
+            Log { set: Box::new(move |filter| handle.reload(filter)) }
+        }
     }
 }
 

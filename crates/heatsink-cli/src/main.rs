@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     let matches = cli::command().get_matches();
     let outcome = match cli::Request::from(&matches) {
         cli::Request::Serve { flags, file } => commands::serve::run(flags, file),
+        cli::Request::HashPassword => commands::hash_password::run(),
         cli::Request::Check { file } => commands::check::run(&file),
     };
     exit::finish(outcome)

@@ -1,7 +1,8 @@
 //! Long random command sequences to two servers, whose replies must be the same bytes.
 //!
 //! Called by: `tests/differential.rs`, with plain Redis on both sides (which shows that the
-//! generator itself is sound) and with Heatsink in front of the second.
+//! generator itself is sound) and with Heatsink in front of the second; `tests/cluster`, with
+//! Heatsink in front of a cluster.
 //! Bound: a burst is at most [`BURST_COMMANDS`] commands and about [`BURST_BYTES`]; keys come
 //! from small pools, so that values stay small for ever.
 //! Invariant: both sides are sent the same bytes, cut at the same places, one connection at a
@@ -30,6 +31,21 @@
 //! | `DEBUG`, `SHUTDOWN`, `REPLICAOF`, `SYNC`, `SAVE`, `BGSAVE`, `CLIENT PAUSE`, `MONITOR` | act on the server as a whole or never end; real clients and other tests cover what applies |
 //! | `SUBSCRIBE`, `HELLO`, `AUTH` inside `MULTI` | allowed, but the number of replies cannot be told from the outside |
 //!
+//! Left out before a cluster, because its nodes do it otherwise than one server, whoever asks:
+//!
+//! | left out | because |
+//! |---|---|
+//! | `SELECT` and `COPY` to another database, `MOVE`, `SWAPDB`, `SORT BY` | a cluster refuses them |
+//! | `SCAN` | its cursor goes on to the next node; other tests walk it |
+//! | `WAIT`, `ROLE`, `CLUSTER`, `READONLY`, `ASKING` | show that there is a cluster |
+//! | `CLIENT REPLY`, `CLIENT TRACKING`, `CLIENT NO-EVICT` | Heatsink refuses them before a cluster |
+//! | `PUBLISH`, `PUBSUB`, sharded subscriptions | each node counts its own subscribers, and messages reach those of other nodes later, even such as subscribed later |
+//! | other commands of a connection that has subscriptions | it leads to one node only |
+//! | `HELLO`, `AUTH`, `SELECT` of a connection that watches keys | refused, for the same reason |
+//! | `EVAL` of the script that `EVALSHA` asks for | loads it at one node only |
+//! | commands that concern all nodes after `WATCH` and inside `MULTI` | these run at one node |
+//! | keys of several slots in one command that is not split, `MULTI`, `WATCH` of them | `CROSSSLOT`; keys that share a slot are used for these |
+//!
 //! Compared with tolerance rather than left out: replies in hash order (`SMEMBERS`, `KEYS`,
 //! ...) are sorted first; what remains of an expiry may differ by the time a run takes; dumps of
 //! sets and streams must have one length.
@@ -44,9 +60,9 @@ mod words;
 
 pub use sequence::difference;
 
-use heatsink_testkit::{RedisServer, RedisServerBuilder};
+use heatsink_testkit::{RedisCluster, RedisClusterBuilder, RedisServer, RedisServerBuilder, Reply};
 
-use crate::Rig;
+use crate::{ClusterRig, Rig};
 
 /// Most commands in one burst.
 pub const BURST_COMMANDS: usize = 200;
@@ -71,30 +87,66 @@ pub struct Mode {
     pub pipelined: bool,
 }
 
+/// Which slots of a cluster the keys are in, and so what can be done with several at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Any key with any other: there is no cluster.
+    Free,
+    /// All keys of a run are in one slot.
+    Tagged,
+    /// Wherever they happen to be; several slots in one command only where it can be split.
+    Spread,
+}
+
+/// Settings for a cluster that [`compare_cluster`] can use.
+pub fn cluster_settings() -> RedisClusterBuilder {
+    SETTINGS.iter().fold(RedisCluster::builder(), |cluster, (name, value)| {
+        cluster.line(format!("{name} {value}"))
+    })
+}
+
+/// Compares a plain server with Heatsink in front of a cluster, which is emptied first; panics
+/// at the first difference.
+pub fn compare_cluster(rig: &ClusterRig, seed: u64, steps: usize, mode: Mode, keys: Keys) {
+    let reference = settings().start();
+    // A cluster keeps no users in common.
+    for node in rig.cluster.nodes() {
+        let set = runner::limited_user();
+        assert_eq!(node.client().command(&set), Reply::ok());
+    }
+    for node in rig.cluster.primaries() {
+        let mut client = rig.cluster.node(node).client();
+        for command in [&["FLUSHALL"][..], &["SCRIPT", "FLUSH"], &["FUNCTION", "FLUSH"]] {
+            assert_eq!(client.command(command), Reply::ok());
+        }
+    }
+    runner::Runner::new(reference.addr(), rig.heatsink.addr(), seed, mode, keys).run(steps);
+}
+
 /// Compares a plain server with Heatsink in front of another; panics at the first difference.
 /// One step is one command.
 pub fn compare(seed: u64, steps: usize, mode: Mode) {
     let reference = settings().start();
     let rig = Rig::with_server(settings(), 2);
-    runner::Runner::new(reference.addr(), rig.addr(), seed, mode).run(steps);
+    runner::Runner::new(reference.addr(), rig.addr(), seed, mode, Keys::Free).run(steps);
 }
 
 /// Compares two plain servers: finds what the generator must not do.
 pub fn compare_plain(seed: u64, steps: usize, mode: Mode) {
     let (reference, other) = (settings().start(), settings().start());
-    runner::Runner::new(reference.addr(), other.addr(), seed, mode).run(steps);
+    runner::Runner::new(reference.addr(), other.addr(), seed, mode, Keys::Free).run(steps);
 }
 
 /// Hashes and sorted sets stay in the encoding that knows no chance: the other one shows the
 /// server's random hash seed in the order of fields, and the random levels of a skip list in
 /// ranges by lexicographical order over unequal scores, which are undefined.
+const SETTINGS: [(&str, &str); 4] = [
+    ("hash-max-listpack-entries", "1000000"),
+    ("hash-max-listpack-value", "1000000"),
+    ("zset-max-listpack-entries", "1000000"),
+    ("zset-max-listpack-value", "1000000"),
+];
+
 fn settings() -> RedisServerBuilder {
-    ["hash-max-listpack", "zset-max-listpack"].iter().fold(
-        RedisServer::builder(),
-        |server, name| {
-            server
-                .arg(&format!("{name}-entries"), "1000000")
-                .arg(&format!("{name}-value"), "1000000")
-        },
-    )
+    SETTINGS.iter().fold(RedisServer::builder(), |server, (name, value)| server.arg(name, value))
 }

@@ -9,4 +9,4 @@
 pub mod differential;
 mod rig;
 
-pub use rig::Rig;
+pub use rig::{ClusterRig, Heatsink, Rig};

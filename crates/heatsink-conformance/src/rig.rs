@@ -1,25 +1,79 @@
-//! A server with Heatsink in front of it, in this process.
+//! Servers with Heatsink in front of them, in this process.
 //!
 //! Called by: every test that looks at Heatsink from a client's side.
 //! Bound: shutdown waits at most `SHUTDOWN_BOUND`.
-//! Invariant: the proxy ends before the server, so that nothing is logged about a lost
+//! Invariant: the proxy ends before the servers, so that nothing is logged about a lost
 //! upstream that only the end of the test lost.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use heatsink_proxy::config::{Limits, Timeouts};
-use heatsink_proxy::{Config, Proxy};
-use heatsink_testkit::{RawClient, RedisServer, RedisServerBuilder};
-use heatsink_upstream::address::{Endpoint, Upstream};
+use heatsink_proxy::Proxy;
+use heatsink_proxy::config::{Config, Target, Upstream};
+use heatsink_testkit::{
+    RawClient, RedisCluster, RedisClusterBuilder, RedisServer, RedisServerBuilder,
+};
+use heatsink_upstream::address::Endpoint;
 
 const SHUTDOWN_BOUND: Duration = Duration::from_secs(5);
 
+/// A Heatsink before whatever it was told.
+pub struct Heatsink {
+    proxy: Option<Proxy>,
+    addr: SocketAddr,
+}
+
+impl Heatsink {
+    /// Starts one before `upstream`, with settings of its own.
+    #[track_caller]
+    pub fn before(upstream: Upstream, adjust: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::new((Ipv4Addr::LOCALHOST, 0).into(), upstream);
+        adjust(&mut config);
+        let proxy = Proxy::start(config).expect("a free port can be bound");
+        let addr = proxy.local_addr();
+        Self { proxy: Some(proxy), addr }
+    }
+
+    /// Starts one before what a URL says, without TLS.
+    #[track_caller]
+    pub fn before_url(url: &str, adjust: impl FnOnce(&mut Config)) -> Self {
+        let url = url.parse().expect("a URL");
+        let upstream = Upstream::from_url(url, None).expect("not the embedded store");
+        Self::before(upstream, adjust)
+    }
+
+    /// Where clients connect.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The proxy itself.
+    pub fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("not shut down yet")
+    }
+
+    /// A new connection.
+    #[track_caller]
+    pub fn client(&self) -> RawClient {
+        RawClient::connect(self.addr)
+    }
+
+    /// Shuts it down; returns how many requests it left unanswered.
+    pub fn shutdown(&mut self, bound: Duration) -> usize {
+        self.proxy.take().map_or(0, |proxy| proxy.shutdown(bound))
+    }
+}
+
+impl Drop for Heatsink {
+    fn drop(&mut self) {
+        self.shutdown(SHUTDOWN_BOUND);
+    }
+}
+
 /// A `redis-server` and a Heatsink that serves it.
 pub struct Rig {
-    proxy: Option<Proxy>,
+    heatsink: Heatsink,
     server: RedisServer,
-    addr: SocketAddr,
 }
 
 impl Rig {
@@ -39,26 +93,14 @@ impl Rig {
     #[track_caller]
     pub fn with(settings: RedisServerBuilder, adjust: impl FnOnce(&mut Config)) -> Self {
         let server = settings.start();
-        let mut config = Config {
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
-            upstream: Upstream {
-                endpoint: Endpoint::tcp("127.0.0.1", server.port()),
-                credentials: None,
-                db: 0,
-            },
-            workers: 1,
-            limits: Limits::default(),
-            timeouts: Timeouts::default(),
-        };
-        adjust(&mut config);
-        let proxy = Proxy::start(config).expect("a free port can be bound");
-        let addr = proxy.local_addr();
-        Self { proxy: Some(proxy), server, addr }
+        let endpoint = Endpoint::tcp("127.0.0.1", server.port());
+        let heatsink = Heatsink::before(Upstream::new(Target::Server(endpoint)), adjust);
+        Self { heatsink, server }
     }
 
     /// Where clients of Heatsink connect.
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        self.heatsink.addr()
     }
 
     /// The server behind, for looking past Heatsink.
@@ -73,20 +115,42 @@ impl Rig {
 
     /// Shuts Heatsink down; returns how many requests it left unanswered.
     pub fn shutdown(&mut self, bound: Duration) -> usize {
-        self.proxy.take().map_or(0, |proxy| proxy.shutdown(bound))
+        self.heatsink.shutdown(bound)
     }
 
     /// A new connection to Heatsink.
     #[track_caller]
     pub fn client(&self) -> RawClient {
-        RawClient::connect(self.addr)
+        self.heatsink.client()
     }
 }
 
-impl Drop for Rig {
-    fn drop(&mut self) {
-        if let Some(proxy) = self.proxy.take() {
-            proxy.shutdown(SHUTDOWN_BOUND);
-        }
+/// A cluster and a Heatsink that serves it.
+pub struct ClusterRig {
+    /// In front; it ends first.
+    pub heatsink: Heatsink,
+    /// Behind.
+    pub cluster: RedisCluster,
+}
+
+impl ClusterRig {
+    /// Starts a cluster and a proxy, both with settings of their own.
+    #[track_caller]
+    pub fn with(settings: RedisClusterBuilder, adjust: impl FnOnce(&mut Config)) -> Self {
+        let cluster = settings.start();
+        let heatsink = Heatsink::before_url(&cluster.seed_url(), adjust);
+        Self { heatsink, cluster }
+    }
+
+    /// Three primaries with a replica each, and a proxy with `workers` threads.
+    #[track_caller]
+    pub fn new(workers: usize) -> Self {
+        Self::with(RedisCluster::builder(), |config| config.workers = workers)
+    }
+
+    /// A new connection to Heatsink.
+    #[track_caller]
+    pub fn client(&self) -> RawClient {
+        self.heatsink.client()
     }
 }

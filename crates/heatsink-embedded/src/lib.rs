@@ -30,7 +30,6 @@ mod commands;
 mod db;
 mod engine;
 mod failure;
-mod glob;
 mod number;
 mod pubsub;
 mod reply;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use crate::args::Args;
 use crate::client::{Client, ConnId};
 use crate::failure::Outcome;
-use crate::glob;
 use crate::tracking::INVALIDATION_CHANNEL;
 use crate::value::{Map, Set};
 use crate::world::Call;
+use heatsink_resp::glob;
 
 /// Something told to a connection that it did not just ask for.
 #[derive(Clone, Debug)]

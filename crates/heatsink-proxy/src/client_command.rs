@@ -6,9 +6,11 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Instant;
 
+use heatsink_cluster::join::Join;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
+use crate::cluster::fan_out::{Ending, Targets};
 use crate::connection::ClientKey;
 use crate::directory::Card;
 use crate::intake::Flow;
@@ -29,6 +31,8 @@ pub(crate) enum Answer {
     SetName(Vec<u8>),
     Info,
     List(Filter),
+    /// What a cluster of one node would say.
+    Bytes(Vec<u8>),
     /// By filters: the number closed. By address, the old form: `OK` or an error.
     Kill {
         filter: Filter,
@@ -145,6 +149,11 @@ impl Worker {
     pub(crate) fn client_command(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         let sub = request.arg(1).unwrap_or_default().to_ascii_lowercase();
         let on = request.is(2, "on");
+        if self.cluster.is_some()
+            && let Some(flow) = self.client_command_clustered(key, &sub, request)
+        {
+            return flow;
+        }
         match (sub.as_slice(), request.len()) {
             (b"id", 2) => self.answer(key, request.bytes, Answer::Id),
             (b"getname", 2) => self.answer(key, request.bytes, Answer::GetName),
@@ -194,7 +203,10 @@ impl Worker {
             (b"no-evict" | b"no-touch", 3) if on => self.open_tunnel(key, request.bytes),
             (b"reply", 3) if !on => self.open_tunnel(key, request.bytes),
             // Behind what it holds back it would wait for itself.
-            (b"pause" | b"unpause", _) => self.send_own(key, request.bytes, Expected::Plain),
+            (b"pause" | b"unpause", _) => {
+                let node = self.home(key);
+                self.send_own(key, node, request.bytes, Expected::Plain)
+            }
             _ => self.plain(key, request.bytes),
         }
     }
@@ -202,10 +214,39 @@ impl Worker {
     /// Passed on like any other command, wherever the client's commands go.
     fn plain(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
         if self.clients.get_ref(key).is_some_and(|client| client.own.is_some()) {
-            return self.send_own(key, bytes, Expected::Plain);
+            let node = self.home(key);
+            return self.send_own(key, node, bytes, Expected::Plain);
         }
-        self.forward(key, bytes, 1);
-        Flow::Taken
+        self.forward(key, bytes, 1)
+    }
+
+    /// What is different if each client has to do with many servers.
+    fn client_command_clustered(
+        &mut self,
+        key: ClientKey,
+        sub: &[u8],
+        request: Request<'_>,
+    ) -> Option<Flow> {
+        match sub {
+            b"tracking" | b"no-evict" | b"no-touch" if request.is(2, "on") => {}
+            b"reply" if !request.is(2, "on") => {}
+            b"unblock" if matches!(request.len(), 3 | 4) => {
+                let id = request.arg(2).and_then(parse);
+                let card = id.and_then(|id| self.shared.directory.get(id));
+                let node = card.and_then(|card| card.upstream_node());
+                let node = node.unwrap_or_else(|| self.home(key));
+                let bytes = self.with_upstream_id(request, 2);
+                return Some(self.forward_to(key, node, &bytes));
+            }
+            b"pause" | b"unpause" => {
+                let targets = Targets::Apart { bytes: request.bytes, after_writes: false };
+                return Some(self.fan_out(key, &targets, Ending::Join(Join::AllSucceeded)));
+            }
+            _ => return None,
+        }
+        let text = "ERR heatsink: not possible on a connection that leads to a whole cluster";
+        self.clients.error(key, text);
+        Some(Flow::Taken)
     }
 
     fn kill(&mut self, key: ClientKey, answer: Answer) -> Flow {
@@ -244,6 +285,7 @@ impl Worker {
         let card = std::sync::Arc::clone(&client.card);
         let protocol = self.lanes[client.lane].login.protocol;
         let reply = match answer {
+            Answer::Bytes(bytes) => bytes,
             Answer::Id => format!(":{}\r\n", card.id).into_bytes(),
             Answer::GetName => {
                 let name = card.facts().name.clone();

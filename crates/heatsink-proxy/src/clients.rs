@@ -1,12 +1,15 @@
 //! The clients of one worker, and the stage that gives replies to them.
 //!
 //! Called by: links with what the server sent, other stages with what is answered here.
-//! Invariant: replies are pushed in the order of the requests. A request that is answered
-//! here, or goes another way than the one before it, waits until that one was answered.
+//! Invariant: replies leave in the order of the requests, see [`crate::order`].
 
+use std::time::Instant;
+
+use heatsink_upstream::outgoing::Outgoing;
 use slab::Slab;
 
 use crate::connection::{BufferPool, Client, ClientKey, Closing};
+use crate::order::Order;
 
 /// A client with more unread output than this gets an upstream connection of its own.
 pub(crate) const BULKY_BYTES: usize = 1 << 20;
@@ -22,6 +25,9 @@ pub(crate) struct Clients {
     pub(crate) pool: BufferPool,
     /// To be flushed at the end of this turn.
     pub(crate) dirty: Vec<ClientKey>,
+    /// To be flushed when nothing else is to be done, or at this time.
+    pub(crate) deferred: Vec<ClientKey>,
+    pub(crate) deferred_until: Option<Instant>,
     /// To be looked at again: what they waited for has happened.
     pub(crate) resume: Vec<ClientKey>,
     /// To be read from again: there may be more.
@@ -37,6 +43,8 @@ impl Clients {
             slab: Slab::new(),
             pool: BufferPool::default(),
             dirty: Vec::new(),
+            deferred: Vec::new(),
+            deferred_until: None,
             resume: Vec::new(),
             eager: Vec::new(),
             overflown: Vec::new(),
@@ -62,49 +70,65 @@ impl Clients {
         Some(ClientKey { slot: slot as u32, generation })
     }
 
-    /// Gives bytes to a client; they are sent at the end of this turn.
+    /// Gives bytes of our own to a client, behind the replies to its requests so far.
     #[inline]
     pub(crate) fn reply(&mut self, key: ClientKey, bytes: &[u8]) {
+        self.tell(key, |order, output, pool| order.local(bytes, output, pool));
+    }
+
+    /// Gives a client `count` replies that it waits for under the number `seq`.
+    #[inline]
+    pub(crate) fn deliver(&mut self, key: ClientKey, seq: u32, count: u32, bytes: &[u8]) {
+        self.tell(key, |order, output, pool| order.arrived(seq, count, bytes, output, pool));
+    }
+
+    /// Gives a client a piece of a reply.
+    pub(crate) fn deliver_part(&mut self, key: ClientKey, seq: u32, bytes: &[u8]) {
+        self.tell(key, |order, output, pool| order.part(seq, bytes, output, pool));
+    }
+
+    /// Gives a client a reply that had to be sent for elsewhere.
+    pub(crate) fn fill(&mut self, key: ClientKey, seq: u32, hole: u32, bytes: &[u8]) {
+        self.tell(key, |order, output, pool| order.fill(seq, hole, bytes, output, pool));
+    }
+
+    /// What is passed on is sent at the end of this turn.
+    #[inline]
+    fn tell(
+        &mut self,
+        key: ClientKey,
+        tell: impl FnOnce(&mut Order, &mut Outgoing, &mut BufferPool),
+    ) {
         let Some(client) = self.slab.get_mut(key.slot as usize) else { return };
         if client.generation != key.generation {
             return;
         }
         self.pool.lend(&mut client.output);
-        client.output.push(bytes);
+        let before = client.order.outstanding();
+        tell(&mut client.order, &mut client.output, &mut self.pool);
         if !client.dirty {
             client.dirty = true;
             self.dirty.push(key);
         }
-        let unread = client.output.len();
+        let unread = client.output.len() + client.order.held_bytes();
         if unread > BULKY_BYTES {
             client.bulky = true;
             if unread as u64 > self.max_output_bytes {
                 self.overflown.push(key);
             }
         }
-    }
-
-    /// `count` requests on the shared pipeline were answered.
-    #[inline]
-    pub(crate) fn answered(&mut self, key: ClientKey, count: u32) {
-        let Some(client) = self.get(key) else { return };
-        let before = client.outstanding;
-        client.outstanding -= count;
-        let enough = client.outstanding == 0
-            || (before > RESUME_OUTSTANDING && client.outstanding <= RESUME_OUTSTANDING);
-        if enough && client.stopped {
+        let after = client.order.outstanding();
+        if client.stopped
+            && after < before
+            && (after == 0 || (before > RESUME_OUTSTANDING && after <= RESUME_OUTSTANDING))
+        {
             self.resume.push(key);
         }
     }
 
     /// An error of Heatsink's own, in the form of a server's.
     pub(crate) fn error(&mut self, key: ClientKey, text: &str) {
-        let mut line = Vec::with_capacity(text.len() + 3);
-        line.push(b'-');
-        // An error is one line, whatever was quoted in it.
-        line.extend(text.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
-        line.extend_from_slice(b"\r\n");
-        self.reply(key, &line);
+        self.reply(key, &error_line(text));
     }
 
     /// Takes no more requests from a client; it is closed when what it is owed is sent.
@@ -119,4 +143,13 @@ impl Clients {
             self.dirty.push(key);
         }
     }
+}
+
+/// An error as it goes over the wire: one line, whatever was quoted in it.
+pub(crate) fn error_line(text: &str) -> Vec<u8> {
+    let mut line = Vec::with_capacity(text.len() + 3);
+    line.push(b'-');
+    line.extend(text.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
+    line.extend_from_slice(b"\r\n");
+    line
 }

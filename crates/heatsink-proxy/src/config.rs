@@ -1,23 +1,133 @@
 //! What the data plane is told at start. Every value is already validated by the caller.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
-use heatsink_upstream::address::Upstream;
+use heatsink_tls::{ClientTls, ServerTls};
+use heatsink_upstream::address::{Credentials, Endpoint, SentinelUrl, Url};
+use heatsink_users::Users;
 
 /// Settings of one proxy.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Config {
-    /// Address to accept clients on; port 0 picks a free one.
-    pub listen: SocketAddr,
+    /// Where clients connect, unencrypted.
+    pub listen: Listen,
+    /// Where clients connect with TLS.
+    pub listen_tls: Option<(Listen, ServerTls)>,
     /// The Redis side.
     pub upstream: Upstream,
+    /// Who checks the passwords of clients.
+    pub auth: Auth,
+    /// The address that cluster clients are told; the one they connected to if `None`.
+    pub announce: Option<(String, u16)>,
     /// Worker threads, at least one.
     pub workers: usize,
+    /// What can be changed while the proxy runs.
+    pub live: Live,
+}
+
+impl Config {
+    /// Clients at `listen` before `upstream`; everything else at its default.
+    pub fn new(listen: SocketAddr, upstream: Upstream) -> Self {
+        Self {
+            listen: Listen::Address(listen),
+            listen_tls: None,
+            upstream,
+            auth: Auth::PassThrough,
+            announce: None,
+            workers: 1,
+            live: Live::default(),
+        }
+    }
+}
+
+/// Where to accept clients.
+#[derive(Debug)]
+pub enum Listen {
+    /// At this address; port 0 picks a free one.
+    Address(SocketAddr),
+    /// On a socket that is listening already, such as one taken over from another process.
+    Socket(TcpListener),
+}
+
+/// The Redis side.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Where it is.
+    pub target: Target,
+    /// Used for clients that do not authenticate.
+    pub credentials: Option<Credentials>,
+    /// Database such clients start in.
+    pub db: u32,
+    /// How to encrypt, if at all.
+    pub tls: Option<ClientTls>,
+}
+
+impl Upstream {
+    /// Without credentials and TLS.
+    pub fn new(target: Target) -> Self {
+        Self { target, credentials: None, db: 0, tls: None }
+    }
+
+    /// What a URL says, encrypted as `tls` says if the URL asks for it. `None` for
+    /// `embedded://`, which is no address.
+    pub fn from_url(url: Url, tls: Option<ClientTls>) -> Option<Self> {
+        let (target, credentials, db, encrypted) = match url {
+            Url::Embedded => return None,
+            Url::Server(url) => {
+                let endpoint = Endpoint::tcp(&url.host, url.port);
+                (Target::Server(endpoint), url.credentials, url.db, url.tls)
+            }
+            Url::Cluster(url) => (Target::Cluster(url.seeds), url.credentials, 0, url.tls),
+            Url::Sentinel(url) => {
+                let (credentials, db, encrypted) = (url.credentials.clone(), url.db, url.tls);
+                (Target::Sentinel(url), credentials, db, encrypted)
+            }
+        };
+        Some(Self { target, credentials, db, tls: tls.filter(|_| encrypted) })
+    }
+}
+
+/// Where the Redis side is.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// One server.
+    Server(Endpoint),
+    /// A cluster; these nodes tell of the others.
+    Cluster(Vec<(String, u16)>),
+    /// The primary that sentinels tell of.
+    Sentinel(SentinelUrl),
+}
+
+/// Who checks the passwords of clients.
+#[derive(Clone, Debug, Default)]
+pub enum Auth {
+    /// The servers: each client is there what it says it is.
+    #[default]
+    PassThrough,
+    /// Heatsink, by its own list; to the servers all clients are the user of the upstream URL.
+    Service(Users),
+}
+
+/// Settings that can be changed while the proxy runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Live {
     /// Bounds on what a client may use.
     pub limits: Limits,
     /// Bounds on how long things may take.
     pub timeouts: Timeouts,
+    /// What keys may be treated how; the first rule that matches holds.
+    pub policy: Arc<[Rule]>,
+}
+
+/// What keys of a pattern may be treated how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// A glob, as in Redis.
+    pub pattern: Box<[u8]>,
+    /// Reads may be answered by replicas.
+    pub replica_reads: bool,
 }
 
 /// Bounds on what a client may use. Over a limit the client gets an error and is closed.
@@ -56,18 +166,25 @@ impl Default for Limits {
     }
 }
 
-/// Bounds on how long the upstream may take.
+/// Bounds on how long things may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Connect and handshake.
+    /// Connect and handshake, on both sides.
     pub connect: Duration,
     /// Requests wait for replies and the server sends nothing at all: the connection is
     /// given up. `None` waits for ever.
     pub silence: Option<Duration>,
+    /// A request that a cluster cannot execute at the moment (`TRYAGAIN`, `CLUSTERDOWN`) is
+    /// tried again this long.
+    pub cluster_retry: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(1), silence: Some(Duration::from_secs(10)) }
+        Self {
+            connect: Duration::from_secs(1),
+            silence: Some(Duration::from_secs(10)),
+            cluster_retry: Duration::from_secs(1),
+        }
     }
 }

@@ -7,17 +7,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use heatsink_resp::request::RequestScan;
-use heatsink_upstream::outgoing::Outgoing;
-use mio::net::TcpStream;
-
+use crate::cluster::transactions::Transaction;
 use crate::directory::Card;
+use crate::order::Order;
 use crate::own::Own;
 use crate::session::Session;
+use crate::socket::Socket;
+use crate::written::Written;
+use heatsink_resp::request::RequestScan;
+use heatsink_upstream::outgoing::Outgoing;
 
 /// A client's place in its worker; the generation tells a later client in the same place
 /// apart, so that a reply that comes too late is never given to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientKey {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
@@ -32,7 +34,7 @@ impl ClientKey {
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
 pub(crate) struct Client {
-    pub(crate) socket: TcpStream,
+    pub(crate) socket: Socket,
     pub(crate) generation: u32,
     pub(crate) card: Arc<Card>,
     /// The shared pipeline this client uses.
@@ -43,8 +45,16 @@ pub(crate) struct Client {
     /// The request under way is held until it is complete, however large.
     pub(crate) held: bool,
     pub(crate) output: Outgoing,
-    /// Requests on the shared pipeline that are not answered yet.
-    pub(crate) outstanding: u32,
+    /// What it waits for on shared pipelines.
+    pub(crate) order: Order,
+    /// The map of the cluster by which its outstanding requests were sent.
+    pub(crate) epoch: u32,
+    /// Requests of it that are tried again later; none overtakes them.
+    pub(crate) retrying: u32,
+    /// A transaction on a cluster, whose node may not be known yet.
+    pub(crate) transaction: Option<Box<Transaction>>,
+    /// Keys it has written and must not read from a replica.
+    pub(crate) written: Written,
     /// An upstream connection of its own, while its state needs one.
     pub(crate) own: Option<Box<Own>>,
     /// A change of user, database or protocol, or another command that is answered here
@@ -58,6 +68,8 @@ pub(crate) struct Client {
     pub(crate) stopped: bool,
     /// In the list of clients to be flushed.
     pub(crate) dirty: bool,
+    /// In the list of clients to be flushed a little later.
+    pub(crate) deferred: bool,
     /// The client has shut its side; what it sent before may still be unread.
     pub(crate) hung_up: bool,
     /// Everything the client will ever send has been read.
@@ -68,6 +80,8 @@ pub(crate) struct Client {
     pub(crate) bulky: bool,
     /// Was waited for in vain: its replies are held instead.
     pub(crate) lags: bool,
+    /// Whoever checks passwords here knows who it is.
+    pub(crate) is_known: bool,
 }
 
 /// How far a connection is on its way out.
@@ -91,10 +105,15 @@ pub(crate) enum Lost {
     Watch,
     /// A transaction was being queued: it must fail, and nothing of it may run outside it.
     Transaction,
+    /// Watched keys have moved to another node: the next transaction fails as if they had
+    /// been written to.
+    Moved,
+    /// The same, and commands are being queued.
+    MovedTransaction,
 }
 
 impl Client {
-    pub(crate) fn new(socket: TcpStream, generation: u32, card: Arc<Card>, lane: usize) -> Self {
+    pub(crate) fn new(socket: Socket, generation: u32, card: Arc<Card>, lane: usize) -> Self {
         Self {
             socket,
             generation,
@@ -104,24 +123,39 @@ impl Client {
             scan: RequestScan::default(),
             held: false,
             output: Outgoing::default(),
-            outstanding: 0,
+            order: Order::default(),
+            epoch: 0,
+            retrying: 0,
+            transaction: None,
+            written: Written::default(),
             own: None,
             session: None,
             lost: Lost::Nothing,
             readable: true,
             stopped: false,
             dirty: false,
+            deferred: false,
             hung_up: false,
             eof: false,
             closing: Closing::No,
             bulky: false,
             lags: false,
+            is_known: true,
         }
+    }
+
+    /// More replies are on their way, which may leave together with those that are there.
+    #[inline]
+    pub(crate) fn gathers_replies(&mut self) -> bool {
+        self.order.is_within_burst()
+            && self.output.len() < GATHER_BYTES
+            && self.closing == Closing::No
+            && self.own.is_none()
     }
 
     /// Every request so far has been answered.
     pub(crate) fn is_settled(&self) -> bool {
-        self.outstanding == 0
+        self.order.outstanding() == 0
             && self.session.is_none()
             && self.own.as_ref().is_none_or(|own| own.is_settled())
     }
@@ -133,6 +167,8 @@ pub(crate) struct BufferPool {
     free: Vec<Vec<u8>>,
 }
 
+/// More than this is sent at once.
+const GATHER_BYTES: usize = 16 << 10;
 /// Buffers up to this size are used again.
 const POOLED_BYTES: usize = 64 << 10;
 /// At most this many are kept.
@@ -149,14 +185,24 @@ impl BufferPool {
         }
     }
 
+    /// An empty buffer.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.free.pop().unwrap_or_default()
+    }
+
+    /// Takes a buffer back; what is in it is forgotten.
+    pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= POOLED_BYTES && self.free.len() < POOLED_COUNT {
+            buffer.clear();
+            self.free.push(buffer);
+        }
+    }
+
     /// Takes the buffer of an output back once it is empty.
     #[inline]
     pub(crate) fn reclaim(&mut self, output: &mut Outgoing) {
-        if let Some(buffer) = output.release()
-            && buffer.capacity() <= POOLED_BYTES
-            && self.free.len() < POOLED_COUNT
-        {
-            self.free.push(buffer);
+        if let Some(buffer) = output.release() {
+            self.give(buffer);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::request::Request;
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Passed on along the pipeline that clients share.
+    /// Passed on along the pipelines that clients share.
     Forward,
     /// Passed on along a connection of the client's own.
     Own(Expected),
@@ -21,6 +21,8 @@ pub(crate) enum Decision {
     OwnWait,
     /// Passed on along a connection of its own that is a tunnel from then on.
     Takeover,
+    /// `MULTI` on a cluster.
+    Multi,
     Auth,
     Hello,
     Select,
@@ -47,6 +49,12 @@ pub(crate) enum LostStep {
     Forget,
     /// `UNWATCH`: there is nothing to keep, and nothing to fear.
     Unwatch,
+    /// `MULTI` after watched keys have moved to another node.
+    BeginMoved,
+    /// A command behind it.
+    Queue,
+    /// `EXEC`: a watched key was touched.
+    Touched,
 }
 
 /// The decision depends on what the server will have answered to earlier requests, or the
@@ -68,6 +76,27 @@ pub(crate) fn needs_settled(role: Option<Role>, client: &Client) -> bool {
         Some(Role::Subscription(_)) => client.own.is_some(),
         _ => false,
     }
+}
+
+/// On a cluster, where a client's own connection leads to one node only: what needs no state
+/// goes to the node of its keys all the same, and `MULTI` waits for a key.
+pub(crate) fn decide_clustered(
+    role: Option<Role>,
+    request: Request<'_>,
+    client: &Client,
+) -> Decision {
+    if matches!(client.lost, Lost::Nothing | Lost::Watch | Lost::Moved)
+        && let Some(role) = role
+    {
+        match (role, &client.own) {
+            (Role::Plain, Some(own)) if own.is_free_beside() => return Decision::Forward,
+            (Role::Multi, None) if client.lost == Lost::Nothing && request.len() == 1 => {
+                return Decision::Multi;
+            }
+            _ => {}
+        }
+    }
+    decide(role, request, client)
 }
 
 pub(crate) fn decide(role: Option<Role>, request: Request<'_>, client: &Client) -> Decision {
@@ -146,10 +175,13 @@ fn lost(role: Option<Role>, lost: Lost) -> Option<LostStep> {
     }
     match (lost, role) {
         (Lost::Watch, Some(Role::Multi)) => Some(LostStep::Begin),
-        (Lost::Watch, Some(Role::Unwatch)) => Some(LostStep::Unwatch),
-        (Lost::Nothing | Lost::Watch, _) => None,
+        (Lost::Moved, Some(Role::Multi)) => Some(LostStep::BeginMoved),
+        (Lost::Watch | Lost::Moved, Some(Role::Unwatch)) => Some(LostStep::Unwatch),
+        (Lost::Nothing | Lost::Watch | Lost::Moved, _) => None,
+        (Lost::MovedTransaction, Some(Role::Exec)) => Some(LostStep::Touched),
         (Lost::Transaction, Some(Role::Exec)) => Some(LostStep::Abort),
-        (Lost::Transaction, Some(Role::Discard)) => Some(LostStep::Forget),
+        (Lost::Transaction | Lost::MovedTransaction, Some(Role::Discard)) => Some(LostStep::Forget),
+        (Lost::MovedTransaction, _) => Some(LostStep::Queue),
         (Lost::Transaction, _) => Some(LostStep::Refuse),
     }
 }

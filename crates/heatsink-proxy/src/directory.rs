@@ -8,11 +8,12 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::connection::ClientKey;
+use crate::nodes::NodeId;
 
 /// What others may know of a client.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Card {
     last_command: [AtomicU64; 2],
     /// The server's id of the connection this client has for itself; 0 if it has none.
     upstream_id: AtomicI64,
+    /// The node that this is the id at.
+    upstream_node: AtomicU16,
 }
 
 /// What changes seldom.
@@ -65,6 +68,7 @@ impl Card {
             last_request_ms: AtomicU64::new(0),
             last_command: [AtomicU64::new(0), AtomicU64::new(0)],
             upstream_id: AtomicI64::new(0),
+            upstream_node: AtomicU16::new(0),
         }
     }
 
@@ -78,6 +82,14 @@ impl Card {
 
     pub(crate) fn set_upstream_id(&self, id: Option<i64>) {
         self.upstream_id.store(id.unwrap_or(0), Relaxed);
+    }
+
+    pub(crate) fn upstream_node(&self) -> Option<NodeId> {
+        self.upstream_id().map(|_| NodeId(self.upstream_node.load(Relaxed)))
+    }
+
+    pub(crate) fn set_upstream_node(&self, node: NodeId) {
+        self.upstream_node.store(node.0, Relaxed);
     }
 
     /// Plain stores to a line that only this worker writes: no cost to speak of.

@@ -1,15 +1,18 @@
 //! The end of a turn: what it has produced is written, once per link and once per client.
 
+use std::io::Write;
 use std::time::Duration;
 
 use crate::clients::{BULKY_BYTES, Clients};
-use crate::connection::Closing;
-use crate::intake::BACKLOG_BYTES;
+use crate::connection::{ClientKey, Closing};
+use crate::intake::{BACKLOG_BYTES, KEPT_BYTES};
 use crate::lanes::Owner;
 use crate::worker::Worker;
 
 /// How long a client that was told why it is closed may take to read that.
 const LINGER: Duration = Duration::from_millis(500);
+/// Replies of a pipeline over several nodes gather this long at most.
+const GATHER_TIME: Duration = Duration::from_millis(1);
 
 impl Worker {
     /// Writes what the turn has produced, and does what became possible by it.
@@ -43,6 +46,16 @@ impl Worker {
         }
     }
 
+    /// Everything is said; the client is closed once it has read it.
+    pub(crate) fn linger(&mut self, key: ClientKey) {
+        let until = self.now + LINGER;
+        let Some(client) = self.clients.get(key) else { return };
+        client.closing = Closing::Lingering { until };
+        client.socket.shut_write();
+        client.readable = true;
+        self.read_client(key);
+    }
+
     fn flush_links(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty_links);
         for slot in dirty.drain(..) {
@@ -50,13 +63,15 @@ impl Worker {
             upstream.dirty = false;
             let flushed = match upstream.owner {
                 Owner::Lane => upstream.link.flush_gathered(self.now),
-                Owner::Client(_) | Owner::Spare => upstream.link.flush(),
+                _ => upstream.link.flush(),
             };
             if let Err(error) = flushed {
                 self.lose_link(slot, &error);
                 continue;
             }
-            if upstream.link.backlog_bytes() < BACKLOG_BYTES {
+            if upstream.link.backlog_bytes() < BACKLOG_BYTES
+                && upstream.link.kept_bytes() < KEPT_BYTES
+            {
                 match upstream.owner {
                     Owner::Lane => {
                         let lane = upstream.lane;
@@ -67,7 +82,7 @@ impl Worker {
                             self.clients.resume.push(key);
                         }
                     }
-                    Owner::Spare => {}
+                    Owner::Spare | Owner::Once | Owner::Retired { .. } => {}
                 }
             }
         }
@@ -77,7 +92,29 @@ impl Worker {
         }
     }
 
+    /// Replies of a pipeline over several nodes come from each at another time; they gather,
+    /// so that they leave in one write. Not for long: the event loop wakes up for those that
+    /// wait in vain, to the millisecond.
+    pub(crate) fn end_gathering(&mut self) {
+        if self.clients.deferred_until.is_none_or(|until| self.now < until) {
+            return;
+        }
+        self.clients.deferred_until = None;
+        for key in std::mem::take(&mut self.clients.deferred) {
+            if let Some(client) = self.clients.get(key)
+                && client.deferred
+            {
+                client.order.end_burst();
+                if !client.dirty {
+                    client.dirty = true;
+                    self.clients.dirty.push(key);
+                }
+            }
+        }
+    }
+
     fn flush_clients(&mut self) {
+        let gathers = self.cluster.is_some();
         let mut dirty = std::mem::take(&mut self.clients.dirty);
         for key in dirty.drain(..) {
             let Clients { slab, pool, .. } = &mut self.clients;
@@ -86,18 +123,24 @@ impl Worker {
                 continue;
             }
             client.dirty = false;
-            if client.output.flush(&mut client.socket).is_err() {
+            if gathers && client.gathers_replies() {
+                if !client.deferred {
+                    client.deferred = true;
+                    self.clients.deferred.push(key);
+                    self.clients.deferred_until.get_or_insert(self.now + GATHER_TIME);
+                }
+                continue;
+            }
+            client.deferred = false;
+            if client.output.flush(&mut client.socket).is_err() || client.socket.flush().is_err() {
                 self.close_client(key);
                 continue;
             }
             pool.reclaim(&mut client.output);
             let unread = client.output.len();
-            let empty = unread == 0;
+            let empty = unread == 0 && !client.socket.wants_write();
             if client.closing == Closing::AfterReplies && empty && client.is_settled() {
-                client.closing = Closing::Lingering { until: self.now + LINGER };
-                let _ = client.socket.shutdown(std::net::Shutdown::Write);
-                client.readable = true;
-                self.read_client(key);
+                self.linger(key);
                 continue;
             }
             if let Some(own) = &client.own {
@@ -109,6 +152,9 @@ impl Worker {
                 }
             }
             if unread <= BULKY_BYTES / 2 {
+                if client.bulky && client.stopped && self.cluster.is_some() {
+                    self.clients.resume.push(key);
+                }
                 self.end_stall(key);
             }
             if empty {

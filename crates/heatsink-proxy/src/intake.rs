@@ -15,8 +15,9 @@ use heatsink_resp::{encode, inline};
 
 use crate::clients::MAX_OUTSTANDING;
 use crate::connection::{Client, ClientKey, Closing, Lost};
-use crate::decide::{decide, needs_settled};
+use crate::decide::{decide, decide_clustered, needs_settled};
 use crate::lanes::{Purpose, Ticket};
+use crate::nodes::NodeId;
 use crate::request::Request;
 use crate::worker::Worker;
 
@@ -24,6 +25,8 @@ use crate::worker::Worker;
 const BIG_REQUEST_BYTES: usize = 256 << 10;
 /// Above this much unsent on a link, its clients are not read from.
 pub(crate) const BACKLOG_BYTES: usize = 1 << 20;
+/// The same for what is sent and kept because it is not answered.
+pub(crate) const KEPT_BYTES: usize = 16 << 20;
 
 /// What each turn uses and none keeps.
 #[derive(Debug)]
@@ -90,7 +93,13 @@ impl Worker {
             Closing::No | Closing::Lingering { .. } => {}
         }
         let lingering = client.closing != Closing::No;
-        match client.socket.read(&mut self.scratch.read) {
+        let read = if lingering {
+            // Whatever it is, and encrypted or not, it is thrown away.
+            client.socket.stream().read(&mut self.scratch.read)
+        } else {
+            client.socket.read(&mut self.scratch.read)
+        };
+        match read {
             Ok(0) => {
                 client.readable = false;
                 client.eof = true;
@@ -98,7 +107,8 @@ impl Worker {
             }
             Ok(count) => {
                 // A short read has emptied the socket, unless its end is still to be read.
-                client.readable = count == self.scratch.read.len() || client.hung_up;
+                client.readable =
+                    count == self.scratch.read.len() || client.hung_up || client.socket.has_ended();
                 if client.readable {
                     self.clients.eager.push(key);
                 }
@@ -109,6 +119,11 @@ impl Worker {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => client.readable = false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 self.clients.eager.push(key);
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData && !lingering => {
+                // TLS: what is wrong is told by an alert, which has to be read.
+                tracing::info!(%error, "a client was closed");
+                self.linger(key);
             }
             Err(_) => self.close_client(key),
         }
@@ -189,7 +204,12 @@ impl Worker {
         let mut last = None;
         let used = self.take_each(key, buf, &table, &mut args, &mut batch, &mut last);
         self.forward_batch(key, buf, &mut batch);
+        let spread = self.cluster.is_some();
         if let (Some(name), Some(client)) = (last, self.clients.get(key)) {
+            if spread {
+                // What came together is one burst, unless the one before is not over.
+                client.order.is_within_burst();
+            }
             let card = std::sync::Arc::clone(&client.card);
             card.note_request(name, self.now);
         }
@@ -216,7 +236,7 @@ impl Worker {
             if client.closing != Closing::No {
                 return buf.len();
             }
-            if client.stopped || client.session.is_some() {
+            if client.stopped || client.session.is_some() || client.retrying > 0 {
                 break;
             }
             if client.own.as_ref().is_some_and(|own| own.tunnel || own.uploading) {
@@ -246,10 +266,29 @@ impl Worker {
                     let command = memo.lookup(table, name, request.arg(1));
                     let role = command.map(|command| command.role);
                     *last = command.map(|command| &*command.name);
-                    if role == Some(Role::Plain) && self.is_plain(key) {
+                    let plain = role == Some(Role::Plain) && self.is_plain(key);
+                    if plain
+                        && self.cluster.is_some()
+                        && let Some(command) = command
+                    {
+                        if self.forward_clustered(key, request, command) == Flow::Wait {
+                            self.stop(key);
+                            break;
+                        }
+                        at += len;
+                        continue;
+                    }
+                    if plain {
                         if batch.bytes.end != at {
                             self.forward_batch(key, buf, batch);
                             batch.bytes.start = at;
+                        }
+                        if batch.count == 0
+                            && let Some(flow) = self.behind_old_map(key)
+                        {
+                            debug_assert_eq!(flow, Flow::Wait);
+                            self.stop(key);
+                            break;
                         }
                         batch.bytes.end = at + len;
                         batch.count += 1;
@@ -260,7 +299,7 @@ impl Worker {
                         continue;
                     }
                     self.forward_batch(key, buf, batch);
-                    if self.dispatch(key, request, role) == Flow::Wait {
+                    if self.dispatch(key, request, command) == Flow::Wait {
                         self.stop(key);
                         break;
                     }
@@ -313,7 +352,11 @@ impl Worker {
     fn is_plain(&self, key: ClientKey) -> bool {
         let client = self.clients.get_ref(key);
         client.is_some_and(|client| {
-            client.own.is_none() && client.lost == Lost::Nothing && !client.bulky
+            client.own.is_none()
+                && client.lost == Lost::Nothing
+                && !client.bulky
+                && client.transaction.is_none()
+                && client.is_known
         })
     }
 
@@ -321,7 +364,7 @@ impl Worker {
     #[inline]
     fn is_unauthenticated(&self, key: ClientKey) -> bool {
         let client = self.clients.get_ref(key);
-        client.is_some_and(|client| self.lanes[client.lane].needs_auth)
+        client.is_some_and(|client| self.lanes[client.lane].needs_auth || !client.is_known)
     }
 
     fn stop(&mut self, key: ClientKey) {
@@ -337,27 +380,56 @@ impl Worker {
             return;
         }
         let Batch { bytes, count } = std::mem::take(batch);
-        self.forward(key, &buf[bytes], count);
+        self.send_on(key, NodeId::FIRST, &buf[bytes], count);
     }
 
-    /// Passes `count` requests on along the client's lane.
-    pub(crate) fn forward(&mut self, key: ClientKey, bytes: &[u8], count: u32) {
+    /// Passes `count` requests on along the client's lane, to any node.
+    pub(crate) fn forward(&mut self, key: ClientKey, bytes: &[u8], count: u32) -> Flow {
+        debug_assert_eq!(count, 1);
+        self.forward_to(key, self.home(key), bytes)
+    }
+
+    /// Passes a request on to a node, along the client's lane.
+    #[inline]
+    pub(crate) fn forward_to(&mut self, key: ClientKey, node: NodeId, bytes: &[u8]) -> Flow {
+        if let Some(flow) = self.behind_old_map(key) {
+            return flow;
+        }
+        self.send_on(key, node, bytes, 1);
+        Flow::Taken
+    }
+
+    /// The client has sent requests by a map that no longer holds, and they are not answered:
+    /// what it sends now would take another way, and might overtake them.
+    #[inline]
+    pub(crate) fn behind_old_map(&mut self, key: ClientKey) -> Option<Flow> {
+        let epoch = self.epoch;
+        let client = self.clients.get(key)?;
+        if client.epoch != epoch {
+            if client.order.outstanding() > 0 {
+                return Some(Flow::Wait);
+            }
+            client.epoch = epoch;
+        }
+        None
+    }
+
+    #[inline]
+    fn send_on(&mut self, key: ClientKey, node: NodeId, bytes: &[u8], count: u32) {
         let Some(client) = self.clients.get(key) else { return };
         let lane = client.lane;
-        match self.lane_link(lane) {
+        match self.lane_link(lane, node) {
             Ok(link) => {
-                self.push_to_link(
-                    link,
-                    bytes,
-                    Ticket { client: key, purpose: Purpose::Forward },
-                    count,
-                );
+                let source = self.links[link].source(link);
                 let Some(client) = self.clients.get(key) else { return };
-                client.outstanding += count;
-                if client.outstanding >= MAX_OUTSTANDING {
+                let seq = client.order.expect(source, count);
+                if client.order.outstanding() >= MAX_OUTSTANDING {
                     client.stopped = true;
                 }
-                if self.links[link].link.backlog_bytes() > BACKLOG_BYTES {
+                let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
+                self.push_to_link(link, bytes, ticket, count);
+                let upstream = &self.links[link].link;
+                if upstream.backlog_bytes() > BACKLOG_BYTES || upstream.kept_bytes() > KEPT_BYTES {
                     self.throttle(key, lane, link);
                 }
             }
@@ -369,13 +441,23 @@ impl Worker {
         }
     }
 
+    /// A client with too many unanswered requests sends no more of them.
+    pub(crate) fn stop_if_many(&mut self, key: ClientKey) {
+        if let Some(client) = self.clients.get(key)
+            && client.order.outstanding() >= MAX_OUTSTANDING
+        {
+            client.stopped = true;
+        }
+    }
+
     /// The shared link has more to send than it should: send now, or wait.
     fn throttle(&mut self, key: ClientKey, lane: usize, link: usize) {
         if let Err(error) = self.links[link].link.flush() {
             self.lose_link(link, &error);
             return;
         }
-        if self.links[link].link.backlog_bytes() > BACKLOG_BYTES {
+        let upstream = &self.links[link].link;
+        if upstream.backlog_bytes() > BACKLOG_BYTES || upstream.kept_bytes() > KEPT_BYTES {
             self.stop(key);
             self.lanes[lane].throttled.push(key);
         }
@@ -398,18 +480,34 @@ impl Worker {
         let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
         RequestScan::default().advance(&bytes, limits, |span| args.push(span))?;
         let request = Request { bytes: &bytes, args: &args };
-        let role = table.lookup(request.name(), request.arg(1)).map(|command| command.role);
-        Ok(self.dispatch(key, request, role))
+        let command = table.lookup(request.name(), request.arg(1));
+        Ok(self.dispatch(key, request, command))
     }
 
     /// Decides about one request and carries it out.
-    fn dispatch(&mut self, key: ClientKey, request: Request<'_>, role: Option<Role>) -> Flow {
+    fn dispatch(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: Option<&Command>,
+    ) -> Flow {
+        let role = command.map(|command| command.role);
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         if needs_settled(role, client) && !client.is_settled() {
             return Flow::Wait;
         }
-        let decision = decide(role, request, client);
-        self.carry_out(key, request, decision)
+        if let Some(flow) = self.refuse_unknown(key, role) {
+            return flow;
+        }
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        if client.transaction.is_some() {
+            return self.step_transaction(key, request, command);
+        }
+        let decision = match self.cluster {
+            Some(_) => decide_clustered(role, request, client),
+            None => decide(role, request, client),
+        };
+        self.carry_out(key, request, command, decision)
     }
 
     /// A request that breaks the protocol or a limit: said so, then closed.

@@ -1,9 +1,9 @@
 //! Lanes: the upstream connections that clients of one user, database and protocol share.
 //!
-//! Called by: `forward` and `session` for the shared link, `own_link` for links of a
+//! Called by: `forward` and `session` for the shared links, `own_link` for links of a
 //! client's own.
-//! Bound: one shared link per lane and worker, at most [`MAX_SPARE`] spare ones; a lane
-//! nobody uses is given up after [`LANE_IDLE`].
+//! Bound: one shared link per lane, node and worker, at most [`MAX_SPARE`] spare ones a lane;
+//! a lane nobody uses is given up after [`LANE_IDLE`].
 //! Invariant: clients of different users never share a link.
 
 use std::net::SocketAddr;
@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 
 use heatsink_upstream::Login;
 use heatsink_upstream::error::LinkError;
-use heatsink_upstream::link::{Link, Waiter};
+use heatsink_upstream::link::{Link, Use, Waiter};
 
+use crate::clients::error_line;
 use crate::connection::ClientKey;
+use crate::nodes::NodeId;
+use crate::order::Source;
 use crate::worker::{Worker, link_token};
 
 /// Spare connections kept for the next client that needs one of its own.
@@ -24,23 +27,44 @@ const MAX_LANES: usize = 1024;
 const LANE_IDLE: Duration = Duration::from_secs(30);
 /// After a failed attempt to connect, requests are refused without a new one this long.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
+/// A link that is no longer used may take this long to answer what it was asked.
+const RETIRED: Duration = Duration::from_secs(30);
 
 /// Who waits for a reply on a shared link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ticket {
     pub(crate) client: ClientKey,
+    /// The number of the reply in the client's order.
+    pub(crate) seq: u32,
     pub(crate) purpose: Purpose,
 }
 
+impl Ticket {
+    /// A request of our own.
+    pub(crate) fn internal(purpose: Purpose) -> Self {
+        Self { client: ClientKey::NOBODY, seq: 0, purpose }
+    }
+}
+
 /// What a reply on a shared link is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
     /// The client gets it as it is.
     Forward,
+    /// The client gets it where it had been expected from another node.
+    Detour(u32),
+    /// It is joined with others.
+    Part { join: u32, part: u32 },
     /// It decides about the client's [`crate::session::Session`].
     Session,
     /// The server's command table.
     Commands,
+    /// The cluster's map.
+    Topology,
+    /// Nobody wants it.
+    Ignored,
+    /// It is for the client's own connection.
+    Own,
 }
 
 impl Waiter for Ticket {
@@ -58,6 +82,10 @@ pub(crate) enum Owner {
     Client(ClientKey),
     /// Nobody at the moment.
     Spare,
+    /// Whoever waits for its replies; then it is spare.
+    Once,
+    /// Whoever still waits for its replies; then it is closed, or at this time.
+    Retired { until: Instant },
 }
 
 /// A link and its place in the worker.
@@ -66,6 +94,11 @@ pub(crate) enum Owner {
 pub(crate) struct Upstream {
     pub(crate) link: Link<Ticket>,
     pub(crate) lane: usize,
+    pub(crate) node: NodeId,
+    /// The node was a replica when the link was opened.
+    pub(crate) replica: bool,
+    /// Requests since the node was last told of them.
+    pub(crate) requests: u64,
     pub(crate) owner: Owner,
     pub(crate) generation: u32,
     pub(crate) dirty: bool,
@@ -78,20 +111,48 @@ pub(crate) struct Upstream {
     pub(crate) name: Vec<u8>,
 }
 
+impl Upstream {
+    /// What replies of this link come from, as far as their order goes.
+    #[inline]
+    pub(crate) fn source(&self, slot: usize) -> Source {
+        Source(u64::from(self.generation) << 32 | slot as u64)
+    }
+}
+
 /// One user, database and protocol.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) login: Login,
-    pub(crate) link: Option<usize>,
+    /// The way to each node.
+    ways: Vec<Way>,
     pub(crate) spare: Vec<usize>,
     pub(crate) clients: usize,
     idle_since: Instant,
-    /// When and why the last attempt to connect failed.
-    failed: Option<(Instant, String)>,
     /// Clients that are not read from until the shared link has taken what is queued.
     pub(crate) throttled: Vec<ClientKey>,
     /// The server wants these clients to authenticate first.
     pub(crate) needs_auth: bool,
+}
+
+/// A lane's way to one node.
+#[derive(Clone, Debug, Default)]
+struct Way {
+    link: Option<usize>,
+    /// When and why the last attempt to connect failed.
+    failed: Option<(Instant, String)>,
+}
+
+impl Lane {
+    fn way(&mut self, node: NodeId) -> &mut Way {
+        if self.ways.len() <= node.index() {
+            self.ways.resize(node.index() + 1, Way::default());
+        }
+        &mut self.ways[node.index()]
+    }
+
+    fn is_connected(&self) -> bool {
+        self.ways.iter().any(|way| way.link.is_some())
+    }
 }
 
 impl Worker {
@@ -109,11 +170,10 @@ impl Worker {
         }
         Some(self.lanes.insert(Lane {
             login: login.clone(),
-            link: None,
+            ways: Vec::new(),
             spare: Vec::new(),
             clients: 0,
             idle_since: self.now,
-            failed: None,
             throttled: Vec::new(),
             needs_auth: false,
         }))
@@ -130,40 +190,48 @@ impl Worker {
         self.lanes[lane].idle_since = self.now;
     }
 
-    /// The shared link of a lane, opened if it is not there; else why there is none.
+    /// The shared link of a lane to a node, opened if it is not there; else why there is none.
     #[inline]
-    pub(crate) fn lane_link(&mut self, lane: usize) -> Result<usize, String> {
-        match self.lanes[lane].link {
-            Some(link) => Ok(link),
-            None => self.open_lane_link(lane),
+    pub(crate) fn lane_link(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
+        match self.lanes[lane].ways.get(node.index()) {
+            Some(Way { link: Some(link), .. }) => Ok(*link),
+            _ => self.open_lane_link(lane, node),
         }
     }
 
-    fn open_lane_link(&mut self, lane: usize) -> Result<usize, String> {
-        if let Some((at, why)) = &self.lanes[lane].failed
-            && self.now.saturating_duration_since(*at) < RETRY_AFTER
-        {
-            return Err(why.clone());
-        }
-        let link = self.open_link(lane, Owner::Lane).map_err(|error| self.unavailable(&error))?;
-        self.lanes[lane].link = Some(link);
+    fn open_lane_link(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
+        self.still_failed(lane, node)?;
+        let opened = self.open_link(lane, node, Owner::Lane);
+        let link = opened.map_err(|error| self.unavailable(node, &error))?;
+        self.lanes[lane].way(node).link = Some(link);
         Ok(link)
     }
 
-    /// A link for one client: a spare one, or a new one.
-    pub(crate) fn take_link(&mut self, lane: usize, client: ClientKey) -> Result<usize, String> {
-        while let Some(slot) = self.lanes[lane].spare.pop() {
-            if let Some(upstream) = self.links.get_mut(slot) {
-                upstream.owner = Owner::Client(client);
-                return Ok(slot);
+    fn still_failed(&mut self, lane: usize, node: NodeId) -> Result<(), String> {
+        match &self.lanes[lane].way(node).failed {
+            Some((at, why)) if self.now.saturating_duration_since(*at) < RETRY_AFTER => {
+                Err(why.clone())
             }
+            _ => Ok(()),
         }
-        if let Some((at, why)) = &self.lanes[lane].failed
-            && self.now.saturating_duration_since(*at) < RETRY_AFTER
-        {
-            return Err(why.clone());
+    }
+
+    /// A link for one use: a spare one, or a new one.
+    pub(crate) fn take_link(
+        &mut self,
+        lane: usize,
+        node: NodeId,
+        owner: Owner,
+    ) -> Result<usize, String> {
+        let Self { lanes, links, .. } = self;
+        let of_node = |slot: &usize| links.get(*slot).is_some_and(|link| link.node == node);
+        if let Some(at) = lanes[lane].spare.iter().rposition(of_node) {
+            let slot = lanes[lane].spare.swap_remove(at);
+            links[slot].owner = owner;
+            return Ok(slot);
         }
-        self.open_link(lane, Owner::Client(client)).map_err(|error| self.unavailable(&error))
+        self.still_failed(lane, node)?;
+        self.open_link(lane, node, owner).map_err(|error| self.unavailable(node, &error))
     }
 
     /// Gives a link back that no client needs any more and that carries no state.
@@ -184,26 +252,81 @@ impl Worker {
             upstream.link.deregister(&self.registry);
             let lane = &mut self.lanes[upstream.lane];
             lane.spare.retain(|spare| *spare != slot);
-            if lane.link == Some(slot) {
-                lane.link = None;
+            let way = lane.way(upstream.node);
+            if way.link == Some(slot) {
+                way.link = None;
             }
+            self.report_requests(upstream.node, upstream.requests);
         }
     }
 
-    fn open_link(&mut self, lane: usize, owner: Owner) -> Result<usize, LinkError> {
+    /// Uses no link to this node any more that is open: it is not what it was. What was asked
+    /// may still be answered.
+    pub(crate) fn retire_links(&mut self, node: NodeId, error: &LinkError) {
+        let of_node =
+            |(slot, upstream): (usize, &Upstream)| (upstream.node == node).then_some(slot);
+        let slots: Vec<_> = self.links.iter().filter_map(of_node).collect();
+        for slot in slots {
+            match self.links[slot].owner {
+                Owner::Lane | Owner::Once | Owner::Spare => self.retire_link(slot),
+                Owner::Retired { .. } => {}
+                Owner::Client(_) => self.lose_link(slot, error),
+            }
+        }
+        for (_, lane) in &mut self.lanes {
+            lane.way(node).failed = None;
+        }
+    }
+
+    /// Uses a shared link no more; what was asked on it may still be answered.
+    pub(crate) fn retire_link(&mut self, slot: usize) {
+        let until = self.now + RETIRED;
+        let Some(upstream) = self.links.get_mut(slot) else { return };
+        if upstream.link.waiting() == 0 {
+            self.drop_link(slot);
+            return;
+        }
+        upstream.owner = Owner::Retired { until };
+        let lane = &mut self.lanes[upstream.lane];
+        lane.way(upstream.node).link = None;
+        self.clients.resume.append(&mut lane.throttled);
+    }
+
+    /// A link that is only there for what it was asked, and may have answered that.
+    pub(crate) fn look_at_passing(&mut self, slot: usize) {
+        let Some(upstream) = self.links.get_mut(slot) else { return };
+        if upstream.link.waiting() > 0 {
+            return;
+        }
+        match upstream.owner {
+            Owner::Once => self.spare_link(slot),
+            Owner::Retired { .. } => self.drop_link(slot),
+            Owner::Lane | Owner::Client(_) | Owner::Spare => {}
+        }
+    }
+
+    fn open_link(&mut self, lane: usize, node: NodeId, owner: Owner) -> Result<usize, LinkError> {
+        let purpose = Use {
+            shared: owner == Owner::Lane,
+            keeps_requests: owner == Owner::Lane && self.cluster.is_some(),
+            replica: self.is_replica(node),
+        };
+        let dialer = self.node(node);
         self.next_generation = self.next_generation.wrapping_add(1);
         let generation = self.next_generation;
         let entry = self.links.vacant_entry();
         let slot = entry.key();
         let login = &self.lanes[lane].login;
         let token = link_token(slot, generation);
-        let name = (owner == Owner::Lane).then_some("heatsink");
-        let link = Link::connect(&self.shared.dialer, login, name, &self.registry, token, self.now);
+        let link = Link::connect(&dialer.dialer, login, purpose, &self.registry, token, self.now);
         match link {
             Ok(link) => {
                 let upstream = Upstream {
                     link,
                     lane,
+                    node,
+                    replica: purpose.replica,
+                    requests: 0,
                     owner,
                     generation,
                     dirty: false,
@@ -216,28 +339,36 @@ impl Worker {
                 Ok(slot)
             }
             Err(error) => {
-                self.note_failure(lane, &error, None);
+                self.note_failure(lane, node, &error, None);
                 Err(error)
             }
         }
     }
 
-    fn note_failure(&mut self, lane: usize, error: &LinkError, address: Option<SocketAddr>) {
-        if !matches!(error, LinkError::Refused(_))
-            && let Some(address) = address
-        {
-            self.shared.dialer.failed(address);
+    fn note_failure(
+        &mut self,
+        lane: usize,
+        node: NodeId,
+        error: &LinkError,
+        address: Option<SocketAddr>,
+    ) {
+        if !matches!(error, LinkError::Refused(_)) {
+            if let Some(address) = address {
+                self.node(node).dialer.failed(address);
+            }
+            self.node_failed(node);
         }
-        let why = self.unavailable(error);
-        if self.lanes[lane].failed.is_none() {
+        let why = self.unavailable(node, error);
+        let way = self.lanes[lane].way(node);
+        if way.failed.is_none() {
             tracing::warn!("{}", &why["ERR heatsink: ".len()..]);
         }
-        self.lanes[lane].failed = Some((self.now, why));
+        way.failed = Some((self.now, why));
     }
 
     /// What clients are told when the upstream cannot be reached.
-    pub(crate) fn unavailable(&self, error: &LinkError) -> String {
-        format!("ERR heatsink: upstream {} unavailable: {error}", self.shared.dialer.endpoint())
+    pub(crate) fn unavailable(&mut self, node: NodeId, error: &LinkError) -> String {
+        format!("ERR heatsink: upstream {} unavailable: {error}", self.endpoint(node))
     }
 
     /// Called when a link has read something: the first time it is ready, see to what waits
@@ -253,39 +384,46 @@ impl Worker {
             upstream.dirty = true;
             self.dirty_links.push(slot);
         }
-        let (lane, owner) = (upstream.lane, upstream.owner);
+        let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
         let needs_auth = upstream.link.needs_auth();
         let id = upstream.link.connection_id();
-        if self.lanes[lane].failed.take().is_some() {
-            tracing::warn!("upstream {} is back", self.shared.dialer.endpoint());
+        if self.lanes[lane].way(node).failed.take().is_some() {
+            tracing::warn!("upstream {} is back", self.endpoint(node));
         }
         self.lanes[lane].needs_auth = needs_auth;
         match owner {
-            Owner::Lane if !needs_auth => self.ask_commands(slot),
+            Owner::Lane if !needs_auth => {
+                self.ask_commands(slot);
+                self.ask_topology(slot);
+            }
             Owner::Client(key) => {
                 if let Some(client) = self.clients.get(key) {
                     client.card.set_upstream_id(id);
                 }
             }
-            Owner::Lane | Owner::Spare => {}
+            Owner::Lane | Owner::Spare | Owner::Once | Owner::Retired { .. } => {}
         }
     }
 
     /// Ends a link that failed: everyone who waits is told, state that is lost is dealt with.
     pub(crate) fn lose_link(&mut self, slot: usize, error: &LinkError) {
         let Some(upstream) = self.links.get_mut(slot) else { return };
-        let (lane, owner, address) = (upstream.lane, upstream.owner, upstream.link.address());
+        let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
+        let address = upstream.link.address();
+        let reads = self.unanswered_reads(slot);
+        let Some(upstream) = self.links.get_mut(slot) else { return };
         let (part_sent, abandoned) = upstream.link.abandon();
-        let abandoned: Vec<_> = abandoned.collect();
+        let mut abandoned: Vec<_> = abandoned.collect();
         self.drop_link(slot);
         if error.before_ready() {
-            self.note_failure(lane, error, address);
+            self.note_failure(lane, node, error, address);
         } else if owner == Owner::Lane {
-            let endpoint = self.shared.dialer.endpoint();
+            let endpoint = self.endpoint(node);
             tracing::warn!(waiting = abandoned.len(), "upstream {endpoint} lost: {error}");
             self.forget_commands();
+            self.node_failed(node);
         }
-        let mut text = self.unavailable(error);
+        let mut text = self.unavailable(node, error);
         if !error.before_ready() {
             text.push_str("; it is unknown whether the command was executed");
         }
@@ -294,18 +432,27 @@ impl Worker {
         if let Some(client) = cut {
             self.clients.close_after_replies(client);
         }
+        if !reads.is_empty() && cut.is_none() {
+            self.read_elsewhere(lane, reads);
+            abandoned.clear();
+        }
+        let told = error_line(&text);
         for (ticket, count) in abandoned {
             match ticket.purpose {
                 Purpose::Forward => {
-                    if cut != Some(ticket.client) {
-                        for _ in 0..count {
-                            self.clients.error(ticket.client, &text);
-                        }
-                    }
-                    self.clients.answered(ticket.client, count);
+                    let cut = cut == Some(ticket.client);
+                    let lines = if cut { Vec::new() } else { told.repeat(count as usize) };
+                    self.clients.deliver(ticket.client, ticket.seq, count, &lines);
                 }
-                Purpose::Session => self.session_failed(ticket.client, error, &text),
+                Purpose::Detour(_) | Purpose::Part { .. } => {
+                    for _ in 0..count {
+                        self.conclude(ticket, &told);
+                    }
+                }
+                Purpose::Session => self.session_failed(ticket, error, &text),
                 Purpose::Commands => self.forget_commands(),
+                Purpose::Topology => self.forget_topology_question(),
+                Purpose::Ignored | Purpose::Own => {}
             }
         }
         if let Owner::Client(key) = owner {
@@ -319,18 +466,24 @@ impl Worker {
 
     /// Links that take too long, and lanes and spare links nobody needs.
     pub(crate) fn look_after_lanes(&mut self) {
-        let timeouts = self.shared.config.timeouts.clone();
+        let timeouts = self.live.timeouts.clone();
         let overdue: Vec<_> = self
             .links
             .iter()
             .filter_map(|(slot, upstream)| {
+                if let Owner::Retired { until } = upstream.owner
+                    && self.now >= until
+                {
+                    return Some((slot, LinkError::Silent));
+                }
                 let owed = match upstream.owner {
-                    Owner::Lane => upstream.link.waiting() > 0,
+                    Owner::Lane | Owner::Retired { .. } => upstream.link.waiting() > 0,
                     Owner::Client(key) => {
                         let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
                         own.is_some_and(|own| own.awaits_prompt_answer())
                     }
-                    Owner::Spare => false,
+                    // `WAIT` may take as long as its client wants.
+                    Owner::Spare | Owner::Once => false,
                 };
                 let silence = timeouts.silence.filter(|_| owed);
                 let error = upstream.link.overdue(self.now, timeouts.connect, silence)?;
@@ -359,7 +512,7 @@ impl Worker {
     pub(crate) fn drop_lane_if_unused(&mut self, lane: usize) {
         if lane != self.base_lane
             && self.lanes[lane].clients == 0
-            && self.lanes[lane].link.is_none()
+            && !self.lanes[lane].is_connected()
         {
             self.drop_lane(lane);
         }

@@ -7,11 +7,12 @@
 //! | a client's connection and buffers | `connection` |
 //! | bytes to requests | `intake` |
 //! | what becomes of a request | `decide`, carried out by `act` |
-//! | the shared pipelines | `lanes` |
+//! | the shared pipelines | `lanes`, to the servers in `nodes` |
+//! | a cluster behind: where a request goes, and what becomes of the replies | `cluster` |
 //! | a connection of a client's own | `own` (its state), `own_link` (its life) |
-//! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `session` |
+//! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `session`, `service` |
 //! | `CLIENT …` | `client_command`, `directory` |
-//! | replies back to clients, in order | `replies`, `clients` |
+//! | replies back to clients, in order | `replies`, `clients`, `order` |
 //! | writing, once a turn | `flush` |
 //! | timeouts, idle clients, the end | `upkeep` |
 //!
@@ -22,6 +23,7 @@
 mod act;
 mod client_command;
 mod clients;
+mod cluster;
 pub mod config;
 mod connection;
 mod decide;
@@ -30,51 +32,54 @@ mod flush;
 mod intake;
 mod lanes;
 mod listener;
+mod load;
+mod nodes;
+mod order;
 mod own;
 mod own_link;
 mod replies;
 mod request;
+mod sentinel;
+mod service;
 mod session;
 mod shared;
+mod socket;
 mod upkeep;
 mod worker;
+mod written;
 
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use heatsink_upstream::{Login, Protocol};
+use heatsink_users::Verifier;
 use mio::{Poll, Waker};
-use socket2::{Domain, SockRef, Socket, Type};
 
 pub use config::Config;
+use config::{Auth, Live, Target};
+use listener::Acceptor;
+pub use load::{NodeLoad, UpstreamLoad};
 use shared::{Mailbox, Message, Shared};
 use worker::{MAIL, Worker};
 
-/// Connections that wait to be accepted.
-const LISTEN_BACKLOG: i32 = 1024;
-
-/// A running proxy: its acceptor and its workers. Dropped without [`Proxy::shutdown`], it
+/// A running proxy: its acceptors and its workers. Dropped without [`Proxy::shutdown`], it
 /// closes every connection at once.
 #[derive(Debug)]
 pub struct Proxy {
-    local_addr: SocketAddr,
     shared: Arc<Shared>,
-    stop: Arc<AtomicBool>,
-    listener: TcpListener,
-    acceptor: Option<JoinHandle<()>>,
+    acceptor: Acceptor,
+    tls_acceptor: Option<Acceptor>,
     workers: Vec<JoinHandle<()>>,
 }
 
 impl Proxy {
-    /// Binds the listener and starts the threads. The upstream need not be up.
+    /// Binds the listeners and starts the threads. The upstream need not be up.
     pub fn start(config: Config) -> io::Result<Self> {
-        let listener = listen(config.listen)?;
-        let local_addr = listener.local_addr()?;
-        let accepting = listener.try_clone()?;
         let mut mailboxes = Vec::new();
         let mut loops = Vec::new();
         for _ in 0..config.workers.max(1) {
@@ -84,7 +89,38 @@ impl Proxy {
             mailboxes.push(Mailbox { sender, waker });
             loops.push((poll, mail));
         }
-        let shared = Arc::new(Shared::new(config, mailboxes));
+        let verifier = match config.auth {
+            Auth::PassThrough => None,
+            Auth::Service(users) => {
+                let mailboxes = mailboxes.clone();
+                let tell = move |(worker, key): (usize, _), verdict| {
+                    mailboxes[worker].send(Message::Verified(key, verdict));
+                };
+                Some(Verifier::start(users, config.workers.div_ceil(2), tell)?)
+            }
+        };
+        let base_login = Login {
+            credentials: config.upstream.credentials.clone(),
+            db: config.upstream.db,
+            protocol: Protocol::Resp2,
+        };
+        let shared = Arc::new(Shared::new(
+            &config.upstream,
+            base_login,
+            config.announce,
+            verifier,
+            config.live,
+            mailboxes,
+        ));
+        // Before anybody can notice that this process is there.
+        let acceptor = Acceptor::bind(config.listen)?;
+        let tls_acceptor = match config.listen_tls {
+            Some((listen, tls)) => Some((Acceptor::bind(listen)?, tls)),
+            None => None,
+        };
+        if let Target::Sentinel(url) = config.upstream.target {
+            sentinel::watch(url, config.upstream.tls.as_ref(), &shared)?;
+        }
         let mut workers = Vec::new();
         for (index, (poll, mail)) in loops.into_iter().enumerate() {
             let shared = Arc::clone(&shared);
@@ -94,18 +130,53 @@ impl Proxy {
             };
             workers.push(thread::Builder::new().name(format!("worker-{index}")).spawn(work)?);
         }
-        let stop = Arc::new(AtomicBool::new(false));
-        let acceptor = {
-            let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
-            let accept = move || listener::accept_clients(&accepting, &shared, &stop);
-            thread::Builder::new().name("acceptor".to_owned()).spawn(accept)?
+        let acceptor = Acceptor::start(acceptor, None, &shared)?;
+        let tls_acceptor = match tls_acceptor {
+            Some((listener, tls)) => Some(Acceptor::start(listener, Some(tls), &shared)?),
+            None => None,
         };
-        Ok(Self { local_addr, shared, stop, listener, acceptor: Some(acceptor), workers })
+        Ok(Self { shared, acceptor, tls_acceptor, workers })
     }
 
     /// The address clients connect to, with the real port.
     pub fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+        self.acceptor.local_addr
+    }
+
+    /// The address clients connect to with TLS.
+    pub fn local_tls_addr(&self) -> Option<SocketAddr> {
+        self.tls_acceptor.as_ref().map(|acceptor| acceptor.local_addr)
+    }
+
+    /// Changes settings. Connections keep what they have; requests that come later are
+    /// treated by the new settings.
+    pub fn reload(&self, live: Live) {
+        self.shared.publish_live(live);
+    }
+
+    /// Further handles of the listening sockets, for a process that takes over.
+    pub fn listeners(&self) -> io::Result<(TcpListener, Option<TcpListener>)> {
+        let tls = self.tls_acceptor.as_ref().map(Acceptor::socket).transpose()?;
+        Ok((self.acceptor.socket()?, tls))
+    }
+
+    /// Accepts no more clients, and goes on serving those that are there. Whoever else has
+    /// the listening sockets accepts what waits there.
+    pub fn stop_accepting(&mut self) {
+        self.acceptor.stop();
+        if let Some(acceptor) = &mut self.tls_acceptor {
+            acceptor.stop();
+        }
+    }
+
+    /// Clients that are connected.
+    pub fn client_count(&self) -> usize {
+        self.shared.client_count.load(Ordering::Acquire)
+    }
+
+    /// How busy each server behind is, as of the last second.
+    pub fn upstream_load(&self) -> UpstreamLoad {
+        load::of(&self.shared)
     }
 
     /// Stops accepting, lets requests in flight finish, then closes every connection.
@@ -115,15 +186,7 @@ impl Proxy {
     }
 
     fn end(&mut self, bound: Duration) -> usize {
-        self.stop.store(true, Ordering::Release);
-        if let Some(acceptor) = self.acceptor.take() {
-            // The acceptor waits in `accept`, which this ends; it needs no further descriptor,
-            // of which there may be none left.
-            if let Err(error) = SockRef::from(&self.listener).shutdown(Shutdown::Both) {
-                tracing::warn!(%error, "the listener could not be shut");
-            }
-            let _ = acceptor.join();
-        }
+        self.stop_accepting();
         let until = Instant::now() + bound;
         for mailbox in &self.shared.mailboxes {
             mailbox.send(Message::Drain(until));
@@ -139,12 +202,4 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.end(Duration::ZERO);
     }
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(LISTEN_BACKLOG)?;
-    Ok(socket.into())
 }

@@ -3,47 +3,156 @@
 //! Bound: `limits.max_clients`; one more is told so and closed.
 
 use std::io::{self, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::shared::{Message, Shared};
+use heatsink_tls::ServerTls;
+use mio::{Events, Interest, Poll, Token, Waker};
+use socket2::{Domain, Socket, Type};
 
-/// Runs until `stop` is set and the listener is shut.
-pub(crate) fn accept_clients(listener: &TcpListener, shared: &Arc<Shared>, stop: &AtomicBool) {
-    let mut next = 0;
-    loop {
-        let accepted = listener.accept();
-        if stop.load(Ordering::Acquire) {
+use crate::config::Listen;
+use crate::shared::{Message, Shared};
+use crate::socket::Accepted;
+
+/// Connections that wait to be accepted.
+const LISTEN_BACKLOG: i32 = 1024;
+const STOP: Token = Token(0);
+const CLIENT: Token = Token(1);
+
+/// The worker that got the last client.
+static LAST_WORKER: AtomicUsize = AtomicUsize::new(0);
+
+/// A thread that accepts clients on one socket.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    pub(crate) local_addr: SocketAddr,
+    /// Gone once nothing is accepted any more.
+    listener: Option<TcpListener>,
+    stop: Arc<AtomicBool>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Acceptor {
+    /// Listens, unless the socket does already.
+    pub(crate) fn bind(listen: Listen) -> io::Result<TcpListener> {
+        match listen {
+            Listen::Address(address) => bind(address),
+            Listen::Socket(listener) => Ok(listener),
+        }
+    }
+
+    /// Starts to accept.
+    pub(crate) fn start(
+        listener: TcpListener,
+        tls: Option<ServerTls>,
+        shared: &Arc<Shared>,
+    ) -> io::Result<Self> {
+        let local_addr = listener.local_addr()?;
+        // Another process may have the same socket and accept what this one was woken for.
+        listener.set_nonblocking(true)?;
+        let mut accepting = mio::net::TcpListener::from_std(listener.try_clone()?);
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), STOP)?;
+        poll.registry().register(&mut accepting, CLIENT, Interest::READABLE)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (shared, stop) = (Arc::clone(shared), Arc::clone(&stop));
+            let listener = listener.try_clone()?;
+            let accept = move || {
+                // What the events are for; the same socket is accepted on below.
+                let _registered = accepting;
+                accept_clients(poll, &listener, tls.as_ref(), &shared, &stop);
+            };
+            thread::Builder::new().name("acceptor".to_owned()).spawn(accept)?
+        };
+        Ok(Self { local_addr, listener: Some(listener), stop, waker, thread: Some(thread) })
+    }
+
+    /// Another handle of the socket, for a process that takes over.
+    pub(crate) fn socket(&self) -> io::Result<TcpListener> {
+        match &self.listener {
+            Some(listener) => listener.try_clone(),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Accepts no more. What waits to be accepted is left to whoever else has the socket.
+    pub(crate) fn stop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            if let Err(error) = self.waker.wake() {
+                tracing::error!(%error, "the acceptor could not be woken");
+            }
+            let _ = thread.join();
+        }
+        self.listener = None;
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(LISTEN_BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Runs until `stop` is set.
+fn accept_clients(
+    mut poll: Poll,
+    listener: &TcpListener,
+    tls: Option<&ServerTls>,
+    shared: &Arc<Shared>,
+    stop: &AtomicBool,
+) {
+    let mut events = Events::with_capacity(4);
+    // The first look may find clients that came before the registration.
+    let mut patience = Some(Duration::ZERO);
+    while !stop.load(Ordering::Acquire) {
+        if let Err(error) = poll.poll(&mut events, patience)
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            tracing::error!(%error, "waiting for clients failed");
             return;
         }
-        match accepted {
-            Ok((socket, addr)) => {
-                let count = shared.client_count.fetch_add(1, Ordering::AcqRel);
-                if count >= shared.config.limits.max_clients {
-                    shared.client_count.fetch_sub(1, Ordering::AcqRel);
-                    turn_away(&socket);
-                    continue;
-                }
-                next = (next + 1) % shared.mailboxes.len();
-                shared.mailboxes[next].send(Message::Accept(socket, addr));
-            }
-            Err(error) => {
-                // Out of descriptors, most likely: clients wait in the backlog meanwhile.
-                if error.kind() != io::ErrorKind::ConnectionAborted {
-                    tracing::warn!(%error, "a client could not be accepted");
-                    thread::sleep(Duration::from_millis(10));
+        patience = None;
+        while !stop.load(Ordering::Acquire) {
+            match listener.accept() {
+                Ok((socket, addr)) => deal_out(socket, addr, tls, shared),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    // Out of descriptors, most likely: clients wait in the backlog meanwhile.
+                    if error.kind() != io::ErrorKind::ConnectionAborted {
+                        tracing::warn!(%error, "a client could not be accepted");
+                        thread::sleep(Duration::from_millis(10));
+                    }
                 }
             }
         }
     }
 }
 
-fn turn_away(socket: &TcpStream) {
+fn deal_out(socket: TcpStream, addr: SocketAddr, tls: Option<&ServerTls>, shared: &Arc<Shared>) {
+    let count = shared.client_count.fetch_add(1, Ordering::AcqRel);
+    if count >= shared.live().limits.max_clients {
+        shared.client_count.fetch_sub(1, Ordering::AcqRel);
+        turn_away(&socket, tls.is_some());
+        return;
+    }
+    let next = LAST_WORKER.fetch_add(1, Ordering::Relaxed) % shared.mailboxes.len();
+    let accepted = Accepted { socket, addr, tls: tls.cloned() };
+    shared.mailboxes[next].send(Message::Accept(accepted));
+}
+
+fn turn_away(socket: &TcpStream, tls: bool) {
     tracing::warn!("a client was turned away: limits.max_clients is reached");
     let _ = socket.set_nonblocking(true);
-    let _ = (&*socket).write_all(b"-ERR max number of clients reached\r\n");
+    if !tls {
+        let _ = (&*socket).write_all(b"-ERR max number of clients reached\r\n");
+    }
     let _ = socket.shutdown(Shutdown::Write);
 }

@@ -7,10 +7,13 @@
 //! so that it is known exactly when the state has ended.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use heatsink_resp::command::{Role, Subscription, SubscriptionKind};
 use heatsink_resp::value::Value;
 use heatsink_upstream::Protocol;
+
+use crate::nodes::NodeId;
 
 /// What the next reply on the connection answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +63,16 @@ pub(crate) enum Transaction {
 pub(crate) struct Own {
     /// The link's slot.
     pub(crate) link: usize,
+    pub(crate) node: NodeId,
     pub(crate) expected: VecDeque<Expected>,
+    /// On a cluster, the request under way: it may have to be sent elsewhere.
+    pub(crate) current: Vec<u8>,
+    /// Nodes the request under way has been sent to after the first.
+    pub(crate) hops: u32,
+    /// When it is no longer tried again, once it has been.
+    pub(crate) retry_until: Option<Instant>,
+    /// The slot of the keys that are watched.
+    pub(crate) slot: Option<u16>,
     pub(crate) transaction: Transaction,
     channels: usize,
     patterns: usize,
@@ -86,10 +98,15 @@ pub(crate) enum Pass {
 }
 
 impl Own {
-    pub(crate) fn new(link: usize, protocol: Protocol) -> Self {
+    pub(crate) fn new(link: usize, node: NodeId, protocol: Protocol) -> Self {
         Self {
             link,
+            node,
             expected: VecDeque::new(),
+            current: Vec::new(),
+            hops: 0,
+            retry_until: None,
+            slot: None,
             transaction: Transaction::None,
             channels: 0,
             patterns: 0,
@@ -123,6 +140,12 @@ impl Own {
     /// Subscribed on RESP2, where little but subscribing is allowed.
     pub(crate) fn is_confined(&self) -> bool {
         self.is_subscriber() && self.protocol == Protocol::Resp2
+    }
+
+    /// Commands that need no state may go elsewhere: nothing is queued, and the client is not
+    /// confined to subscribing.
+    pub(crate) fn is_free_beside(&self) -> bool {
+        self.transaction != Transaction::Queueing && !self.is_confined() && !self.tunnel
     }
 
     /// Something that may take for ever is being waited for.
@@ -163,6 +186,17 @@ impl Own {
         }
         self.within_frame = !ends;
         if self.dropping { Pass::Drop } else { Pass::ToClient }
+    }
+
+    /// The next frame answers a request of the client's.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        !self.within_frame
+            && self.expected.front().is_some_and(|expected| *expected != Expected::Unasked)
+    }
+
+    /// The request under way is answered with a frame that did not come from the server.
+    pub(crate) fn answer(&mut self, frame: &[u8]) {
+        self.begin_frame(frame);
     }
 
     fn begin_frame(&mut self, frame: &[u8]) -> Pass {

@@ -15,14 +15,21 @@ use crate::connection::{Client, ClientKey, Lost};
 use crate::decide::LostStep;
 use crate::intake::{BACKLOG_BYTES, Flow};
 use crate::lanes::Owner;
+use crate::nodes::NodeId;
 use crate::own::{Expected, Own, Transaction};
 use crate::request::Request;
 use crate::worker::Worker;
 
 impl Worker {
     /// Sends a request on the client's own connection.
-    pub(crate) fn send_own(&mut self, key: ClientKey, bytes: &[u8], expected: Expected) -> Flow {
-        match self.ensure_own(key) {
+    pub(crate) fn send_own(
+        &mut self,
+        key: ClientKey,
+        node: NodeId,
+        bytes: &[u8],
+        expected: Expected,
+    ) -> Flow {
+        match self.ensure_own(key, node) {
             Ensured::Wait => return Flow::Wait,
             Ensured::Unavailable(why) => {
                 self.own_unavailable(key, expected, &why);
@@ -35,6 +42,16 @@ impl Worker {
         if own.expected.len() >= MAX_OUTSTANDING as usize {
             return Flow::Wait;
         }
+        if self.cluster.is_some() {
+            if own.expected.iter().any(|expected| *expected != Expected::Unasked) {
+                // One at a time: it may have to be sent elsewhere.
+                return Flow::Wait;
+            }
+            own.current.clear();
+            own.current.extend_from_slice(bytes);
+            own.hops = 0;
+            own.retry_until = None;
+        }
         let link = own.link;
         if own.expected.is_empty() {
             self.links[link].link.expect_answer(self.now);
@@ -44,16 +61,26 @@ impl Worker {
         Flow::Taken
     }
 
+    /// Says something on the client's own connection that the client does not know of.
+    pub(crate) fn say_unasked(&mut self, key: ClientKey, bytes: &[u8], count: usize) {
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = &mut client.own else { return };
+        let link = own.link;
+        own.expected.extend(std::iter::repeat_n(Expected::Unasked, count));
+        self.push_own(key, link, bytes);
+    }
+
     /// `WAIT` speaks of the writes of its own connection, but the client's went along the
     /// shared one. They are answered by now, so executed; and a connection is taken to have
     /// written all that was written when it sent its last command. One more sees to that.
     pub(crate) fn send_wait(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
-        match self.send_own(key, b"*1\r\n$4\r\nPING\r\n", Expected::Unasked) {
+        let node = self.home(key);
+        match self.send_own(key, node, b"*1\r\n$4\r\nPING\r\n", Expected::Unasked) {
             Flow::Taken => {}
             Flow::Wait => return Flow::Wait,
         }
         if self.clients.get_ref(key).is_some_and(|client| client.own.is_some()) {
-            self.send_own(key, bytes, Expected::Blocking)
+            self.send_own(key, node, bytes, Expected::Blocking)
         } else {
             // Refused, and said so in answer to the ping.
             Flow::Taken
@@ -62,7 +89,8 @@ impl Worker {
 
     /// From now on bytes pass unseen in both directions.
     pub(crate) fn open_tunnel(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
-        match self.ensure_own(key) {
+        let node = self.home(key);
+        match self.ensure_own(key, node) {
             Ensured::Wait => return Flow::Wait,
             Ensured::Unavailable(why) => {
                 self.clients.error(key, &why);
@@ -102,6 +130,10 @@ impl Worker {
         table: &CommandTable,
         args: &mut Vec<Range<usize>>,
     ) -> Option<Flow> {
+        if self.cluster.is_some() {
+            // It may have to be sent elsewhere: it must be there, whole.
+            return None;
+        }
         args.clear();
         let limits = &self.request_limits[0];
         RequestScan::default().advance(buf, limits, |span| args.push(span)).ok()?;
@@ -114,7 +146,8 @@ impl Worker {
         if !matches!(role, None | Some(Role::Plain)) || client.lost != Lost::Nothing {
             return None;
         }
-        let flow = self.send_own(key, b"", Own::expect(role, 0));
+        let node = self.home(key);
+        let flow = self.send_own(key, node, b"", Own::expect(role, 0));
         if flow == Flow::Taken {
             let client = self.clients.get(key)?;
             match &mut client.own {
@@ -178,7 +211,7 @@ impl Worker {
         }
     }
 
-    fn ensure_own(&mut self, key: ClientKey) -> Ensured {
+    fn ensure_own(&mut self, key: ClientKey, node: NodeId) -> Ensured {
         let Some(client) = self.clients.get(key) else { return Ensured::Wait };
         if client.own.is_some() {
             return Ensured::Ready;
@@ -186,19 +219,26 @@ impl Worker {
         if !client.is_settled() {
             return Ensured::Wait;
         }
+        match self.open_own(key, node) {
+            Ok(()) => Ensured::Ready,
+            Err(why) => Ensured::Unavailable(why),
+        }
+    }
+
+    /// Gives a client a connection to a node; it has none.
+    pub(crate) fn open_own(&mut self, key: ClientKey, node: NodeId) -> Result<(), String> {
+        let Some(client) = self.clients.get(key) else { return Ok(()) };
         let lane = client.lane;
-        let link = match self.take_link(lane, key) {
-            Ok(link) => link,
-            Err(why) => return Ensured::Unavailable(why),
-        };
+        let link = self.take_link(lane, node, Owner::Client(key))?;
         let protocol = self.lanes[lane].login.protocol;
         let Self { clients, links, dirty_links, .. } = self;
         let (Some(client), upstream) = (clients.get(key), &mut links[link]) else {
-            return Ensured::Wait;
+            return Ok(());
         };
         upstream.link.set_framing(Framing::Frames);
+        client.card.set_upstream_node(node);
         client.card.set_upstream_id(upstream.link.connection_id());
-        let mut own = Box::new(Own::new(link, protocol));
+        let mut own = Box::new(Own::new(link, node, protocol));
         // A queued `CLIENT GETNAME`, or one in a tunnel, is the server's to answer.
         let name = client.card.facts().name.clone();
         if upstream.name != name {
@@ -213,7 +253,7 @@ impl Worker {
             }
         }
         client.own = Some(own);
-        Ensured::Ready
+        Ok(())
     }
 
     /// After frames came: take the connection back if its state has ended.
@@ -237,12 +277,21 @@ impl Worker {
         if few && client.stopped {
             self.clients.resume.push(key);
         }
-        if wild && settled {
+        if wild && settled && self.cluster.is_some() {
+            // A tunnel leads to one node only. The command has named no key that anybody knows
+            // of, and what it may have left behind goes with its connection.
+            if let Some(client) = self.clients.get(key) {
+                client.own = None;
+                client.card.set_upstream_id(None);
+            }
+            self.drop_link(link);
+        } else if wild && settled {
             self.make_tunnel(key);
         } else if releasable {
             let now = self.now;
             if let Some(client) = self.clients.get(key) {
                 client.own = None;
+                client.transaction = None;
                 client.card.set_upstream_id(None);
                 // It may have been waiting for long; it is idle from now on.
                 client.card.note_activity(now);
@@ -265,7 +314,7 @@ impl Worker {
 
     /// There is no connection to be had: the answer is an error, and a transaction that could
     /// not begin must not have its commands executed outside of it.
-    fn own_unavailable(&mut self, key: ClientKey, expected: Expected, why: &str) {
+    pub(crate) fn own_unavailable(&mut self, key: ClientKey, expected: Expected, why: &str) {
         let Some(client) = self.clients.get(key) else { return };
         match expected {
             Expected::Multi => self.step_lost(key, LostStep::Begin),
@@ -282,6 +331,7 @@ impl Worker {
         let Some(client) = self.clients.get(key) else { return };
         let Some(own) = client.own.take() else { return };
         client.card.set_upstream_id(None);
+        client.transaction = None;
         if own.tunnel || own.wild || own.is_subscriber() || own.within_frame {
             // As on a connection to the server itself: what it was is gone with it.
             self.clients.close_after_replies(key);

@@ -9,12 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use heatsink_resp::command::CommandTable;
+use heatsink_resp::reply::{ReplyScan, Status};
 use heatsink_resp::value::Value;
 use heatsink_upstream::link::{Delivery, Received};
 
 use crate::clients::{BULKY_BYTES, Clients};
 use crate::connection::ClientKey;
 use crate::lanes::{Owner, Purpose, Ticket};
+use crate::nodes::NodeId;
 use crate::own::Pass;
 use crate::worker::Worker;
 
@@ -30,6 +32,15 @@ pub(crate) struct Stall {
     link: usize,
     client: ClientKey,
     until: Instant,
+}
+
+/// What is looked into here instead of being passed on.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// A reply.
+    Reply(Vec<u8>),
+    /// A request, and the error by which a node of a cluster sends it elsewhere.
+    Elsewhere(Vec<u8>, Vec<u8>),
 }
 
 impl Worker {
@@ -60,34 +71,38 @@ impl Worker {
                         return;
                     }
                 }
-                Owner::Spare => {}
+                Owner::Spare | Owner::Once | Owner::Retired { .. } => {}
             }
+            let follows = self.cluster.is_some();
             let Self { links, clients, kept, scratch, now, .. } = self;
             let upstream = &mut links[slot];
             let received = upstream.link.receive(&mut scratch.read, *now, |delivery| {
-                deliver(&delivery, owner, clients, kept);
+                deliver(&delivery, owner, follows, clients, kept);
             });
             match received {
                 Ok(Received::More) => {
                     self.note_ready(slot);
-                    self.look_at_kept();
+                    self.look_at_kept(slot);
                 }
                 // The end of the stream is still to be read; no event will tell of it again.
-                Ok(Received::Drained) if upstream.hung_up => self.look_at_kept(),
+                Ok(Received::Drained) if upstream.hung_up => self.look_at_kept(slot),
                 Ok(Received::Drained) => {
                     upstream.readable = false;
-                    // Requests may have gathered for these replies.
-                    if upstream.link.backlog_bytes() > 0 && !upstream.dirty {
+                    // Requests may have gathered for these replies, or clients may wait for
+                    // what they were kept for.
+                    let throttled = !self.lanes[upstream.lane].throttled.is_empty();
+                    if (throttled || upstream.link.backlog_bytes() > 0) && !upstream.dirty {
                         upstream.dirty = true;
                         self.dirty_links.push(slot);
                     }
                     self.note_ready(slot);
-                    self.look_at_kept();
+                    self.look_at_kept(slot);
                     self.look_at_own(owner);
+                    self.look_at_passing(slot);
                     return;
                 }
                 Err(error) => {
-                    self.look_at_kept();
+                    self.look_at_kept(slot);
                     self.lose_link(slot, &error);
                     return;
                 }
@@ -137,13 +152,42 @@ impl Worker {
         }
     }
 
-    fn look_at_kept(&mut self) {
-        for (ticket, frame) in std::mem::take(&mut self.kept) {
-            match ticket.purpose {
-                Purpose::Session => self.session_answered(ticket.client, &frame),
-                Purpose::Commands => self.learn_commands(&frame),
-                Purpose::Forward => {}
+    fn look_at_kept(&mut self, slot: usize) {
+        if self.kept.is_empty() {
+            return;
+        }
+        let (lane, from) = match self.links.get(slot) {
+            Some(upstream) => (upstream.lane, upstream.node),
+            None => (self.base_lane, NodeId::FIRST),
+        };
+        for (ticket, kept) in std::mem::take(&mut self.kept) {
+            match kept {
+                Kept::Reply(frame) => self.conclude(ticket, &frame),
+                Kept::Elsewhere(_, error) if ticket.purpose == Purpose::Own => {
+                    self.own_elsewhere(ticket.client, &error);
+                }
+                Kept::Elsewhere(request, error) => {
+                    self.go_elsewhere(Some(slot), lane, from, ticket, request, &error);
+                }
             }
+        }
+    }
+
+    /// A reply that is not simply passed on has come, or will not come and is an error.
+    pub(crate) fn conclude(&mut self, ticket: Ticket, frame: &[u8]) {
+        if !self.detours.is_empty() {
+            self.end_detour(ticket);
+        }
+        match ticket.purpose {
+            Purpose::Forward => self.clients.deliver(ticket.client, ticket.seq, 1, frame),
+            Purpose::Detour(hole) => {
+                self.clients.fill(ticket.client, ticket.seq, hole, frame);
+            }
+            Purpose::Part { join, part } => self.part_arrived(join, part, frame),
+            Purpose::Session => self.session_answered(ticket, frame),
+            Purpose::Commands => self.learn_commands(frame),
+            Purpose::Topology => self.learn_topology(frame),
+            Purpose::Ignored | Purpose::Own => {}
         }
     }
 
@@ -152,7 +196,7 @@ impl Worker {
         if self.shared.table_asked.swap(true, Ordering::AcqRel) {
             return;
         }
-        let ticket = Ticket { client: ClientKey::NOBODY, purpose: Purpose::Commands };
+        let ticket = Ticket::internal(Purpose::Commands);
         self.push_to_link(link, b"*1\r\n$7\r\nCOMMAND\r\n", ticket, 1);
     }
 
@@ -188,22 +232,44 @@ impl Worker {
 fn deliver(
     delivery: &Delivery<'_, Ticket>,
     owner: Owner,
+    follows: bool,
     clients: &mut Clients,
-    kept: &mut Vec<(Ticket, Vec<u8>)>,
+    kept: &mut Vec<(Ticket, Kept)>,
 ) {
     match *delivery {
         Delivery::Replies { waiter, count, bytes } if waiter.purpose == Purpose::Forward => {
-            clients.reply(waiter.client, bytes);
-            clients.answered(waiter.client, count);
+            clients.deliver(waiter.client, waiter.seq, count, bytes);
         }
-        Delivery::Replies { waiter, bytes, .. } => kept.push((waiter, bytes.to_vec())),
-        Delivery::Part { waiter, bytes } => clients.reply(waiter.client, bytes),
+        Delivery::Replies { waiter, count, bytes } => {
+            // They want their replies whole; several of one waiter come one by one.
+            let mut rest = bytes;
+            for _ in 0..count {
+                let len = match ReplyScan::default().advance(rest) {
+                    Ok(Status::Complete(len)) => len,
+                    _ => rest.len(),
+                };
+                let (frame, behind) = rest.split_at(len);
+                kept.push((waiter, Kept::Reply(frame.to_vec())));
+                rest = behind;
+            }
+        }
+        Delivery::Part { waiter, bytes } => {
+            clients.deliver_part(waiter.client, waiter.seq, bytes);
+        }
+        Delivery::Elsewhere { waiter, request, error } => {
+            kept.push((clients.detour(waiter), Kept::Elsewhere(request.to_vec(), error.to_vec())));
+        }
         // Nothing that makes the server push is ever sent on a shared link.
         Delivery::Push(_) => {}
         Delivery::Frame { bytes, begins, ends } => {
             let Owner::Client(key) = owner else { return };
             let Some(client) = clients.get(key) else { return };
             let Some(own) = &mut client.own else { return };
+            if follows && begins && ends && own.awaits_answer() && is_redirect(bytes) {
+                let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
+                kept.push((ticket, Kept::Elsewhere(Vec::new(), bytes.to_vec())));
+                return;
+            }
             if own.on_frame(bytes, begins, ends) == Pass::ToClient {
                 clients.reply(key, bytes);
             }
@@ -213,4 +279,8 @@ fn deliver(
             clients.reply(key, bytes);
         }
     }
+}
+
+fn is_redirect(frame: &[u8]) -> bool {
+    frame[0] == b'-' && heatsink_cluster::redirect::parse(frame).is_some()
 }

@@ -15,7 +15,9 @@ use crate::client_command::Answer;
 use crate::connection::{ClientKey, Lost};
 use crate::intake::Flow;
 use crate::lanes::{Purpose, Ticket};
+use crate::order::Source;
 use crate::request::Request;
+use crate::service::{Attempt, Verification};
 use crate::worker::Worker;
 
 /// What happens when the server has agreed.
@@ -25,6 +27,8 @@ pub(crate) enum Session {
     Move(Move),
     /// The client gets an answer made here.
     Answer(Answer),
+    /// The client is known from then on.
+    Verify(Verification),
 }
 
 /// A move to another lane.
@@ -47,11 +51,14 @@ impl Worker {
             (2, Some(password), _) => (None, password),
             (3, Some(user), Some(password)) => (Some(user.to_vec()), password),
             // Refused by the server without an effect.
-            _ => {
-                self.forward(key, request.bytes, 1);
-                return Flow::Taken;
-            }
+            _ => return self.forward(key, request.bytes, 1),
         };
+        if self.shared.verifier.is_some() {
+            let attempt = Attempt { login: None, name: None, hello: Vec::new() };
+            let user = user.unwrap_or_else(|| b"default".to_vec());
+            self.verify(key, &user, password, attempt);
+            return Flow::Taken;
+        }
         let Some(login) = self.login_of(key) else { return Flow::Taken };
         let credentials = Credentials { user, password: password.to_vec() };
         let login = Login { credentials: Some(credentials), ..login };
@@ -70,7 +77,7 @@ impl Worker {
             (Some(db), Some(login)) if request.len() == 2 => {
                 self.begin_move(key, &Login { db, ..login }, request.bytes, None, false);
             }
-            _ => self.forward(key, request.bytes, 1),
+            _ => return self.forward(key, request.bytes, 1),
         }
         Flow::Taken
     }
@@ -82,23 +89,27 @@ impl Worker {
             Some(b"2") => login.protocol = Protocol::Resp2,
             Some(b"3") => login.protocol = Protocol::Resp3,
             // Refused by the server before it looks at anything else.
-            Some(_) => {
-                self.forward(key, request.bytes, 1);
-                return Flow::Taken;
-            }
+            Some(_) => return self.forward(key, request.bytes, 1),
         }
         let mut name = None;
+        let mut credentials = None;
         let mut at = 2;
         while at < request.len() {
             match (request.arg(at + 1), request.arg(at + 2)) {
                 (Some(user), Some(password)) if request.is(at, "auth") => {
                     let (user, password) = (Some(user.to_vec()), password.to_vec());
-                    login.credentials = Some(Credentials { user, password });
+                    credentials = Some(Credentials { user, password });
                     at += 3;
                 }
                 (Some(wanted), _) if request.is(at, "setname") && is_valid_name(wanted) => {
                     name = Some(wanted.to_vec());
                     at += 2;
+                }
+                _ if self.cluster.is_some() || self.shared.verifier.is_some() => {
+                    let option = String::from_utf8_lossy(request.arg(at).unwrap_or_default());
+                    let text = format!("ERR Syntax error in HELLO option '{option}'");
+                    self.clients.error(key, &text);
+                    return Flow::Taken;
                 }
                 // Some servers authenticate before they find the mistake: not on a
                 // connection that others use.
@@ -109,13 +120,17 @@ impl Worker {
         let mut bytes = Vec::new();
         let mut args = vec![&b"HELLO"[..]];
         args.extend(request.arg(1));
-        if let Some(credentials) = &login.credentials
-            && at > 2
-            && request.args_from(2).any(|arg| arg.eq_ignore_ascii_case(b"auth"))
-        {
+        if self.shared.verifier.is_some() {
+            encode::command(&mut bytes, &args);
+            return self.hello_service(key, login, credentials, name, bytes);
+        }
+        if let Some(credentials) = &credentials {
             args.extend([&b"AUTH"[..], credentials.user_name(), &credentials.password]);
         }
         encode::command(&mut bytes, &args);
+        if credentials.is_some() {
+            login.credentials = credentials;
+        }
         self.begin_move(key, &login, &bytes, name, true);
         Flow::Taken
     }
@@ -123,10 +138,13 @@ impl Worker {
     /// Back to how a connection begins.
     pub(crate) fn reset(&mut self, key: ClientKey) {
         let base_lane = self.base_lane;
+        let known = self.shared.verifier.is_none();
         let Some(client) = self.clients.get(key) else { return };
         let (old, own) = (client.lane, client.own.take());
         client.lane = base_lane;
         client.lost = Lost::Nothing;
+        client.transaction = None;
+        client.is_known = known;
         client.card.set_upstream_id(None);
         {
             let mut facts = client.card.facts();
@@ -143,7 +161,7 @@ impl Worker {
         self.clients.reply(key, b"+RESET\r\n");
     }
 
-    fn begin_move(
+    pub(crate) fn begin_move(
         &mut self,
         key: ClientKey,
         login: &Login,
@@ -161,19 +179,14 @@ impl Worker {
 
     /// Asks the server on a lane's shared link; what it says decides about `session`.
     pub(crate) fn ask(&mut self, key: ClientKey, lane: usize, bytes: &[u8], session: Session) {
-        match self.lane_link(lane) {
+        match self.lane_link(lane, self.home(key)) {
             Ok(link) => {
-                if let Some(client) = self.clients.get(key) {
-                    client.outstanding += 1;
-                    client.stopped = true;
-                    client.session = Some(Box::new(session));
-                }
-                self.push_to_link(
-                    link,
-                    bytes,
-                    Ticket { client: key, purpose: Purpose::Session },
-                    1,
-                );
+                let Some(client) = self.clients.get(key) else { return };
+                client.stopped = true;
+                client.session = Some(Box::new(session));
+                let seq = client.order.expect(Source::ONCE, 1);
+                let ticket = Ticket { client: key, seq, purpose: Purpose::Session };
+                self.push_to_link(link, bytes, ticket, 1);
             }
             Err(why) => {
                 self.forget_session(&session);
@@ -183,7 +196,8 @@ impl Worker {
     }
 
     /// The server has answered; `frame` is its reply.
-    pub(crate) fn session_answered(&mut self, key: ClientKey, frame: &[u8]) {
+    pub(crate) fn session_answered(&mut self, ticket: Ticket, frame: &[u8]) {
+        let key = ticket.client;
         let Some(client) = self.clients.get(key) else { return };
         let Some(session) = client.session.take() else { return };
         if frame.first() == Some(&b'-') {
@@ -193,13 +207,15 @@ impl Worker {
             match *session {
                 Session::Move(to) => self.complete_move(key, to, frame),
                 Session::Answer(answer) => self.give_answer(key, answer),
+                Session::Verify(_) => {}
             }
         }
-        self.session_over(key);
+        self.session_over(ticket);
     }
 
     /// The server could not be asked, or refused what the lane's connections begin with.
-    pub(crate) fn session_failed(&mut self, key: ClientKey, error: &LinkError, text: &str) {
+    pub(crate) fn session_failed(&mut self, ticket: Ticket, error: &LinkError, text: &str) {
+        let key = ticket.client;
         let Some(client) = self.clients.get(key) else { return };
         let Some(session) = client.session.take() else { return };
         match error {
@@ -209,11 +225,13 @@ impl Worker {
             _ => self.clients.error(key, text),
         }
         self.forget_session(&session);
-        self.session_over(key);
+        self.session_over(ticket);
     }
 
-    fn session_over(&mut self, key: ClientKey) {
-        self.clients.answered(key, 1);
+    fn session_over(&mut self, ticket: Ticket) {
+        let key = ticket.client;
+        // The answer stands behind the one that the server was to give.
+        self.clients.deliver(key, ticket.seq, 1, b"");
         // Its own connection was not read from meanwhile.
         if let Some(client) = self.clients.get(key)
             && let Some(own) = &client.own
@@ -252,9 +270,12 @@ impl Worker {
     /// Writes the client's user, database and protocol to its card.
     fn note_login(&mut self, key: ClientKey) {
         let Some(login) = self.login_of(key) else { return };
+        let by_server = self.shared.verifier.is_none();
         let Some(client) = self.clients.get(key) else { return };
         let mut facts = client.card.facts();
-        facts.user = login.credentials.map_or(b"default".to_vec(), |c| c.user_name().to_vec());
+        if by_server {
+            facts.user = login.credentials.map_or(b"default".to_vec(), |c| c.user_name().to_vec());
+        }
         facts.db = login.db;
         facts.resp = if login.protocol == Protocol::Resp3 { 3 } else { 2 };
     }

@@ -3,30 +3,40 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use heatsink_resp::command::CommandTable;
-use heatsink_upstream::dialer::Dialer;
+use heatsink_upstream::Login;
+use heatsink_upstream::address::Endpoint;
+use heatsink_upstream::sentinel::SentinelWatch;
+use heatsink_users::{Verdict, Verifier};
 use mio::Waker;
 
-use crate::config::Config;
+use crate::cluster::routes::Cluster;
+use crate::config::{Live, Target, Upstream};
 use crate::connection::ClientKey;
 use crate::directory::Directory;
+use crate::nodes::Nodes;
+use crate::socket::Accepted;
 
 /// What a worker is told by others.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A new client.
-    Accept(std::net::TcpStream, std::net::SocketAddr),
+    Accept(Accepted),
     /// Close a client.
     Kill(ClientKey),
+    /// A login has been checked.
+    Verified(ClientKey, Verdict),
+    /// The primary is another server now.
+    PrimaryMoved,
     /// Take no more requests, answer what is in flight, be done by then.
     Drain(Instant),
 }
 
 /// A worker's letterbox.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Mailbox {
     pub(crate) sender: Sender<Message>,
     pub(crate) waker: Arc<Waker>,
@@ -35,9 +45,14 @@ pub(crate) struct Mailbox {
 impl Mailbox {
     /// Delivers a message; a worker that has ended takes no more.
     pub(crate) fn send(&self, message: Message) {
-        if self.sender.send(message).is_ok()
-            && let Err(error) = self.waker.wake()
-        {
+        if self.sender.send(message).is_ok() {
+            self.wake();
+        }
+    }
+
+    /// Makes a worker look at what has changed.
+    pub(crate) fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
             tracing::error!(%error, "a worker could not be woken");
         }
     }
@@ -46,13 +61,23 @@ impl Mailbox {
 /// What the workers have in common.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) dialer: Dialer,
+    /// What the connections of clients that did not authenticate begin with.
+    pub(crate) base_login: Login,
+    pub(crate) announce: Option<(String, u16)>,
+    pub(crate) nodes: Nodes,
+    /// Set if the upstream is a cluster.
+    pub(crate) cluster: Option<Cluster>,
+    /// Set if sentinels tell where the primary is.
+    pub(crate) sentinel: OnceLock<SentinelWatch>,
+    /// Set if logins are checked here.
+    pub(crate) verifier: Option<Verifier<(usize, ClientKey)>>,
     pub(crate) directory: Directory,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) client_count: AtomicUsize,
     /// Requests that were not answered when the time to drain was over.
     pub(crate) unanswered: AtomicUsize,
+    live: RwLock<Arc<Live>>,
+    live_version: AtomicU64,
     table: RwLock<Arc<CommandTable>>,
     /// Changes with the table; workers look at it once a turn.
     pub(crate) table_version: AtomicU64,
@@ -61,14 +86,37 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, mailboxes: Vec<Mailbox>) -> Self {
+    pub(crate) fn new(
+        upstream: &Upstream,
+        base_login: Login,
+        announce: Option<(String, u16)>,
+        verifier: Option<Verifier<(usize, ClientKey)>>,
+        live: Live,
+        mailboxes: Vec<Mailbox>,
+    ) -> Self {
+        let (endpoints, cluster) = match &upstream.target {
+            Target::Server(endpoint) => (vec![endpoint.clone()], None),
+            Target::Cluster(seeds) => {
+                let seed = |(host, port): &(String, u16)| Endpoint::tcp(host, *port);
+                (seeds.iter().map(seed).collect(), Some(Cluster::new(seeds.len())))
+            }
+            Target::Sentinel(url) => {
+                (vec![Endpoint::Unknown(format!("primary {}", url.name))], None)
+            }
+        };
         Self {
-            dialer: Dialer::new(config.upstream.endpoint.clone()),
-            config,
+            base_login,
+            announce,
+            nodes: Nodes::new(endpoints, upstream.tls.clone()),
+            cluster,
+            sentinel: OnceLock::new(),
+            verifier,
             directory: Directory::default(),
             mailboxes,
             client_count: AtomicUsize::new(0),
             unanswered: AtomicUsize::new(0),
+            live: RwLock::new(Arc::new(live)),
+            live_version: AtomicU64::new(0),
             table: RwLock::new(Arc::new(CommandTable::default())),
             table_version: AtomicU64::new(0),
             table_asked: AtomicBool::new(false),
@@ -82,5 +130,30 @@ impl Shared {
     pub(crate) fn publish_table(&self, table: CommandTable) {
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
         self.table_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The settings as they are now.
+    pub(crate) fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes with the settings; workers look at it once a turn.
+    pub(crate) fn live_version(&self) -> u64 {
+        self.live_version.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn publish_live(&self, live: Live) {
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+        self.live_version.fetch_add(1, Ordering::Release);
+        for mailbox in &self.mailboxes {
+            mailbox.wake();
+        }
+    }
+
+    /// The primary cannot be reached, or is none any more: the sentinels may know a new one.
+    pub(crate) fn primary_lost(&self) {
+        if let Some(sentinel) = self.sentinel.get() {
+            sentinel.nudge();
+        }
     }
 }

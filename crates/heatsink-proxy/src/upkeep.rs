@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::cluster::detours::Later;
+use crate::cluster::refresh::View;
 use crate::connection::{ClientKey, Closing};
 use crate::lanes::Owner;
 use crate::worker::Worker;
@@ -10,6 +12,8 @@ use crate::worker::Worker;
 /// How often overdue things are looked for while something is waited for, and while not.
 const BUSY_TICK: Duration = Duration::from_millis(50);
 const IDLE_TICK: Duration = Duration::from_secs(1);
+/// How long a client may take to agree on how to encrypt.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// What is looked at now and then.
@@ -17,21 +21,36 @@ impl Worker {
         self.end_long_stalls();
         self.look_after_lanes();
         self.look_after_clients();
+        self.look_after_topology();
+        self.try_later();
+        self.count_requests();
         let waiting = self.links.iter().any(|(_, upstream)| {
             let own = matches!(upstream.owner, Owner::Client(_));
             own || !upstream.link.is_ready() || upstream.link.waiting() > 0
         });
-        let tick = if waiting || self.drain_until.is_some() { BUSY_TICK } else { IDLE_TICK };
+        let alert = self.cluster.as_ref().is_some_and(View::is_alert);
+        let busy = waiting || alert || self.drain_until.is_some();
+        let tick = if busy { BUSY_TICK } else { IDLE_TICK };
         self.next_tick = self.now + tick;
+        if let Some(at) = self.later.iter().map(Later::at).min() {
+            self.next_tick = self.next_tick.min(at);
+        }
     }
 
     fn look_after_clients(&mut self) {
-        let idle_ms = self.shared.config.limits.idle.map(|idle| idle.as_millis() as u64);
+        let idle_ms = self.live.limits.idle.map(|idle| idle.as_millis() as u64);
+        let handshake_ms = HANDSHAKE.as_millis() as u64;
         let mut overdue = Vec::new();
         for (slot, client) in &self.clients.slab {
             let key = ClientKey { slot: slot as u32, generation: client.generation };
             match client.closing {
                 Closing::Lingering { until } if self.now >= until => overdue.push(key),
+                Closing::No
+                    if client.socket.is_handshaking()
+                        && client.card.idle_ms(self.now) >= handshake_ms =>
+                {
+                    overdue.push(key);
+                }
                 Closing::No
                     if client.is_settled()
                         && client.own.is_none()
@@ -47,7 +66,7 @@ impl Worker {
         {
             for (slot, client) in &self.clients.slab {
                 let own = client.own.as_ref().map_or(0, |own| own.expected.len());
-                let unanswered = client.outstanding as usize + own;
+                let unanswered = client.order.outstanding() as usize + own;
                 self.shared.unanswered.fetch_add(unanswered, Ordering::AcqRel);
                 overdue.push(ClientKey { slot: slot as u32, generation: client.generation });
             }
@@ -92,7 +111,7 @@ impl Worker {
         }
         let mut client = self.clients.slab.remove(key.slot as usize);
         self.end_stall(key);
-        let _ = self.registry.deregister(&mut client.socket);
+        let _ = self.registry.deregister(client.socket.stream());
         self.shared.directory.remove(client.card.id);
         self.shared.client_count.fetch_sub(1, Ordering::AcqRel);
         self.leave_lane(client.lane);

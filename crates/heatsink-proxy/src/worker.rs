@@ -5,34 +5,43 @@
 //! in one write per link, and all replies in one write per client.
 //! Bound: each socket is read a few times a turn at most, so no client starves the others.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use foldhash::fast::FixedState;
 use heatsink_resp::command::CommandTable;
 use heatsink_resp::request::Limits;
-use heatsink_upstream::{Login, Protocol};
+use heatsink_upstream::address::Endpoint;
+use heatsink_upstream::error::LinkError;
 use mio::event::Event;
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Registry, Token};
 use slab::Slab;
 
 use crate::clients::Clients;
+use crate::cluster::detours::{Detour, Later};
+use crate::cluster::fan_out::Joining;
+use crate::cluster::refresh::View;
+use crate::config::Live;
 use crate::connection::{Client, ClientKey};
 use crate::directory::Card;
 use crate::intake::Scratch;
 use crate::lanes::{Lane, Ticket, Upstream};
-use crate::replies::Stall;
+use crate::nodes::{Node, NodeId};
+use crate::replies::{Kept, Stall};
 use crate::shared::{Message, Shared};
+use crate::socket::Accepted;
 
 /// The token of a worker's letterbox.
 pub(crate) const MAIL: Token = Token(usize::MAX - 1);
 /// Bytes read from a socket at once.
 const READ_BYTES: usize = 64 << 10;
+/// How often the rates of the nodes are looked at.
+const SAMPLE: Duration = Duration::from_secs(1);
 /// What a server accepts from a connection that has not authenticated.
 const SERVER_UNAUTHENTICATED_MAX_ARGS: u64 = 10;
 const SERVER_UNAUTHENTICATED_MAX_BYTES: u64 = 16 << 10;
@@ -53,7 +62,24 @@ pub(crate) struct Worker {
     pub(crate) registry: Registry,
     mail: Receiver<Message>,
     pub(crate) shared: Arc<Shared>,
-    index: usize,
+    pub(crate) index: usize,
+    /// The settings as this worker knows them.
+    pub(crate) live: Arc<Live>,
+    live_version: u64,
+    nodes: Vec<Arc<Node>>,
+    /// What is known of the cluster, if the upstream is one.
+    pub(crate) cluster: Option<View>,
+    /// Changes when requests begin to take other ways than before.
+    pub(crate) epoch: u32,
+    /// Replies that are being joined.
+    pub(crate) joins: Slab<Joining>,
+    /// Requests that are not where they were first sent.
+    pub(crate) detours: HashMap<Ticket, Detour, FixedState>,
+    /// Requests that are to be tried again.
+    pub(crate) later: Vec<Later>,
+    /// For taking turns.
+    pub(crate) turn: usize,
+    next_sample: Instant,
     /// This worker's copy of the command table; no other thread touches its counter.
     pub(crate) table: Rc<CommandTable>,
     pub(crate) table_version: u64,
@@ -72,7 +98,7 @@ pub(crate) struct Worker {
     /// Lanes that wait for a client.
     pub(crate) stalls: Vec<Stall>,
     /// Replies that are looked into here instead of being passed on.
-    pub(crate) kept: Vec<(Ticket, Vec<u8>)>,
+    pub(crate) kept: Vec<(Ticket, Kept)>,
     pub(crate) now: Instant,
     pub(crate) next_tick: Instant,
     pub(crate) drain_until: Option<Instant>,
@@ -86,12 +112,9 @@ impl Worker {
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         let now = Instant::now();
-        let upstream = &shared.config.upstream;
-        let login = Login {
-            credentials: upstream.credentials.clone(),
-            db: upstream.db,
-            protocol: Protocol::Resp2,
-        };
+        let login = shared.base_login.clone();
+        let live_version = shared.live_version();
+        let live = shared.live();
         let mut worker = Self {
             registry: poll.registry().try_clone()?,
             poll,
@@ -99,13 +122,23 @@ impl Worker {
             index,
             table: Rc::new(CommandTable::clone(&shared.table())),
             table_version: shared.table_version.load(Ordering::Acquire),
-            clients: Clients::new(shared.config.limits.max_output_bytes),
+            clients: Clients::new(live.limits.max_output_bytes),
             next_generation: 0,
             links: Slab::new(),
             lanes: Slab::new(),
             base_lane: 0,
             scratch: Scratch::new(READ_BYTES),
-            request_limits: request_limits(&shared.config.limits),
+            request_limits: request_limits(&live.limits),
+            live,
+            live_version,
+            nodes: shared.nodes.all(),
+            cluster: shared.cluster.as_ref().map(|_| View::new(now)),
+            epoch: 0,
+            joins: Slab::new(),
+            detours: HashMap::default(),
+            later: Vec::new(),
+            turn: index,
+            next_sample: now,
             dirty_links: Vec::new(),
             eager_links: Vec::new(),
             stalls: Vec::new(),
@@ -120,7 +153,7 @@ impl Worker {
         }
         // Connected before the first client comes, so that it does not wait for it, and the
         // server's commands and its wish for a password are known.
-        if worker.lane_link(worker.base_lane).is_err() {
+        if worker.lane_link(worker.base_lane, NodeId::FIRST).is_err() {
             tracing::debug!("upstream not there yet");
         }
         Ok(worker)
@@ -139,7 +172,10 @@ impl Worker {
             }
             self.now = Instant::now();
             self.renew_table();
+            self.renew_settings();
+            self.renew_topology();
             self.on_events(&events);
+            self.end_gathering();
             self.finish_turn();
             if self.now >= self.next_tick {
                 self.tick();
@@ -174,7 +210,11 @@ impl Worker {
             && self.clients.eager.is_empty()
             && self.clients.resume.is_empty()
         {
-            self.next_tick.saturating_duration_since(self.now)
+            let tick = self.next_tick.saturating_duration_since(self.now);
+            match self.clients.deferred_until {
+                Some(until) => tick.min(until.saturating_duration_since(self.now)),
+                None => tick,
+            }
         } else {
             Duration::ZERO
         }
@@ -183,28 +223,78 @@ impl Worker {
     fn read_mail(&mut self) {
         while let Ok(message) = self.mail.try_recv() {
             match message {
-                Message::Accept(socket, addr) => self.accept(socket, addr),
+                Message::Accept(accepted) => self.accept(accepted),
+                Message::Verified(key, verdict) => self.verified(key, verdict),
+                Message::PrimaryMoved => self.primary_moved(),
                 Message::Kill(key) => self.close_client(key),
                 Message::Drain(until) => self.drain(until),
             }
         }
     }
 
-    fn accept(&mut self, socket: std::net::TcpStream, addr: SocketAddr) {
+    /// Takes over settings that were changed.
+    #[inline]
+    fn renew_settings(&mut self) {
+        let version = self.shared.live_version();
+        if version != self.live_version {
+            self.live_version = version;
+            self.live = self.shared.live();
+            self.request_limits = request_limits(&self.live.limits);
+            self.clients.max_output_bytes = self.live.limits.max_output_bytes;
+        }
+    }
+
+    /// The server with that number.
+    pub(crate) fn node(&mut self, id: NodeId) -> Arc<Node> {
+        if id.index() >= self.nodes.len() {
+            self.nodes = self.shared.nodes.all();
+        }
+        Arc::clone(&self.nodes[id.index().min(self.nodes.len() - 1)])
+    }
+
+    pub(crate) fn endpoint(&mut self, id: NodeId) -> Endpoint {
+        self.node(id).dialer.endpoint()
+    }
+
+    /// Sentinels have told of another primary: nothing goes to the old one any more.
+    fn primary_moved(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.retire_links(NodeId::FIRST, &LinkError::Closed);
+        self.forget_commands();
+    }
+
+    /// Tells the nodes how many requests they got from this worker.
+    pub(crate) fn count_requests(&mut self) {
+        let Self { links, nodes, .. } = self;
+        for (_, upstream) in links {
+            if upstream.requests > 0
+                && let Some(node) = nodes.get(upstream.node.index())
+            {
+                node.requests.fetch_add(upstream.requests, Ordering::Relaxed);
+                upstream.requests = 0;
+            }
+        }
+        if self.index == 0 && self.now >= self.next_sample {
+            self.next_sample = self.now + SAMPLE;
+            self.shared.nodes.sample_rates(self.now);
+        }
+    }
+
+    pub(crate) fn report_requests(&mut self, node: NodeId, count: u64) {
+        self.node(node).requests.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn accept(&mut self, accepted: Accepted) {
         self.next_generation = self.next_generation.wrapping_add(1);
+        let addr = accepted.addr;
         let entry = self.clients.slab.vacant_entry();
         let slot = entry.key();
-        let prepared = socket
-            .set_nonblocking(true)
-            .and_then(|()| socket.set_nodelay(true))
-            .and_then(|()| socket.local_addr())
-            .and_then(|local_addr| {
-                let mut socket = TcpStream::from_std(socket);
-                let interest = Interest::READABLE | Interest::WRITABLE;
-                let token = token(slot, self.next_generation, false);
-                self.registry.register(&mut socket, token, interest)?;
-                Ok((socket, local_addr))
-            });
+        let prepared = accepted.prepare().and_then(|(mut socket, local_addr)| {
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let token = token(slot, self.next_generation, false);
+            self.registry.register(socket.stream(), token, interest)?;
+            Ok((socket, local_addr))
+        });
         let (socket, local_addr) = match prepared {
             Ok(prepared) if self.drain_until.is_none() => prepared,
             _ => {
@@ -215,12 +305,18 @@ impl Worker {
         let key = ClientKey { slot: slot as u32, generation: self.next_generation };
         let id = self.shared.directory.next_id();
         let card = Arc::new(Card::new(id, addr, local_addr, self.index, key, self.now));
-        if let Some(credentials) = &self.shared.config.upstream.credentials {
+        let known = self.shared.verifier.is_none();
+        if let Some(credentials) = &self.shared.base_login.credentials
+            && known
+        {
             card.facts().user = credentials.user_name().to_vec();
         }
-        card.facts().db = self.shared.config.upstream.db;
+        card.facts().db = self.shared.base_login.db;
         self.shared.directory.add(&card);
-        entry.insert(Client::new(socket, key.generation, card, self.base_lane));
+        let mut client = Client::new(socket, key.generation, card, self.base_lane);
+        client.epoch = self.epoch;
+        client.is_known = known;
+        entry.insert(client);
         self.enter_lane(self.base_lane);
     }
 
@@ -230,7 +326,8 @@ impl Worker {
             self.close_client(key);
             return;
         }
-        if event.is_writable() && !client.output.is_empty() && !client.dirty {
+        let unsent = !client.output.is_empty() || client.socket.wants_write();
+        if event.is_writable() && unsent && !client.dirty {
             client.dirty = true;
             self.clients.dirty.push(key);
         }
@@ -271,6 +368,7 @@ impl Worker {
     pub(crate) fn push_to_link(&mut self, slot: usize, bytes: &[u8], ticket: Ticket, count: u32) {
         let now = self.now;
         let upstream = &mut self.links[slot];
+        upstream.requests += u64::from(count);
         upstream.link.push(bytes, ticket, count, now);
         if !upstream.dirty {
             upstream.dirty = true;

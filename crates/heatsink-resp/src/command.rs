@@ -6,12 +6,15 @@
 
 mod keys;
 mod learned;
+mod tips;
 
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
 pub use keys::{Begin, Find, KeySpec};
+use tips::Tips;
+pub use tips::{RequestPolicy, ResponsePolicy};
 
 /// What a command does to data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +100,12 @@ pub struct Command {
     pub role: Role,
     /// Where its keys stand.
     pub keys: Box<[KeySpec]>,
+    /// To which nodes of a cluster it goes.
+    pub request_policy: RequestPolicy,
+    /// How the replies of several nodes become one.
+    pub response_policy: ResponsePolicy,
+    /// The argument that is its only key; 0 if `keys` says anything else.
+    single_key: usize,
     /// Has subcommands of its own in the table.
     container: bool,
     /// Found by its container and its own name, never by the two in one.
@@ -104,12 +113,19 @@ pub struct Command {
 }
 
 impl Command {
-    fn new(name: &str, access: Access, may_block: bool, keys: Box<[KeySpec]>) -> Self {
+    fn new(name: &str, access: Access, may_block: bool, tips: Tips, keys: Box<[KeySpec]>) -> Self {
+        let single_key = match &*keys {
+            [KeySpec { begin: Begin::Index(at), find: Find::Range { last: 0, .. } }] => *at,
+            _ => 0,
+        };
         Self {
             name: name.into(),
             access,
             role: role(name, may_block),
             keys,
+            request_policy: tips.request,
+            response_policy: tips.response,
+            single_key,
             container: false,
             subcommand: name.contains('|'),
         }
@@ -121,7 +137,16 @@ impl Command {
         self.container || self.subcommand
     }
 
-    /// Calls `on_key` with the index of each argument that is a key.
+    /// The argument that is its key, if it always has exactly one and in the same place.
+    /// The request may still be too short to hold it.
+    #[inline]
+    pub fn single_key_index(&self) -> Option<usize> {
+        (self.single_key != 0).then_some(self.single_key)
+    }
+
+    /// Calls `on_key` with the index of each argument that is a key. The channels of sharded
+    /// pub/sub (`SPUBLISH`, `SSUBSCRIBE`, `SUNSUBSCRIBE`) are among them: a cluster places
+    /// them by the same slots.
     pub fn for_each_key<'a>(
         &self,
         arg_count: usize,
@@ -212,13 +237,20 @@ fn parse_line(line: &str) -> Command {
     let mut words = line.split(' ');
     let name = words.next().expect("a name");
     let access = words.next().expect("an access");
-    let keys = words.map(|word| KeySpec::parse(word).expect("a key position")).collect();
+    let mut tips = Tips::default();
+    let mut keys = Vec::new();
+    for word in words {
+        match word.strip_prefix('!') {
+            Some(policy) => tips = Tips::parse(policy).expect("a cluster policy"),
+            None => keys.push(KeySpec::parse(word).expect("a key position")),
+        }
+    }
     let kind = match access.as_bytes()[0] {
         b'r' => Access::Read,
         b'w' => Access::Write,
         _ => Access::Neither,
     };
-    Command::new(name, kind, access.ends_with('b'), keys)
+    Command::new(name, kind, access.ends_with('b'), tips, keys.into())
 }
 
 /// The role of a command. Roles are about connections, which no server describes in its

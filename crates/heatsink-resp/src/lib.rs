@@ -22,6 +22,7 @@
 
 pub mod command;
 pub mod encode;
+pub mod glob;
 pub mod inline;
 mod number;
 pub mod reply;

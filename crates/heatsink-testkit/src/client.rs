@@ -5,11 +5,14 @@
 //! timeout (10 s unless set).
 //! Invariant: a timeout loses nothing: bytes of an incomplete reply stay for the next call.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::certificates::Identity;
 use crate::reply::Reply;
+use crate::transport::Transport;
 use crate::wire::{self, Stop};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,7 +33,7 @@ pub fn encode<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
 /// A blocking connection.
 #[derive(Debug)]
 pub struct RawClient {
-    stream: TcpStream,
+    transport: Transport,
     received: Vec<u8>,
     /// How many of the bytes received have been handed out; they go at the next read, so that
     /// many small replies in one buffer are not moved once each.
@@ -50,26 +53,66 @@ impl RawClient {
 
     /// Connects.
     pub fn try_connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        let stream = TcpStream::connect(addr)?;
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(Self { stream, received: Vec::new(), taken: 0, timeout: TIMEOUT })
+        Ok(Self::over(Transport::Plain(open_socket(addr)?)))
+    }
+
+    /// Connects and shakes hands over TLS; panics when it cannot. The server must show a
+    /// certificate for `server_name` signed by the authority in the file `ca`.
+    #[track_caller]
+    pub fn connect_tls(
+        addr: impl ToSocketAddrs,
+        ca: &Path,
+        client: Option<&Identity>,
+        server_name: &str,
+    ) -> Self {
+        match Self::try_connect_tls(addr, ca, client, server_name) {
+            Ok(client) => client,
+            Err(error) => panic!("cannot connect over TLS: {error}"),
+        }
+    }
+
+    /// As [`connect_tls`](Self::connect_tls). A server that speaks TLS 1.3 refuses a client's
+    /// certificate after the handshake has ended for the client: the error comes with the first
+    /// read.
+    pub fn try_connect_tls(
+        addr: impl ToSocketAddrs,
+        ca: &Path,
+        client: Option<&Identity>,
+        server_name: &str,
+    ) -> io::Result<Self> {
+        let socket = open_socket(addr)?;
+        let transport = Transport::tls(socket, ca, client, server_name, TIMEOUT)?;
+        Ok(Self::over(transport))
+    }
+
+    fn over(transport: Transport) -> Self {
+        Self { transport, received: Vec::new(), taken: 0, timeout: TIMEOUT }
     }
 
     /// How long reads and writes wait from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
-        self.stream.set_write_timeout(Some(timeout)).expect("a timeout that is not zero");
+        self.stream().set_write_timeout(Some(timeout)).expect("a timeout that is not zero");
     }
 
     /// This end's address, as the server lists it.
     pub fn local_addr(&self) -> SocketAddr {
-        self.stream.local_addr().expect("a connected socket has an address")
+        self.stream().local_addr().expect("a connected socket has an address")
     }
 
     /// The socket, for options that have no method here.
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.transport.socket()
+    }
+
+    /// The certificate that the server showed (DER), over TLS.
+    pub fn peer_certificate(&self) -> Option<Vec<u8>> {
+        self.transport.peer_certificate()
+    }
+
+    /// The version of TLS in use, such as `TLSv1_3`.
+    pub fn tls_version(&self) -> Option<String> {
+        self.transport.tls_version()
     }
 
     /// Sends `bytes` as they are.
@@ -82,7 +125,7 @@ impl RawClient {
 
     /// Sends `bytes` as they are, to a server that may be gone.
     pub fn try_send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.transport.send(bytes)
     }
 
     /// Sends one command without waiting for its reply.
@@ -174,7 +217,7 @@ impl RawClient {
 
     /// Tells the server that nothing more will be sent; replies can still be read.
     pub fn shutdown_write(&mut self) {
-        self.stream.shutdown(Shutdown::Write).expect("the connection is open");
+        self.transport.shutdown_write().expect("the connection is open");
     }
 
     fn unread(&self) -> &[u8] {
@@ -204,11 +247,11 @@ impl RawClient {
     fn fill(&mut self, deadline: Instant) -> io::Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
         // A zero timeout would mean none: what is already there can still be read.
-        self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        self.stream().set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         self.received.drain(..std::mem::take(&mut self.taken));
         let len = self.received.len();
         self.received.resize(len + CHUNK_BYTES, 0);
-        let result = self.stream.read(&mut self.received[len..]);
+        let result = self.transport.receive(&mut self.received[len..]);
         self.received.truncate(len + *result.as_ref().unwrap_or(&0));
         match result {
             Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed")),
@@ -220,6 +263,13 @@ impl RawClient {
             Err(error) => Err(error),
         }
     }
+}
+
+fn open_socket(addr: impl ToSocketAddrs) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(addr)?;
+    socket.set_nodelay(true)?;
+    socket.set_write_timeout(Some(TIMEOUT))?;
+    Ok(socket)
 }
 
 fn invalid(stop: Stop) -> io::Error {

@@ -17,21 +17,45 @@
 //! server.restart(); // the same port, nothing kept
 //! assert_eq!(server.client().command(&["GET", "k"]), Reply::Null);
 //! ```
+//!
+//! [`RedisCluster`] and [`SentinelRig`] are many such servers put together; [`Certificates`]
+//! makes any of them speak TLS.
+//!
+//! ```no_run
+//! use heatsink_testkit::{RedisCluster, Reply, key_slot};
+//!
+//! let mut cluster = RedisCluster::start(); // three primaries with a replica each, 2 s
+//! let key = cluster.key_on(0, "k");
+//! assert_eq!(cluster.node(0).client().command(&["SET", &key, "v"]), Reply::ok());
+//! cluster.move_slot(key_slot(&key), 1);
+//! assert_eq!(cluster.node(1).client().command(&["GET", &key]), Reply::bulk("v"));
+//! cluster.kill(2);
+//! cluster.wait_until_ok(); // its replica has taken over
+//! ```
 
+mod certificates;
 mod client;
+mod hash_slot;
 mod output;
 mod port;
 mod proc_stats;
 mod process;
+mod redis_cluster;
 mod redis_server;
 mod reply;
+mod sentinel_rig;
+mod transport;
 mod wait;
 mod wire;
 
+pub use certificates::{Certificates, Identity};
 pub use client::{RawClient, encode};
+pub use hash_slot::{SLOTS, key_for_slot, key_slot};
 pub use port::free_port;
 pub use proc_stats::{ProcStats, open_fds};
 pub use process::{Process, ProcessBuilder};
-pub use redis_server::{CommandStats, RedisServer, RedisServerBuilder};
+pub use redis_cluster::{RedisCluster, RedisClusterBuilder};
+pub use redis_server::{ClientAuth, CommandStats, RedisServer, RedisServerBuilder};
 pub use reply::Reply;
-pub use wait::{Outcome, eventually, poll_until};
+pub use sentinel_rig::{SentinelRig, SentinelRigBuilder};
+pub use wait::{Outcome, eventually, eventually_ok, poll_until};

@@ -1,11 +1,15 @@
 //! A `redis-server` of one's own.
 //!
 //! Called by: nearly every integration test.
-//! Bound: 10 s to become ready, `PORT_TRIES` ports.
-//! Invariant: its port stays the same for life, through kills and restarts; nothing is kept on
+//! Bound: 10 s to become ready.
+//! Invariant: its ports stay the same for life, through kills and restarts; nothing is kept on
 //! disk unless the test asks for it, and the directory goes with the guard.
 
+mod settings;
+mod stats;
+
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -13,98 +17,24 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::client::RawClient;
-use crate::port::free_port;
 use crate::process::Process;
 use crate::reply::Reply;
 use crate::wait::poll_until;
+use settings::Ports;
+use stats::parse_command_stats;
+
+pub use settings::{ClientAuth, RedisServerBuilder};
+pub use stats::CommandStats;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-const PORT_TRIES: usize = 10;
-const PORT_TAKEN: &str = "Address already in use";
-
-/// Settings of a server to start: made by [`RedisServer::builder`].
-#[derive(Debug)]
-pub struct RedisServerBuilder {
-    program: String,
-    args: Vec<String>,
-    password: Option<String>,
-    port: Option<u16>,
-}
-
-impl RedisServerBuilder {
-    /// Sets `name` to `value`, as a line of `redis.conf` would.
-    #[must_use]
-    pub fn arg(mut self, name: &str, value: &str) -> Self {
-        if name == "requirepass" {
-            self.password = Some(value.to_owned());
-        }
-        self.args.extend([format!("--{name}"), value.to_owned()]);
-        self
-    }
-
-    /// Adds arguments as they are, such as `["--save", "900", "1"]`.
-    #[must_use]
-    pub fn args<A: AsRef<str>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
-        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
-        self
-    }
-
-    /// Runs another server program that takes the same arguments.
-    #[must_use]
-    pub fn program(mut self, program: &str) -> Self {
-        program.clone_into(&mut self.program);
-        self
-    }
-
-    /// Listens on this port instead of any free one.
-    #[must_use]
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = Some(port);
-        self
-    }
-
-    /// Starts the server and waits until it answers.
-    #[track_caller]
-    pub fn start(self) -> RedisServer {
-        let mut server = RedisServer {
-            port: self.port.unwrap_or_else(free_port),
-            directory: tempfile::tempdir().expect("a temporary directory"),
-            settings: self,
-            process: None,
-        };
-        for _ in 0..PORT_TRIES {
-            match server.launch() {
-                Ok(()) => return server,
-                // Somebody took the port between the choice and the start.
-                Err(log) if log.contains(PORT_TAKEN) && server.settings.port.is_none() => {
-                    server.port = free_port();
-                }
-                Err(log) => panic!("{} did not start:\n{log}", server.settings.program),
-            }
-        }
-        panic!("every one of {PORT_TRIES} free ports was taken before the server could bind it");
-    }
-}
-
-/// Figures of one command from `INFO commandstats`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CommandStats {
-    /// How often it ran.
-    pub calls: u64,
-    /// Time spent in it.
-    pub usec: u64,
-    /// Calls refused before they ran.
-    pub rejected_calls: u64,
-    /// Calls that ran and failed.
-    pub failed_calls: u64,
-}
 
 /// A running (or stopped, or paused) server, ended on drop.
 pub struct RedisServer {
     // Before the directory, so that the server is gone when its files are deleted.
     process: Option<Process>,
-    port: u16,
+    ports: Ports,
     directory: TempDir,
     settings: RedisServerBuilder,
 }
@@ -118,27 +48,41 @@ impl RedisServer {
 
     /// Settings for a server that differs from the default.
     pub fn builder() -> RedisServerBuilder {
-        RedisServerBuilder {
-            program: "redis-server".to_owned(),
-            args: Vec::new(),
-            password: None,
-            port: None,
-        }
+        RedisServerBuilder::default().program("redis-server")
     }
 
-    /// The port, the same for life.
+    /// The port, the same for life: the plain one where there are two.
     pub fn port(&self) -> u16 {
-        self.port
+        self.ports.main
+    }
+
+    /// The port that speaks TLS; panics when none does.
+    #[track_caller]
+    pub fn tls_port(&self) -> u16 {
+        assert!(self.settings.tls.is_some(), "the server was started without TLS");
+        self.ports.tls.unwrap_or(self.ports.main)
+    }
+
+    /// The port that nodes of a cluster talk to each other on.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.ports.bus.expect("a node of a cluster")
     }
 
     /// The address.
     pub fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (Ipv4Addr::LOCALHOST, self.port()).into()
     }
 
-    /// The address as a URL, without credentials.
+    /// The address that speaks TLS; panics when none does.
+    #[track_caller]
+    pub fn tls_addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.tls_port()).into()
+    }
+
+    /// The address as a URL, without credentials; `rediss` when it speaks TLS only.
     pub fn url(&self) -> String {
-        format!("redis://{}", self.addr())
+        let scheme = if self.main_is_tls() { "rediss" } else { "redis" };
+        format!("{scheme}://{}", self.addr())
     }
 
     /// The process id; panics when stopped.
@@ -157,10 +101,58 @@ impl RedisServer {
         self.process.as_ref().map(Process::output).unwrap_or_default()
     }
 
-    /// A new connection, not authenticated.
+    /// Whether it runs; a paused one does.
+    pub fn is_running(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// A new connection, not authenticated; over TLS, with a client certificate, where the
+    /// server speaks nothing else.
     #[track_caller]
     pub fn client(&self) -> RawClient {
-        RawClient::connect(self.addr())
+        match self.try_client() {
+            Ok(client) => client,
+            Err(error) => panic!("cannot connect to {}: {error}", self.url()),
+        }
+    }
+
+    /// As [`client`](Self::client), to a server that may be stopped.
+    pub fn try_client(&self) -> io::Result<RawClient> {
+        match &self.settings.tls {
+            Some(tls) if self.main_is_tls() => {
+                let files = &tls.certificates;
+                RawClient::try_connect_tls(
+                    self.addr(),
+                    files.ca(),
+                    Some(files.client()),
+                    "127.0.0.1",
+                )
+            }
+            _ => RawClient::try_connect(self.addr()),
+        }
+    }
+
+    /// A new connection with the rights the kit's own have: see [`RedisServerBuilder::admin`].
+    #[track_caller]
+    pub fn admin_client(&self) -> RawClient {
+        match self.try_admin_client() {
+            Ok(client) => client,
+            Err(error) => panic!("cannot connect to {}: {error}", self.url()),
+        }
+    }
+
+    /// As [`admin_client`](Self::admin_client), to a server that may be stopped.
+    pub fn try_admin_client(&self) -> io::Result<RawClient> {
+        let mut client = self.try_client()?;
+        client.set_timeout(ADMIN_TIMEOUT);
+        let credentials = self.settings.credentials.iter().map(String::as_str);
+        let auth: Vec<&str> = ["AUTH"].into_iter().chain(credentials).collect();
+        if auth.len() > 1
+            && let Reply::Error(error) = client.try_command(&auth)?
+        {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, error));
+        }
+        Ok(client)
     }
 
     /// Kills it (SIGKILL) and waits until it is gone: its connections are reset or closed and
@@ -207,7 +199,7 @@ impl RedisServer {
     /// One field of `INFO section`; panics when there is no such field.
     #[track_caller]
     pub fn info(&self, section: &str, field: &str) -> String {
-        let text = self.admin().command(&["INFO", section]).text();
+        let text = self.admin_client().command(&["INFO", section]).text();
         match text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')) {
             Some(value) => value.to_owned(),
             None => panic!("INFO {section} has no field {field}:\n{text}"),
@@ -225,7 +217,7 @@ impl RedisServer {
     /// (`get`, `config|get`). The kit's own `info` and `auth` calls are among them.
     #[track_caller]
     pub fn commandstats(&self) -> BTreeMap<String, CommandStats> {
-        let text = self.admin().command(&["INFO", "commandstats"]).text();
+        let text = self.admin_client().command(&["INFO", "commandstats"]).text();
         text.lines().filter_map(parse_command_stats).collect()
     }
 
@@ -235,22 +227,14 @@ impl RedisServer {
         self.commandstats().get(command).map_or(0, |stats| stats.calls)
     }
 
-    fn admin(&self) -> RawClient {
-        let mut client = self.client();
-        if let Some(password) = &self.settings.password {
-            assert_eq!(client.command(&["AUTH", password]), Reply::ok(), "AUTH");
-        }
-        client
+    fn main_is_tls(&self) -> bool {
+        self.settings.tls.is_some() && self.ports.tls.is_none()
     }
 
     /// Starts the process and waits until it answers; the log when it does not.
     fn launch(&mut self) -> Result<(), String> {
         let mut process = Process::builder(&self.settings.program)
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--protected-mode", "no", "--save", "", "--appendonly", "no"])
-            .args(["--enable-debug-command", "yes", "--dir"])
-            .arg(self.directory.path())
-            .args(&self.settings.args)
+            .args(self.settings.command_line(self.ports, self.directory.path()))
             .spawn();
         let ready = poll_until(READY_TIMEOUT, || {
             if !process.is_running() {
@@ -271,13 +255,10 @@ impl RedisServer {
     /// may answer there while ours has not found out yet that the port is taken.
     fn answers_as(&self, pid: u32) -> bool {
         let probe = || {
-            let mut client = RawClient::try_connect(self.addr())?;
+            let mut client = self.try_admin_client()?;
             client.set_timeout(PROBE_TIMEOUT);
-            if let Some(password) = &self.settings.password {
-                client.try_command(&["AUTH", password])?;
-            }
             let pong = client.try_command(&["PING"])?;
-            Ok::<_, std::io::Error>((pong, client.try_command(&["INFO", "server"])?))
+            Ok::<_, io::Error>((pong, client.try_command(&["INFO", "server"])?))
         };
         match probe() {
             Ok((Reply::Error(error), _)) if error.starts_with("NOAUTH") => true,
@@ -288,21 +269,4 @@ impl RedisServer {
             _ => false,
         }
     }
-}
-
-fn parse_command_stats(line: &str) -> Option<(String, CommandStats)> {
-    let (name, fields) = line.strip_prefix("cmdstat_")?.split_once(':')?;
-    let mut stats = CommandStats::default();
-    for field in fields.split(',') {
-        let (field, value) = field.split_once('=')?;
-        let value = value.parse().unwrap_or(0);
-        match field {
-            "calls" => stats.calls = value,
-            "usec" => stats.usec = value,
-            "rejected_calls" => stats.rejected_calls = value,
-            "failed_calls" => stats.failed_calls = value,
-            _ => {}
-        }
-    }
-    Some((name.to_owned(), stats))
 }

@@ -65,6 +65,24 @@ pub fn eventually<O: Outcome>(timeout: Duration, condition: impl FnMut() -> O) -
     }
 }
 
+/// Tries `check` until it succeeds and returns its value; panics after `timeout` with the last
+/// reason it gave.
+#[track_caller]
+pub fn eventually_ok<T>(timeout: Duration, mut check: impl FnMut() -> Result<T, String>) -> T {
+    let mut reason = String::new();
+    let met = poll_until(timeout, || match check() {
+        Ok(value) => Some(value),
+        Err(why) => {
+            reason = why;
+            None
+        }
+    });
+    match met {
+        Some(value) => value,
+        None => panic!("not within {timeout:?}: {reason}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +105,17 @@ mod tests {
             false
         });
         assert_eq!((met, tries), (None, 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "two of three")]
+    fn a_check_that_never_succeeds_says_why() {
+        let mut reasons = ["none", "one", "two of three"].iter();
+        let mut last = "";
+        eventually_ok(Duration::from_millis(5), || {
+            last = reasons.next().unwrap_or(&last);
+            Err::<(), _>(last.to_owned())
+        });
     }
 
     #[test]

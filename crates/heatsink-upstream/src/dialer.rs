@@ -7,10 +7,11 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use heatsink_tls::ClientTls;
 use mio::net::{TcpStream, UnixStream};
 use socket2::SockRef;
 
@@ -20,7 +21,8 @@ use crate::stream::Stream;
 /// Opens connections to one endpoint; shared by all workers.
 #[derive(Debug)]
 pub struct Dialer {
-    endpoint: Endpoint,
+    endpoint: RwLock<Endpoint>,
+    tls: Option<ClientTls>,
     addresses: Arc<Mutex<Addresses>>,
     resolving: Arc<AtomicBool>,
 }
@@ -35,23 +37,46 @@ struct Addresses {
 impl Dialer {
     /// Resolves the endpoint's name, if it has one. A name that cannot be resolved now is
     /// not an error: connections fail until it can be.
-    pub fn new(endpoint: Endpoint) -> Self {
+    pub fn new(endpoint: Endpoint, tls: Option<ClientTls>) -> Self {
         let list = resolve(&endpoint).unwrap_or_default();
         Self {
-            endpoint,
+            endpoint: RwLock::new(endpoint),
+            tls,
             addresses: Arc::new(Mutex::new(Addresses { list, next: 0 })),
             resolving: Arc::default(),
         }
     }
 
+    /// The same without waiting for the resolution of a name.
+    pub fn unresolved(endpoint: Endpoint, tls: Option<ClientTls>) -> Self {
+        let dialer = Self::new(Endpoint::Unknown(String::new()), tls);
+        dialer.move_to(endpoint);
+        dialer
+    }
+
     /// Where this leads.
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on this leads elsewhere. Connections that are open stay as they are.
+    pub fn move_to(&self, endpoint: Endpoint) {
+        let list = match &endpoint {
+            Endpoint::Tcp { host, port } => host.parse().map(|ip| SocketAddr::new(ip, *port)).ok(),
+            Endpoint::InProcess(_) | Endpoint::Unknown(_) => None,
+        };
+        {
+            let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            *self.endpoint.write().unwrap_or_else(PoisonError::into_inner) = endpoint;
+            *addresses = Addresses { list: list.into_iter().collect(), next: 0 };
+        }
+        self.resolve_again();
     }
 
     /// Starts to connect.
     pub(crate) fn open(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
-        if let Endpoint::InProcess(store) = &self.endpoint {
+        let endpoint = self.endpoint();
+        if let Endpoint::InProcess(store) = &endpoint {
             let stream = store.dial()?;
             stream.set_nonblocking(true)?;
             return Ok((Stream::Unix(UnixStream::from_std(stream)), None));
@@ -62,7 +87,11 @@ impl Dialer {
         };
         let Some(address) = address else {
             self.resolve_again();
-            return Err(io::Error::new(io::ErrorKind::NotFound, "host name not found"));
+            let text = match endpoint {
+                Endpoint::Unknown(_) => "its address is not known yet",
+                _ => "host name not found",
+            };
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
         };
         let stream = TcpStream::connect(address).inspect_err(|_| self.failed(address))?;
         stream.set_nodelay(true)?;
@@ -75,7 +104,13 @@ impl Dialer {
         socket.set_tcp_keepalive(&keepalive)?;
         // … and when something is.
         socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
-        Ok((Stream::Tcp(stream), Some(address)))
+        let stream = match (&self.tls, endpoint) {
+            (Some(tls), Endpoint::Tcp { host, .. }) => {
+                Stream::Tls(Box::new(tls.connect(stream, &host)?))
+            }
+            _ => Stream::Tcp(stream),
+        };
+        Ok((stream, Some(address)))
     }
 
     /// A connection to `address` could not be established: the next try takes the next one.
@@ -99,12 +134,12 @@ impl Dialer {
     }
 
     fn resolve_again(&self) {
-        let Endpoint::Tcp { host, .. } = &self.endpoint else { return };
+        let endpoint = self.endpoint();
+        let Endpoint::Tcp { host, .. } = &endpoint else { return };
         if host.parse::<std::net::IpAddr>().is_ok() || self.resolving.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (endpoint, addresses, resolving) =
-            (self.endpoint.clone(), Arc::clone(&self.addresses), Arc::clone(&self.resolving));
+        let (addresses, resolving) = (Arc::clone(&self.addresses), Arc::clone(&self.resolving));
         let lookup = move || {
             match resolve(&endpoint) {
                 Ok(list) => {
@@ -126,7 +161,7 @@ impl Dialer {
 fn resolve(endpoint: &Endpoint) -> io::Result<Vec<SocketAddr>> {
     match endpoint {
         Endpoint::Tcp { host, port } => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
-        Endpoint::InProcess(_) => Ok(Vec::new()),
+        Endpoint::InProcess(_) | Endpoint::Unknown(_) => Ok(Vec::new()),
     }
 }
 
@@ -136,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_address_that_failed_twice_is_left_once() {
-        let dialer = Dialer::new(Endpoint::tcp("127.0.0.1", 1));
+        let dialer = Dialer::new(Endpoint::tcp("127.0.0.1", 1), None);
         let list: Vec<SocketAddr> =
             ["127.0.0.1:1", "127.0.0.2:1"].iter().map(|text| text.parse().unwrap()).collect();
         *dialer.addresses.lock().unwrap() = Addresses { list: list.clone(), next: 0 };

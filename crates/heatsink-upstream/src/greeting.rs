@@ -7,6 +7,7 @@ use heatsink_resp::encode;
 use heatsink_resp::value::Value;
 
 use crate::address::Credentials;
+use crate::link::Use;
 
 /// The protocol version a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +35,7 @@ enum Step {
     /// The server must agree.
     Required,
     /// Nice to have: a server too old for it, or a user without the right, is fine.
-    Name,
+    Optional,
     /// The server's number for this connection, where it tells, and whether it wants a
     /// password before it tells anything.
     Id,
@@ -54,7 +55,7 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// The greeting and the bytes to send for it. Connections that clients share have a name
     /// by which an operator knows them; others have the name that their client gives them.
-    pub(crate) fn new(login: &Login, name: Option<&str>) -> (Self, Vec<u8>) {
+    pub(crate) fn new(login: &Login, purpose: Use) -> (Self, Vec<u8>) {
         let mut steps = Vec::new();
         let mut bytes = Vec::new();
         let mut say = |step, args: &[&[u8]]| {
@@ -75,8 +76,11 @@ impl Greeting {
         if login.db != 0 {
             say(Step::Required, &[b"SELECT", login.db.to_string().as_bytes()]);
         }
-        if let Some(name) = name {
-            say(Step::Name, &[b"CLIENT", b"SETNAME", name.as_bytes()]);
+        if purpose.shared {
+            say(Step::Optional, &[b"CLIENT", b"SETNAME", b"heatsink"]);
+        }
+        if purpose.replica {
+            say(Step::Optional, &[b"READONLY"]);
         }
         say(Step::Id, &[b"CLIENT", b"ID"]);
         (Self { steps, done: 0, connection_id: None, needs_auth: false }, bytes)

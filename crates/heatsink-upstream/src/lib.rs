@@ -10,6 +10,7 @@ pub mod error;
 mod greeting;
 pub mod link;
 pub mod outgoing;
+pub mod sentinel;
 mod stream;
 
 pub use greeting::{Login, Protocol};

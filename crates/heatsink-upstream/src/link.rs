@@ -7,7 +7,7 @@
 //! Invariant: replies are matched to waiters in the order the requests were pushed.
 
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,17 @@ const GATHER_BYTES: usize = 16 << 10;
 pub trait Waiter: Copy + PartialEq {
     /// The reply must be handed over in one piece, however large.
     fn wants_whole(&self) -> bool;
+}
+
+/// What a link is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// Shared by clients: it has a name by which an operator knows it.
+    pub shared: bool,
+    /// Requests are kept until they are answered, so that they can be sent elsewhere.
+    pub keeps_requests: bool,
+    /// The node is a replica that is to be read from (`READONLY`).
+    pub replica: bool,
 }
 
 /// How replies are told apart on a link.
@@ -65,6 +76,16 @@ pub enum Delivery<'a, W> {
         waiter: W,
         /// The piece.
         bytes: &'a [u8],
+    },
+    /// An error by which a node of a cluster says that the request is for another one, or
+    /// that it cannot be executed now; only on a link that keeps requests.
+    Elsewhere {
+        /// Who waits; from now on for somebody else.
+        waiter: W,
+        /// The request, whole.
+        request: &'a [u8],
+        /// The error.
+        error: &'a [u8],
     },
     /// An out-of-band message (RESP3).
     Push(&'a [u8]),
@@ -109,6 +130,8 @@ pub struct Link<W> {
     framing: Framing,
     waiters: VecDeque<Run<W>>,
     waiting: usize,
+    /// The lengths of the requests in `outgoing` that are not answered, if they are kept.
+    kept: Option<VecDeque<u32>>,
     /// Requests that were pushed since everything was last sent.
     unsent: usize,
     /// When requests were last sent while none was out, until the first reply.
@@ -127,12 +150,11 @@ pub struct Link<W> {
 }
 
 impl<W: Waiter> Link<W> {
-    /// Starts to connect; the connection has `name` at the server. Events for `token` tell
-    /// how it goes on.
+    /// Starts to connect. Events for `token` tell how it goes on.
     pub fn connect(
         dialer: &Dialer,
         login: &Login,
-        name: Option<&str>,
+        purpose: Use,
         registry: &Registry,
         token: Token,
         now: Instant,
@@ -141,7 +163,7 @@ impl<W: Waiter> Link<W> {
         registry
             .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)
             .map_err(LinkError::Connect)?;
-        let (greeting, bytes) = Greeting::new(login, name);
+        let (greeting, bytes) = Greeting::new(login, purpose);
         let mut first_words = Outgoing::default();
         first_words.push(&bytes);
         Ok(Self {
@@ -150,10 +172,15 @@ impl<W: Waiter> Link<W> {
             connected: false,
             greeting: Some(greeting),
             first_words,
-            outgoing: Outgoing::default(),
+            outgoing: if purpose.keeps_requests {
+                Outgoing::keeping()
+            } else {
+                Outgoing::default()
+            },
             framing: Framing::Replies,
             waiters: VecDeque::new(),
             waiting: 0,
+            kept: purpose.keeps_requests.then(VecDeque::new),
             unsent: 0,
             sent_at: None,
             answer_time: Duration::ZERO,
@@ -187,6 +214,25 @@ impl<W: Waiter> Link<W> {
         self.framing = framing;
     }
 
+    /// Bytes of requests that are kept because they are not answered yet.
+    #[inline]
+    pub fn kept_bytes(&self) -> usize {
+        if self.kept.is_some() { self.outgoing.kept_bytes() } else { 0 }
+    }
+
+    /// The requests that are not answered yet with their waiters, oldest first, where they
+    /// are kept.
+    pub fn unanswered(&self) -> impl Iterator<Item = (W, &[u8])> {
+        let waiters = self.waiters.iter().flat_map(|run| (0..run.count).map(move |_| run.waiter));
+        let mut rest = self.outgoing.kept();
+        let lengths = self.kept.iter().flatten();
+        waiters.zip(lengths).map(move |(waiter, len)| {
+            let request;
+            (request, rest) = rest.split_at(*len as usize);
+            (waiter, request)
+        })
+    }
+
     /// Bytes that were pushed and not yet taken by the socket.
     pub fn backlog_bytes(&self) -> usize {
         self.outgoing.len()
@@ -202,13 +248,18 @@ impl<W: Waiter> Link<W> {
         self.waiting
     }
 
-    /// Queues `count` requests of one waiter; [`Self::flush`] sends them.
+    /// Queues `count` requests of one waiter; [`Self::flush`] sends them. Requests that are
+    /// kept are queued one by one.
     #[inline]
     pub fn push(&mut self, bytes: &[u8], waiter: W, count: u32, now: Instant) {
         if self.waiting == 0 && self.is_ready() {
             self.since = now;
         }
         self.outgoing.push(bytes);
+        if let Some(kept) = &mut self.kept {
+            debug_assert_eq!(count, 1);
+            kept.push_back(bytes.len() as u32);
+        }
         self.waiting += count as usize;
         self.unsent += count as usize;
         match self.waiters.back_mut() {
@@ -234,9 +285,11 @@ impl<W: Waiter> Link<W> {
             self.connected = true;
         }
         if self.greeting.is_some() {
-            self.first_words.flush(&mut self.stream).map_err(LinkError::Connect)
+            self.first_words.flush(&mut self.stream).map_err(LinkError::Connect)?;
+            self.stream.flush().map_err(LinkError::Connect)
         } else {
             self.outgoing.flush(&mut self.stream).map_err(LinkError::Io)?;
+            self.stream.flush().map_err(LinkError::Io)?;
             if self.outgoing.is_empty() {
                 self.unsent = 0;
             }
@@ -254,7 +307,8 @@ impl<W: Waiter> Link<W> {
     pub fn flush_gathered(&mut self, now: Instant) -> Result<(), LinkError> {
         // Of what was sent in part, some may be answered while the rest is still unsent.
         let out = self.waiting.saturating_sub(self.unsent);
-        if out > self.unsent
+        let enough = if self.kept.is_some() { 0 } else { self.unsent };
+        if out > enough
             && self.answer_time < GATHER_TIME
             && self.unsent < GATHER_REQUESTS
             && self.outgoing.len() < GATHER_BYTES
@@ -280,6 +334,7 @@ impl<W: Waiter> Link<W> {
                 Ok(0) => return Err(self.closed()),
                 Ok(count) => break count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.go_on_greeting()?;
                     return Ok(Received::Drained);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -307,7 +362,9 @@ impl<W: Waiter> Link<W> {
             }
             self.input = input;
         }
-        if count == scratch.len() { Ok(Received::More) } else { Ok(Received::Drained) }
+        self.go_on_greeting()?;
+        let more = count == scratch.len() || self.stream.has_ended();
+        if more { Ok(Received::More) } else { Ok(Received::Drained) }
     }
 
     /// The waiters whose replies will not come, oldest first, with their number; and whether
@@ -345,6 +402,11 @@ impl<W: Waiter> Link<W> {
     /// Ends the registration; the socket closes when the link is dropped.
     pub fn deregister(&mut self, registry: &Registry) {
         let _ = registry.deregister(&mut self.stream);
+    }
+
+    /// With TLS, the first words can be said only after what was just read.
+    fn go_on_greeting(&mut self) -> Result<(), LinkError> {
+        if self.greeting.is_some() { self.flush() } else { Ok(()) }
     }
 
     /// The end of the stream means different things before and after the greeting.
@@ -425,23 +487,35 @@ impl<W: Waiter> Link<W> {
             let start = at;
             let mut count = 0;
             let mut incomplete = false;
+            let mut elsewhere = None;
             while count < wanted && at < buf.len() && (buf[at] != b'>' || self.within) {
                 let Some(len) = self.next_frame(&buf[at..])? else {
                     incomplete = true;
                     break;
                 };
+                if self.kept.is_some() {
+                    if buf[at] == b'-' && !self.within && is_for_elsewhere(&buf[at..at + len]) {
+                        elsewhere = Some(len);
+                        break;
+                    }
+                    self.forget_request();
+                }
                 at += len;
                 count += 1;
                 self.within = false;
             }
             if count > 0 {
                 deliver(Delivery::Replies { waiter, count, bytes: &buf[start..at] });
-                self.waiting -= count as usize;
-                if count == wanted {
-                    self.waiters.pop_front();
-                } else if let Some(run) = self.waiters.front_mut() {
-                    run.count -= count;
-                }
+                self.answered(count);
+            }
+            if let Some(len) = elsewhere {
+                let error = &buf[at..at + len];
+                let request_len = self.kept.as_ref().and_then(VecDeque::front).copied();
+                let request = self.outgoing.front(request_len.unwrap_or(0) as usize);
+                deliver(Delivery::Elsewhere { waiter, request, error });
+                self.forget_request();
+                self.answered(1);
+                at += len;
             }
             if incomplete {
                 let rest = buf.len() - at;
@@ -455,6 +529,26 @@ impl<W: Waiter> Link<W> {
             }
         }
         Ok(at)
+    }
+
+    /// `count` replies of the first run have come.
+    #[inline]
+    fn answered(&mut self, count: u32) {
+        self.waiting -= count as usize;
+        if let Some(run) = self.waiters.front_mut() {
+            run.count -= count;
+            if run.count == 0 {
+                self.waiters.pop_front();
+            }
+        }
+    }
+
+    /// The oldest request has been answered.
+    #[inline]
+    fn forget_request(&mut self) {
+        if let Some(len) = self.kept.as_mut().and_then(VecDeque::pop_front) {
+            self.outgoing.forget(len as usize);
+        }
     }
 
     fn take_frames(
@@ -482,6 +576,14 @@ impl<W: Waiter> Link<W> {
         }
         Ok(at)
     }
+}
+
+/// Errors with which a node of a cluster does not execute a request that another node, or the
+/// same one a little later, would.
+fn is_for_elsewhere(error: &[u8]) -> bool {
+    [&b"-MOVED "[..], b"-ASK ", b"-TRYAGAIN ", b"-CLUSTERDOWN ", b"-MASTERDOWN ", b"-LOADING "]
+        .iter()
+        .any(|prefix| error.starts_with(prefix))
 }
 
 /// Whatever answers there does not speak the protocol.

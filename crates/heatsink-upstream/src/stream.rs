@@ -1,7 +1,8 @@
-//! A non-blocking socket to the upstream, of either kind.
+//! A non-blocking socket to the upstream, of any kind.
 
 use std::io::{self, Read, Write};
 
+use heatsink_tls::TlsStream;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -9,6 +10,7 @@ use mio::{Interest, Registry, Token};
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
 
@@ -17,7 +19,16 @@ impl Stream {
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self {
             Self::Tcp(stream) => stream.take_error(),
+            Self::Tls(stream) => stream.get_ref().take_error(),
             Self::Unix(stream) => stream.take_error(),
+        }
+    }
+
+    /// The end has been read, right behind what was last told; no event will tell of it.
+    pub(crate) fn has_ended(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => false,
+            Self::Tls(stream) => stream.has_ended(),
         }
     }
 
@@ -25,6 +36,7 @@ impl Stream {
     pub(crate) fn is_connected(&self) -> bool {
         match self {
             Self::Tcp(stream) => stream.peer_addr().is_ok(),
+            Self::Tls(stream) => stream.get_ref().peer_addr().is_ok(),
             Self::Unix(_) => true,
         }
     }
@@ -34,6 +46,7 @@ impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buf),
+            Self::Tls(stream) => stream.read(buf),
             Self::Unix(stream) => stream.read(buf),
         }
     }
@@ -43,12 +56,20 @@ impl Write for Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(buf),
+            Self::Tls(stream) => stream.write(buf),
             Self::Unix(stream) => stream.write(buf),
         }
     }
 
+    /// Sends what is encrypted already, as far as the socket takes it.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+            Self::Tls(stream) => match stream.flush() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+                result => result,
+            },
+        }
     }
 }
 
@@ -56,6 +77,7 @@ impl Source for Stream {
     fn register(&mut self, registry: &Registry, token: Token, what: Interest) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.register(registry, token, what),
+            Self::Tls(stream) => stream.get_mut().register(registry, token, what),
             Self::Unix(stream) => stream.register(registry, token, what),
         }
     }
@@ -63,6 +85,7 @@ impl Source for Stream {
     fn reregister(&mut self, registry: &Registry, token: Token, what: Interest) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.reregister(registry, token, what),
+            Self::Tls(stream) => stream.get_mut().reregister(registry, token, what),
             Self::Unix(stream) => stream.reregister(registry, token, what),
         }
     }
@@ -70,6 +93,7 @@ impl Source for Stream {
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.deregister(registry),
+            Self::Tls(stream) => stream.get_mut().deregister(registry),
             Self::Unix(stream) => stream.deregister(registry),
         }
     }

@@ -1,21 +1,20 @@
 //! `heatsink check FILE`: is the file valid, and what does it amount to?
 //!
-//! Reads the file only, not the environment, so that the answer is about the file. After the
-//! first line the output is TOML again, with the origin of each value as a comment.
+//! Reads the file and the files it names, not the environment, so that the answer is about the
+//! file. After the first line the output is TOML again, with the origin of each value as a comment.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::config::{self, Config, Default, Effect, Place, Setting, Settings};
+use crate::config::{self, Default, Effect, Loaded, Place, Setting, Settings};
 use crate::exit::Failure;
 
 /// Validates `file` and prints what is in effect.
 pub(crate) fn run(file: &Path) -> Result<(), Failure> {
     let raw = config::read_file(file)?;
-    let settings = config::merge(vec![raw]).map_err(Failure::Invalid)?;
-    Config::new(&settings).map_err(Failure::Invalid)?;
-    let report = format!("{}: ok\n{}", file.display(), report(&settings));
+    let loaded = Loaded::new(vec![raw])?;
+    let report = format!("{}: ok\n{}", file.display(), report(&loaded.settings));
     io::stdout()
         .write_all(report.as_bytes())
         .map_err(|error| Failure::Runtime(format!("cannot write to stdout: {error}")))

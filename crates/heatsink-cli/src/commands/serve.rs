@@ -1,94 +1,215 @@
-//! `heatsink serve`: runs the proxy until a signal asks it to stop.
+//! `heatsink serve`: runs the proxy until a signal or a successor asks it to stop.
 //!
-//! Life: configuration -> logs -> descriptors -> upstream -> proxy -> ready line -> signal ->
-//! shutdown within its bound.
+//! Life: configuration -> logs -> descriptors -> upstream -> sockets of a predecessor, if there
+//! is one -> proxy -> ready line -> reloads -> signal, or successor and drain -> shutdown within
+//! its bound.
 //! Invariant: stdout carries the ready line and nothing else.
 
 mod descriptors;
-mod embedded;
-mod signals;
+mod events;
+mod handover;
+mod reload;
+mod upstream;
+mod watch;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use heatsink_proxy::Proxy;
-use heatsink_upstream::address::{Upstream, Url};
+use heatsink_proxy::config::{Auth, Listen};
 use tracing::{info, warn};
 
-use crate::config::{self, Config, Environment, RawConfig};
+use crate::config::{Config, Loaded, RawConfig, Sources};
 use crate::exit::Failure;
 use crate::logging;
+use events::{Event, Events};
+use handover::{Offer, Place, Predecessor};
+use reload::Reload;
+
+/// How often the last clients are counted while their leaving is waited for.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 /// Runs the proxy with what `flags`, the environment, and the file say.
 pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure> {
-    let environment = Environment::read(std::env::vars_os());
-    let mut layers = vec![flags, environment.raw];
-    if let Some(file) = file.or(environment.file) {
-        layers.push(config::read_file(&file)?);
-    }
-    let settings = config::merge(layers).map_err(Failure::Invalid)?;
-    let config = Config::new(&settings).map_err(Failure::Invalid)?;
-
-    logging::start(&config.log, config.log_format);
-    for doubt in environment.doubts {
+    let sources = Sources::new(flags, file);
+    let loaded = sources.load()?;
+    let log = logging::start(&loaded.config.log, loaded.config.log_format);
+    for doubt in sources.doubts() {
         warn!("{doubt}");
     }
-    let without_effect = settings.without_effect();
+    let without_effect = loaded.settings.without_effect();
     if !without_effect.is_empty() {
         warn!(settings = without_effect.join(", "), "accepted, but without effect in this version");
     }
-    descriptors::raise(config.limits.max_clients);
-    serve(&config)
-}
+    descriptors::raise(loaded.config.live.limits.max_clients);
 
-fn serve(config: &Config) -> Result<(), Failure> {
-    let mut signals = signals::Signals::register()
+    let mut events = Events::register()
         .map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")))?;
     // The store lives until the proxy has shut down.
-    let (_store, upstream) = match &config.upstream {
-        Url::Server(server) => (None, Upstream::from(server.clone())),
-        Url::Embedded => {
-            let (store, upstream) = embedded::start().map_err(|error| {
-                Failure::Runtime(format!("cannot start the embedded store: {error}"))
-            })?;
-            (Some(store), upstream)
-        }
-    };
-    let endpoint = upstream.endpoint.to_string();
-    let proxy =
-        Proxy::start(config.proxy(upstream)).map_err(|error| start_failure(config, &error))?;
-    let address = proxy.local_addr();
-    info!(%address, upstream = endpoint, workers = config.workers, "ready");
-    let ready = format!(
-        "heatsink {} ready: connect to redis://{address} (upstream {endpoint}, {} worker{})",
-        env!("CARGO_PKG_VERSION"),
-        config.workers,
-        if config.workers == 1 { "" } else { "s" },
-    );
-    // Nobody may be listening on stdout any more; that is no reason not to serve.
-    if let Err(error) = announce(&ready) {
-        warn!(%error, "cannot write to stdout; {ready}");
-    }
-
-    if let Err(error) = signals.wait() {
-        warn!(%error, "cannot wait for signals");
-    }
-    info!(bound = ?config.shutdown, "shutting down");
-    let unanswered = proxy.shutdown(config.shutdown);
-    if unanswered > 0 {
-        warn!(unanswered, bound = ?config.shutdown, "requests were unanswered when time was up");
-    }
+    let (upstream, _store) =
+        upstream::resolve(&loaded.config.upstream, loaded.files.client_tls.clone()).map_err(
+            |error| Failure::Runtime(format!("cannot start the embedded store: {error}")),
+        )?;
+    let upstream_words = upstream::describe(&upstream);
+    let (proxy, offer) = start(&loaded, upstream, &events)?;
+    announce(&proxy, &upstream_words, loaded.config.workers);
+    serve(proxy, offer, &mut events, Reload::new(sources, loaded, log));
     Ok(())
 }
 
-fn announce(ready: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{ready}")?;
-    stdout.flush()
+/// Starts the proxy, on the sockets of a predecessor where there is one, which from then on
+/// does not accept any more.
+fn start(
+    loaded: &Loaded,
+    upstream: heatsink_proxy::config::Upstream,
+    events: &Events,
+) -> Result<(Proxy, Option<Offer>), Failure> {
+    let config = &loaded.config;
+    let Some(path) = &config.handover else {
+        return Ok((start_proxy(loaded, upstream, None)?, None));
+    };
+    let failure = |error: io::Error| unusable_path(path, &error);
+    let mut predecessor = handover::take(path).map_err(failure)?;
+    let place = Place::prepare(path).map_err(failure)?;
+    let proxy = start_proxy(loaded, upstream, predecessor.as_mut())?;
+    if let Some(predecessor) = predecessor {
+        match predecessor.relieve() {
+            Ok(()) => info!("took over from the process that served before"),
+            // It has ended, or will: its sockets are here in any case.
+            Err(error) => warn!(%error, "the process that served before did not confirm"),
+        }
+    }
+    let sockets = proxy.listeners().map_err(failure)?;
+    let announcer = events.announcer().map_err(failure)?;
+    let offer = place.publish(sockets, announcer).map_err(failure)?;
+    Ok((proxy, Some(offer)))
+}
+
+fn start_proxy(
+    loaded: &Loaded,
+    upstream: heatsink_proxy::config::Upstream,
+    mut predecessor: Option<&mut Predecessor>,
+) -> Result<Proxy, Failure> {
+    let Loaded { config, files, .. } = loaded;
+    let listen = match &mut predecessor {
+        Some(predecessor) => predecessor.plain(config.listen),
+        None => Listen::Address(config.listen),
+    };
+    let listen_tls = match (&config.tls, &files.server_tls) {
+        (Some((address, _)), Some(tls)) => {
+            let listen = match &mut predecessor {
+                Some(predecessor) => predecessor.tls(*address),
+                None => Listen::Address(*address),
+            };
+            Some((listen, tls.clone()))
+        }
+        _ => None,
+    };
+    let auth = match &files.users {
+        Some(users) => Auth::Service(users.clone()),
+        None => Auth::PassThrough,
+    };
+    Proxy::start(heatsink_proxy::Config {
+        listen,
+        listen_tls,
+        upstream,
+        auth,
+        announce: config.announce.clone(),
+        workers: config.workers,
+        live: config.live.clone(),
+    })
+    .map_err(|error| start_failure(config, &error))
+}
+
+fn announce(proxy: &Proxy, upstream: &str, workers: usize) {
+    let address = proxy.local_addr();
+    let tls_address = proxy.local_tls_addr();
+    let tls: Option<String> = tls_address.as_ref().map(SocketAddr::to_string);
+    info!(%address, tls, upstream, workers, "ready");
+    let ready = format!(
+        "heatsink {} ready: connect to redis://{address}{} (upstream {upstream}, {workers} worker{})",
+        env!("CARGO_PKG_VERSION"),
+        tls.map_or_else(String::new, |address| format!(" or rediss://{address}")),
+        if workers == 1 { "" } else { "s" },
+    );
+    let print = || {
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{ready}")?;
+        stdout.flush()
+    };
+    // Nobody may be listening on stdout any more; that is no reason not to serve.
+    if let Err(error) = print() {
+        warn!(%error, "cannot write to stdout; {ready}");
+    }
+}
+
+/// From the ready line to the end.
+fn serve(mut proxy: Proxy, offer: Option<Offer>, events: &mut Events, mut reload: Reload) {
+    loop {
+        match events.wait(reload.next_look()) {
+            Ok(Event::Tick) => reload.look(&proxy),
+            Ok(Event::Reload) => reload.reload(&proxy),
+            Ok(Event::Stop) => break,
+            Ok(Event::Successor(successor)) => {
+                if let Some(offer) = offer {
+                    offer.given();
+                }
+                hand_over(&mut proxy, &successor, events, reload.config().drain);
+                return shut_down(proxy, reload.config().shutdown);
+            }
+            Err(error) => {
+                warn!(%error, "cannot wait for signals");
+                break;
+            }
+        }
+    }
+    // Nobody is given sockets any more that are about to be closed.
+    drop(offer);
+    shut_down(proxy, reload.config().shutdown);
+}
+
+/// Leaves new connections to `successor` and serves those there are, until they have left,
+/// `bound` has passed, or a signal comes.
+fn hand_over(proxy: &mut Proxy, successor: &UnixStream, events: &mut Events, bound: Duration) {
+    proxy.stop_accepting();
+    if let Err(error) = handover::confirm(successor) {
+        warn!(%error, "the new process cannot be told that this one has stopped accepting");
+    }
+    info!(clients = proxy.client_count(), ?bound, "handed over; serving until clients have left");
+    let until = Instant::now() + bound;
+    while proxy.client_count() > 0 && Instant::now() < until {
+        match events.wait(until.min(Instant::now() + DRAIN_LOOK)) {
+            Ok(Event::Tick | Event::Successor(_)) => {}
+            Ok(Event::Reload) => info!("not reloaded: this process has been succeeded"),
+            Ok(Event::Stop) | Err(_) => break,
+        }
+    }
+    let clients = proxy.client_count();
+    if clients > 0 {
+        warn!(clients, "clients are disconnected after the handover");
+    }
+}
+
+fn shut_down(proxy: Proxy, bound: Duration) {
+    info!(?bound, "shutting down");
+    let unanswered = proxy.shutdown(bound);
+    if unanswered > 0 {
+        warn!(unanswered, ?bound, "requests were unanswered when time was up");
+    }
+}
+
+fn unusable_path(path: &Path, error: &io::Error) -> Failure {
+    Failure::Runtime(format!("cannot hand over at {}: {error}", path.display()))
 }
 
 fn start_failure(config: &Config, error: &io::Error) -> Failure {
-    let listen = config.listen;
+    let listen = match &config.tls {
+        Some((tls, _)) => format!("{} and {tls}", config.listen),
+        None => config.listen.to_string(),
+    };
     Failure::Runtime(match error.kind() {
         io::ErrorKind::AddrInUse => {
             format!("cannot listen on {listen}: another process listens there already")

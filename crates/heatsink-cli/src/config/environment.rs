@@ -1,6 +1,6 @@
 //! The environment: `HEATSINK_LISTEN` and its like.
 //!
-//! Called by: `commands::serve`, with the variables of the process.
+//! Called by: `sources`, with the variables of the process.
 //! Invariant: an empty variable counts as not given, so that a wrapper can clear one.
 
 use std::ffi::OsString;

@@ -34,18 +34,22 @@ pub(crate) enum Default {
     Required,
 }
 
-/// Whether a key does anything in this version.
+/// Whether a key does anything in this version, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Yes.
-    Now,
+    /// Read at start: a change takes a restart.
+    Start,
+    /// Read at start and by a reload.
+    Live,
     /// Part of the contract: accepted and checked, read by a component to come.
     Later,
 }
 
 /// The tables of the file with their heading in `--help`, in the order shown there.
-pub(crate) const SECTIONS: [(&str, &str); 7] = [
+pub(crate) const SECTIONS: [(&str, &str); 9] = [
     ("", "General"),
+    ("tls", "TLS for clients"),
+    ("upstream_tls", "TLS to the upstream"),
     ("limits", "Limits of a client"),
     ("timeouts", "Timeouts"),
     ("coordination", "Coordination"),
@@ -67,8 +71,14 @@ const fn bytes(min: u64, max: u64) -> Kind {
     Kind::Bytes { min, max }
 }
 
-const fn now(path: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Key {
-    Key { path, kind, default: Default::Text(default), effect: Effect::Now, doc }
+const PATH: Kind = Kind::Optional(&Kind::Path);
+
+const fn start(path: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Key {
+    Key { path, kind, default: Default::Text(default), effect: Effect::Start, doc }
+}
+
+const fn live(path: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Key {
+    Key { path, kind, default: Default::Text(default), effect: Effect::Live, doc }
 }
 
 const fn later(path: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Key {
@@ -77,28 +87,46 @@ const fn later(path: &'static str, kind: Kind, default: &'static str, doc: &'sta
 
 /// Every key but those of `[[policy]]`.
 #[rustfmt::skip] // One row a key: it is read as a table.
-pub(crate) static KEYS: [Key; 33] = [
-    now("listen", Kind::Address, "127.0.0.1:6380", "Address that clients connect to; port 0 takes a free one"),
+pub(crate) static KEYS: [Key; 49] = [
+    start("listen", Kind::Address, "127.0.0.1:6380", "Address that clients connect to; port 0 takes a free one"),
     later("admin", Kind::Address, "127.0.0.1:9600", "Address of the admin API"),
-    now("upstream", Kind::Url, "embedded://", "The Redis to stand before: redis://[user:pass@]host:port[/db] or embedded://"),
-    now("role", Kind::Choice(&["all", "proxy", "aggregator"]), "all", "What this process does"),
+    start("upstream", Kind::Url, "embedded://", "The Redis to stand before: redis://[user:pass@]host:port[/db], redis+cluster://host:port[,...], redis+sentinel://host:port[,...]/name[/db], each with TLS as rediss..., or embedded://"),
+    start("role", Kind::Choice(&["all", "proxy", "aggregator"]), "all", "What this process does"),
     later("namespace", Kind::Name, "default", "Fleet that this process belongs to"),
-    now("workers", whole(0, 256), "0", "Worker threads; 0 is one per core"),
-    now("log", Kind::Filter, "warn", "Level (off, error, warn, info, debug, trace) or directives (warn,heatsink_proxy=debug)"),
-    now("log_format", Kind::Choice(&["text", "json"]), "text", "Form of log lines"),
+    start("workers", whole(0, 256), "0", "Worker threads; 0 is one per core"),
+    live("log", Kind::Filter, "warn", "Level (off, error, warn, info, debug, trace) or directives (warn,heatsink_proxy=debug)"),
+    start("log_format", Kind::Choice(&["text", "json"]), "text", "Form of log lines"),
+    start("cluster_announce", Kind::Optional(&Kind::HostPort), "", "Host and port that cluster clients are told; empty is the address they connected to"),
+    start("auth", Kind::Choice(&["pass-through", "service"]), "pass-through", "Who checks passwords of clients: the upstream, or Heatsink by its users file"),
+    start("users", PATH, "", "Users file of auth = service"),
+    start("handover", PATH, "", "Unix socket over which a new process takes over from a running one; empty is off"),
+    live("reload_on_change", Kind::Switch, "true", "Reload when the file, the users file or a certificate has changed"),
 
-    now("limits.max_clients", whole(1, 1_000_000), "10000", "Open connections, all clients together"),
-    now("limits.max_request_bytes", bytes(64, 64 * GIB), "1GiB", "Size of one request"),
-    now("limits.max_bulk_bytes", bytes(64, 64 * GIB), "512MiB", "Size of one argument"),
-    now("limits.max_args", whole(3, i32::MAX as u64), "1048576", "Arguments of one request"),
-    now("limits.unauthenticated_max_args", whole(3, i32::MAX as u64), "10", "Arguments of one request before authentication"),
-    now("limits.unauthenticated_max_bytes", bytes(64, GIB), "16KiB", "Size of one request before authentication"),
-    now("limits.max_output_bytes", bytes(64, 64 * GIB), "512MiB", "Replies that a client has not read yet"),
-    now("limits.idle_seconds", whole(0, YEAR_SECONDS), "0", "Close a client that is silent this long; 0 is never"),
+    start("tls.listen", Kind::Optional(&Kind::Address), "", "Address that clients connect to with TLS; empty is none"),
+    start("tls.certificate", PATH, "", "Certificate of the listener, followed by its chain (PEM)"),
+    start("tls.key", PATH, "", "Private key of the certificate (PEM)"),
+    start("tls.client_ca", PATH, "", "Authorities whose client certificates are accepted (PEM)"),
+    start("tls.require_client_certificate", Kind::Switch, "false", "Refuse clients without a certificate"),
 
-    now("timeouts.connect_ms", whole(1, HOUR_MS), "1000", "Connecting to the upstream"),
-    now("timeouts.silence_ms", whole(0, DAY_MS), "10000", "Give up an upstream that owes replies and sends nothing; 0 is never"),
-    now("timeouts.shutdown_ms", whole(0, HOUR_MS), "5000", "Finishing what is in flight after SIGTERM"),
+    start("upstream_tls.ca", PATH, "", "Authorities to trust (PEM); empty is those of the system"),
+    start("upstream_tls.certificate", PATH, "", "Client certificate to present (PEM)"),
+    start("upstream_tls.key", PATH, "", "Private key of the client certificate (PEM)"),
+    start("upstream_tls.server_name", Kind::Optional(&Kind::Host), "", "Name to expect in the certificate; empty is the host that was dialled"),
+
+    live("limits.max_clients", whole(1, 1_000_000), "10000", "Open connections, all clients together"),
+    live("limits.max_request_bytes", bytes(64, 64 * GIB), "1GiB", "Size of one request"),
+    live("limits.max_bulk_bytes", bytes(64, 64 * GIB), "512MiB", "Size of one argument"),
+    live("limits.max_args", whole(3, i32::MAX as u64), "1048576", "Arguments of one request"),
+    live("limits.unauthenticated_max_args", whole(3, i32::MAX as u64), "10", "Arguments of one request before authentication"),
+    live("limits.unauthenticated_max_bytes", bytes(64, GIB), "16KiB", "Size of one request before authentication"),
+    live("limits.max_output_bytes", bytes(64, 64 * GIB), "512MiB", "Replies that a client has not read yet"),
+    live("limits.idle_seconds", whole(0, YEAR_SECONDS), "0", "Close a client that is silent this long; 0 is never"),
+
+    live("timeouts.connect_ms", whole(1, HOUR_MS), "1000", "Connecting and shaking hands, on both sides"),
+    live("timeouts.silence_ms", whole(0, DAY_MS), "10000", "Give up an upstream that owes replies and sends nothing; 0 is never"),
+    live("timeouts.cluster_retry_ms", whole(0, HOUR_MS), "1000", "Trying again what a cluster cannot execute at the moment"),
+    live("timeouts.handover_ms", whole(0, DAY_MS), "60000", "Serving the connections it has after handing over"),
+    live("timeouts.shutdown_ms", whole(0, HOUR_MS), "5000", "Finishing what is in flight after SIGTERM"),
 
     Key { path: "coordination.url", kind: Kind::Url, default: Default::SameAs("upstream"), effect: Effect::Later, doc: "Redis in which processes of a fleet meet" },
 
@@ -120,12 +148,12 @@ pub(crate) static KEYS: [Key; 33] = [
 ];
 
 /// The keys of one `[[policy]]`, which exists in the file only.
-pub(crate) static POLICY_KEYS: [Key; 2] = [
+pub(crate) static POLICY_KEYS: [Key; 3] = [
     Key {
         path: "policy.match",
         kind: Kind::Pattern,
         default: Default::Required,
-        effect: Effect::Later,
+        effect: Effect::Live,
         doc: "Keys that the rule is for: a glob, as in Redis",
     },
     Key {
@@ -134,6 +162,13 @@ pub(crate) static POLICY_KEYS: [Key; 2] = [
         default: Default::Required,
         effect: Effect::Later,
         doc: "Strongest relaxation that they may get",
+    },
+    Key {
+        path: "policy.replica_reads",
+        kind: Kind::Switch,
+        default: Default::Text("false"),
+        effect: Effect::Live,
+        doc: "Whether replicas may answer reads",
     },
 ];
 

@@ -3,7 +3,7 @@
 //! Called by: `merge`, for every value that was given and for every default.
 //! Invariant: a message never contains the password of a URL.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
 use heatsink_upstream::address::Url;
 
@@ -17,8 +17,18 @@ use crate::logging;
 /// What values a key takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
+    /// This kind, or an empty text for nothing.
+    Optional(&'static Kind),
     /// IP address (or `localhost`) and port.
     Address,
+    /// Name or address of a host, and port.
+    HostPort,
+    /// Name or address of a host.
+    Host,
+    /// Where a file is.
+    Path,
+    /// Yes or no.
+    Switch,
     /// Where a Redis is.
     Url,
     /// One of these words.
@@ -51,7 +61,12 @@ impl Kind {
     /// Stands for the value in `--help`.
     pub(crate) fn value_name(self) -> String {
         match self {
+            Self::Optional(kind) => kind.value_name(),
             Self::Address => "ADDR".to_owned(),
+            Self::HostPort => "HOST:PORT".to_owned(),
+            Self::Host => "HOST".to_owned(),
+            Self::Path => "PATH".to_owned(),
+            Self::Switch => "true|false".to_owned(),
             Self::Url => "URL".to_owned(),
             Self::Choice(words) => words.join("|"),
             Self::Name => "NAME".to_owned(),
@@ -75,7 +90,15 @@ impl Kind {
         let text = raw.text();
         let number = raw.number();
         match self {
+            Self::Optional(_) if text == Some("") => Some(Value::Nothing),
+            Self::Optional(kind) => kind.read(raw),
             Self::Address => parse_address(text?).map(Value::Address),
+            Self::HostPort => parse_host_port(text?),
+            Self::Host => text.filter(|text| is_host(text)).map(Value::text),
+            Self::Path => {
+                text.filter(|text| !text.is_empty() && !text.contains('\0')).map(Value::text)
+            }
+            Self::Switch => raw.switch().map(Value::Switch),
             Self::Url => parse_url(raw).ok(),
             Self::Choice(words) => {
                 words.iter().find(|word| text == Some(word)).map(|word| Value::Word(word))
@@ -101,11 +124,18 @@ impl Kind {
     /// Why `raw` was not taken: the value, and what would have been.
     fn complaint(self, raw: &RawValue) -> String {
         if let RawValue::Quoted(text) = raw
-            && self.read(&RawValue::Number(text.clone())).is_some()
+            && self.read(&RawValue::Untyped(text.clone())).is_some()
         {
             return format!("{raw} is text; write {text} without the quotes");
         }
         match self {
+            Self::Optional(kind) => kind.complaint(raw),
+            Self::HostPort => {
+                format!("{raw} is not a host with a port, such as \"cache.example:6380\"")
+            }
+            Self::Host => format!("{raw} is not the name or address of a host"),
+            Self::Path => format!("{raw} is not the path of a file"),
+            Self::Switch => format!("{raw} is neither true nor false"),
             Self::Address => {
                 format!("{raw} is not an IP address with a port, such as \"127.0.0.1:6380\"")
             }
@@ -140,7 +170,7 @@ impl RawValue {
     fn text(&self) -> Option<&str> {
         match self {
             Self::Untyped(text) | Self::Quoted(text) => Some(text),
-            Self::Number(_) | Self::Other(_) => None,
+            Self::Number(_) | Self::Boolean(_) | Self::Other(_) => None,
         }
     }
 
@@ -148,7 +178,16 @@ impl RawValue {
     fn number(&self) -> Option<&str> {
         match self {
             Self::Untyped(text) | Self::Number(text) => Some(text),
-            Self::Quoted(_) | Self::Other(_) => None,
+            Self::Quoted(_) | Self::Boolean(_) | Self::Other(_) => None,
+        }
+    }
+
+    /// Yes or no where that is wanted.
+    fn switch(&self) -> Option<bool> {
+        match self {
+            Self::Boolean(switch) => Some(*switch),
+            Self::Untyped(text) => text.parse().ok(),
+            Self::Quoted(_) | Self::Number(_) | Self::Other(_) => None,
         }
     }
 }
@@ -168,9 +207,30 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
     }
 }
 
+/// A host as it stands in a certificate or is told to clients.
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && !text.contains(|char: char| char.is_whitespace() || "/@\"".contains(char))
+}
+
+fn parse_host_port(text: &str) -> Option<Value> {
+    let (host, port) = text.rsplit_once(':')?;
+    let bare = match host.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']').filter(|rest| rest.parse::<Ipv6Addr>().is_ok())?,
+        None => Some(host).filter(|host| !host.contains(':'))?,
+    };
+    let port: u16 = port.parse().ok().filter(|port| *port != 0)?;
+    is_host(bare).then(|| Value::HostPort { host: bare.to_owned(), port })
+}
+
 fn parse_url(raw: &RawValue) -> Result<Value, String> {
     let Some(text) = raw.text() else { return Err(Kind::Url.complaint(raw)) };
     let shown = without_password(text);
+    // Which part would be the password and which the parameters is anybody's guess.
+    if text.rsplit_once('@').is_some_and(|(login, _)| login.contains('?')) {
+        return Err(format!(
+            "{shown:?}: \"?\" and \"@\" in a user or password are written as %3F and %40"
+        ));
+    }
     // The parser would take the rest of the password for a database and quote it.
     let slash_in_password = text.split_once("://").is_some_and(|(_, rest)| {
         matches!((rest.find('/'), rest.rfind('@')), (Some(slash), Some(at)) if slash < at)
@@ -219,6 +279,20 @@ mod tests {
             (Kind::Address, untyped("127.0.0.1:0"), Value::Address(address)),
             (MODE, quoted("exact"), Value::Word("exact")),
             (Kind::Name, quoted("eu-1.blue"), Value::text("eu-1.blue")),
+            (Kind::Optional(&Kind::Address), quoted(""), Value::Nothing),
+            (Kind::Optional(&Kind::Address), quoted("127.0.0.1:0"), Value::Address(address)),
+            (Kind::Switch, RawValue::Boolean(true), Value::Switch(true)),
+            (Kind::Switch, untyped("false"), Value::Switch(false)),
+            (
+                Kind::HostPort,
+                quoted("cache.example:6380"),
+                Value::HostPort { host: "cache.example".to_owned(), port: 6380 },
+            ),
+            (
+                Kind::HostPort,
+                quoted("[::1]:6380"),
+                Value::HostPort { host: "::1".to_owned(), port: 6380 },
+            ),
         ] {
             assert_eq!(kind.parse(&raw), Ok(value));
         }
@@ -255,6 +329,19 @@ mod tests {
                 quoted("a{b}"),
                 "\"a{b}\" is not a name of 1 to 64 letters, digits, \"-\", \"_\", \".\"",
             ),
+            (Kind::Switch, quoted("true"), "\"true\" is text; write true without the quotes"),
+            (Kind::Switch, untyped("on"), "\"on\" is neither true nor false"),
+            (COUNT, RawValue::Boolean(true), "true is not a whole number from 1 to 256"),
+            (
+                Kind::HostPort,
+                quoted("::1:6380"),
+                "\"::1:6380\" is not a host with a port, such as \"cache.example:6380\"",
+            ),
+            (
+                Kind::Optional(&Kind::HostPort),
+                quoted("cache.example"),
+                "\"cache.example\" is not a host with a port, such as \"cache.example:6380\"",
+            ),
             (Kind::Pattern, quoted(""), "\"\" is not a pattern, such as \"user:*\""),
         ] {
             assert_eq!(kind.parse(&raw), Err(message.to_owned()));
@@ -270,6 +357,8 @@ mod tests {
             "http://bob:hunter2@h",
             "bob:hunter2@h",
             "redis://bob:x@hunter2@",
+            "redis+sentinel://h/m?sentinel_password=x@hunter2",
+            "redis+sentinel://bob:hunter2@h/m?sentinel_pass=hunter2",
         ] {
             let message = Kind::Url.parse(&quoted(text)).expect_err(text);
             assert!(!message.contains("hunter2"), "{message}");

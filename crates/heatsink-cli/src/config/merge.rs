@@ -69,7 +69,7 @@ fn check(raw: RawSetting) -> Result<Setting, Mistake> {
 }
 
 fn policy(raw: RawPolicy, mistakes: &mut Vec<Mistake>) -> Vec<Setting> {
-    for key in &POLICY_KEYS {
+    for key in POLICY_KEYS.iter().filter(|key| matches!(key.default, Default::Required)) {
         if !raw.settings.iter().any(|setting| setting.key == key) {
             let text = format!("policy: {:?} is missing", key.leaf());
             mistakes.push(Mistake::at(raw.place.clone(), text));
@@ -122,7 +122,7 @@ impl Settings {
             .map(|setting| setting.key.path)
             .collect();
         if !self.policies.is_empty() {
-            paths.push("policy");
+            paths.push("policy.mode");
         }
         paths
     }
@@ -220,7 +220,7 @@ mod tests {
         );
         assert_eq!(
             merge(vec![file]).expect("valid").without_effect(),
-            ["detect.tick_ms", "policy"]
+            ["detect.tick_ms", "policy.mode"]
         );
         assert!(merge(Vec::new()).expect("valid").without_effect().is_empty());
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::keys::Key;
 
 /// Everything that one reader found.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RawConfig {
     /// Known keys and what they were given.
     pub(crate) settings: Vec<RawSetting>,
@@ -31,7 +31,7 @@ pub(crate) struct RawSetting {
 }
 
 /// One `[[policy]]`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RawPolicy {
     /// Its header.
     pub(crate) place: Place,
@@ -48,7 +48,9 @@ pub(crate) enum RawValue {
     Quoted(String),
     /// A number of the file, in decimal.
     Number(String),
-    /// Something of the file that no key takes, in words: `a boolean`.
+    /// `true` or `false` in the file.
+    Boolean(bool),
+    /// Something of the file that no key takes, in words: `a date`.
     Other(&'static str),
 }
 
@@ -115,6 +117,7 @@ impl fmt::Display for RawValue {
         match self {
             Self::Untyped(text) | Self::Quoted(text) => write!(f, "{text:?}"),
             Self::Number(digits) => f.write_str(digits),
+            Self::Boolean(switch) => switch.fmt(f),
             Self::Other(what) => f.write_str(what),
         }
     }

@@ -139,7 +139,7 @@ fn raw_value(value: &DeValue<'_>) -> RawValue {
         DeValue::String(text) => RawValue::Quoted(text.clone().into_owned()),
         DeValue::Integer(integer) => RawValue::Number(decimal(integer)),
         DeValue::Float(float) => RawValue::Number(float.as_str().to_owned()),
-        DeValue::Boolean(_) => RawValue::Other("a boolean"),
+        DeValue::Boolean(switch) => RawValue::Boolean(*switch),
         DeValue::Datetime(_) => RawValue::Other("a date"),
         DeValue::Array(_) => RawValue::Other("an array"),
         DeValue::Table(_) => RawValue::Other("a table"),

@@ -12,8 +12,19 @@ use super::size;
 /// A value that passed the check of its kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
+    /// An optional one that was not given.
+    Nothing,
     /// IP address and port.
     Address(SocketAddr),
+    /// Host and port.
+    HostPort {
+        /// Without brackets.
+        host: String,
+        /// Not 0.
+        port: u16,
+    },
+    /// Yes or no.
+    Switch(bool),
     /// Where a Redis is.
     Url {
         /// With the password.
@@ -43,6 +54,10 @@ impl Value {
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Nothing => f.write_str("\"\""),
+            Self::HostPort { host, port } if host.contains(':') => write!(f, "\"[{host}]:{port}\""),
+            Self::HostPort { host, port } => write!(f, "\"{host}:{port}\""),
+            Self::Switch(switch) => switch.fmt(f),
             Self::Address(address) => write!(f, "\"{address}\""),
             Self::Url { shown, .. } => quote(f, shown),
             Self::Word(word) => quote(f, word),

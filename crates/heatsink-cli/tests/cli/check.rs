@@ -164,3 +164,60 @@ fn passwords_are_not_shown() {
     assert!(run.stdout.contains("\nupstream = \"redis://bob:***@h:1/2\" "), "{}", run.stdout);
     assert!(run.stdout.contains("\ncoordination.url = \"redis://:***@h\" "), "{}", run.stdout);
 }
+
+#[test]
+fn keys_of_tls_users_and_handover_are_shown_with_their_values() {
+    let place = Place::with_file(
+        "upstream = \"redis+cluster://h:1,h:2\"\ncluster_announce = \"[::1]:6380\"\n\
+         handover = \"h.sock\"\nreload_on_change = false\n[timeouts]\ncluster_retry_ms = 5\n\
+         [[policy]]\nmatch = \"cache:*\"\nmode = \"coherent\"\nreplica_reads = true\n",
+    );
+    let run = place.run(&["check", "heatsink.toml"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    for line in [
+        "upstream = \"redis+cluster://h:1,h:2\"",
+        "cluster_announce = \"[::1]:6380\"",
+        "auth = \"pass-through\"",
+        "users = \"\"",
+        "handover = \"h.sock\"",
+        "reload_on_change = false",
+        "tls.listen = \"\"",
+        "tls.require_client_certificate = false",
+        "upstream_tls.ca = \"\"",
+        "timeouts.cluster_retry_ms = 5",
+        "timeouts.handover_ms = 60000",
+        "replica_reads = true",
+    ] {
+        assert!(plain(&run.stdout).iter().any(|shown| shown == line), "{line}\n{}", run.stdout);
+    }
+    let report = run.stdout.strip_prefix("heatsink.toml: ok\n").expect("valid");
+    let again = Place::with_file(report).run(&["check", "heatsink.toml"]);
+    assert_eq!(plain(&again.stdout), plain(&run.stdout));
+}
+
+#[test]
+fn keys_that_need_each_other_are_refused_alone() {
+    let run = Place::with_file(
+        "upstream = \"redis://h\"\nauth = \"service\"\nreload_on_change = \"yes\"\n",
+    )
+    .run(&["check", "heatsink.toml"]);
+    assert_eq!(run.code, Some(3));
+    assert_eq!(
+        run.stderr,
+        "heatsink.toml:3: reload_on_change: \"yes\" is neither true nor false\n"
+    );
+    let run = Place::with_file(
+        "auth = \"service\"\n[tls]\nlisten = \"127.0.0.1:0\"\n[upstream_tls]\nca = \"ca.pem\"\n\
+         [[policy]]\nmatch = \"*\"\nmode = \"exact\"\nreplica_reads = true\n",
+    )
+    .run(&["check", "heatsink.toml"]);
+    assert_eq!(run.code, Some(3));
+    assert_eq!(
+        run.stderr,
+        "heatsink.toml:1: auth: \"service\" needs a users file; set users to its path\n\
+         heatsink.toml:3: tls.listen: needs tls.certificate and tls.key\n\
+         heatsink.toml:5: upstream_tls.ca: has no effect, since upstream is not a rediss:// URL\n\
+         heatsink.toml:9: policy.replica_reads: a replica may answer with an older value, which \
+         mode \"exact\" rules out; use mode \"coherent\" or \"relaxed\", or leave it out\n"
+    );
+}

@@ -13,6 +13,9 @@ fn help_names_every_option_with_its_default_and_the_exit_codes() {
         "--limits-max-clients <N>",
         "--role <all|proxy|aggregator>",
         "Limits of a client:",
+        "TLS for clients:",
+        "--tls-require-client-certificate <true|false>",
+        "--handover <PATH>",
         "HEATSINK_LIMITS_MAX_CLIENTS",
         "Exit codes:",
         "3  invalid configuration",
@@ -21,7 +24,9 @@ fn help_names_every_option_with_its_default_and_the_exit_codes() {
     }
     let short = place.run(&["serve", "-h"]).stdout;
     assert!(short.contains("--listen") && !short.contains("--limits-max-clients"), "{short}");
-    assert!(place.run(&["--help"]).stdout.contains("Exit codes:"));
+    let whole = place.run(&["--help"]).stdout;
+    assert!(whole.contains("Exit codes:") && whole.contains("hash-password"), "{whole}");
+    assert!(!run.stdout.contains("[default: ]"), "{}", run.stdout);
 }
 
 #[test]

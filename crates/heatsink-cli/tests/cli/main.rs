@@ -2,7 +2,12 @@
 
 mod check;
 mod embedded;
+mod handover;
 mod help;
 mod memory;
+mod reload;
 mod serve;
 mod support;
+mod tls;
+mod upstreams;
+mod users;

@@ -8,20 +8,13 @@ use heatsink_testkit::{
 };
 use rustix::process::Signal;
 
-use crate::support::{Finished, PATIENCE, Place};
+use crate::support::{Finished, PATIENCE, Place, address, start};
 
 /// Nothing listens on port 1; the proxy does not need its upstream to start.
 const NOWHERE: &str = "redis://127.0.0.1:1";
 
 fn serve(place: &Place, upstream: &str, args: &[&str]) -> ProcessBuilder {
     place.heatsink(&["serve", "--listen", "127.0.0.1:0", "--upstream", upstream]).args(args)
-}
-
-/// Starts it and waits for the ready line.
-fn start(builder: ProcessBuilder) -> (Process, String) {
-    let process = builder.spawn();
-    let ready = process.wait_for_line(" ready: ", PATIENCE);
-    (process, ready)
 }
 
 #[test]
@@ -156,13 +149,7 @@ fn settings_without_effect_are_named_once_in_the_log() {
     let stderr = Finished::of(&mut process).stderr;
     assert!(stderr.lines().all(|line| line.starts_with('{')), "{stderr}");
     assert_eq!(stderr.matches("did you mean HEATSINK_LISTEN?").count(), 1, "{stderr}");
-    assert_eq!(stderr.matches("\"detect.tick_ms, policy\"").count(), 1, "{stderr}");
-}
-
-/// Where clients connect, from the ready line.
-fn address(ready: &str) -> &str {
-    let (_, rest) = ready.split_once("redis://").expect("an address");
-    rest.split_once(' ').expect("an address").0
+    assert_eq!(stderr.matches("\"detect.tick_ms, policy.mode\"").count(), 1, "{stderr}");
 }
 
 /// ```text

@@ -43,10 +43,30 @@ impl Place {
             .args(args)
     }
 
+    /// Replaces `name` in this directory, as editors do: written beside, then renamed.
+    pub(crate) fn replace(&self, name: &str, text: &str) {
+        let beside = self.path().join("beside");
+        std::fs::write(&beside, text).expect("a file is written");
+        std::fs::rename(beside, self.path().join(name)).expect("a file is renamed");
+    }
+
     /// Runs `heatsink ARGS` to its end.
     pub(crate) fn run(&self, args: &[&str]) -> Finished {
         Finished::of(&mut self.heatsink(args).spawn())
     }
+}
+
+/// Starts `builder`, which is a `serve`, and waits for the ready line.
+pub(crate) fn start(builder: ProcessBuilder) -> (Process, String) {
+    let process = builder.spawn();
+    let ready = process.wait_for_line(" ready: ", PATIENCE);
+    (process, ready)
+}
+
+/// Where clients connect, from the ready line.
+pub(crate) fn address(ready: &str) -> &str {
+    let (_, rest) = ready.split_once("redis://").expect("an address");
+    rest.split_once(' ').expect("an address").0
 }
 
 /// What a finished run left.

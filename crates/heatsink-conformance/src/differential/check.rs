@@ -19,7 +19,7 @@ pub(super) enum Check {
     Unordered,
     /// Integers this far apart at most: what is left of an expiry.
     Near(u64),
-    /// `HELLO`: all but the connection's id.
+    /// `HELLO`: all but the connection's id, and whether there is a cluster.
     Hello,
     /// `DUMP`: a set's members come in hash order, a stream's consumers carry times.
     Dump,
@@ -37,12 +37,13 @@ impl Check {
                 (Some(one), Some(other)) => one > 0 && other > 0 && one.abs_diff(other) <= bound,
                 _ => false,
             },
-            Self::Hello => match (id_digits(one), id_digits(other)) {
-                (Some(a), Some(b)) => {
-                    one[..a.start] == other[..b.start] && one[a.end..] == other[b.end..]
-                }
-                _ => false,
-            },
+            Self::Hello => {
+                let (one, other) = (of_standalone(one), of_standalone(other));
+                let (Some(a), Some(b)) = (id_digits(&one), id_digits(&other)) else {
+                    return false;
+                };
+                one[..a.start] == other[..b.start] && one[a.end..] == other[b.end..]
+            }
             Self::Dump => {
                 let kind = payload(one).first();
                 kind == payload(other).first()
@@ -69,6 +70,16 @@ fn sorted(frame: &[u8]) -> Vec<&[u8]> {
     }
     parts.sort_unstable();
     parts
+}
+
+/// What `HELLO` would say if there were no cluster.
+fn of_standalone(frame: &[u8]) -> Vec<u8> {
+    const MODE: &[u8] = b"$4\r\nmode\r\n$7\r\ncluster\r\n";
+    let Some(at) = frame.windows(MODE.len()).position(|window| window == MODE) else {
+        return frame.to_vec();
+    };
+    let standalone: &[u8] = b"$4\r\nmode\r\n$10\r\nstandalone\r\n";
+    [&frame[..at], standalone, &frame[at + MODE.len()..]].concat()
 }
 
 fn integer(frame: &[u8]) -> Option<i64> {

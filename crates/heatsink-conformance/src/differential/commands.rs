@@ -27,15 +27,17 @@ pub(super) struct Command {
     pub(super) check: Check,
     /// Whether an argument may be dropped or added without leaving what can be compared.
     pub(super) pliable: bool,
+    /// Whether it names a key.
+    pub(super) keyed: bool,
 }
 
 impl Command {
     fn exact(args: Vec<Vec<u8>>) -> Self {
-        Self { args, check: Check::Exact, pliable: true }
+        Self::checked(args, Check::Exact)
     }
 
     fn checked(args: Vec<Vec<u8>>, check: Check) -> Self {
-        Self { args, check, pliable: true }
+        Self { args, check, pliable: true, keyed: false }
     }
 
     fn rigid(mut self) -> Self {
@@ -104,9 +106,26 @@ macro_rules! exact {
 }
 use exact;
 
+/// Commands that a cluster's clients may use with keys of several slots.
+const SPLIT: [&str; 6] = ["MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH"];
+
 /// A random command of any type.
 pub(super) fn any(words: &mut Words) -> Command {
-    let mut command = match words.below(100) {
+    loop {
+        words.take_slot_count();
+        let mut command = of_any_type(words);
+        let slots = words.take_slot_count();
+        command.keyed = slots > 0;
+        let splits = SPLIT.iter().any(|name| name.as_bytes() == command.args[0]);
+        if slots <= 1 || splits {
+            bend(words, &mut command, splits);
+            return command;
+        }
+    }
+}
+
+fn of_any_type(words: &mut Words) -> Command {
+    match words.below(100) {
         0..=13 => string::next(words),
         14..=22 => key::next(words),
         23..=32 => hash::next(words),
@@ -119,13 +138,11 @@ pub(super) fn any(words: &mut Words) -> Command {
         84..=87 => blocking::next(words),
         88..=92 => connection::next(words),
         _ => server::next(words),
-    };
-    bend(words, &mut command);
-    command
+    }
 }
 
 /// Now and then a wrong number of arguments or an unusual spelling of the name.
-fn bend(words: &mut Words, command: &mut Command) {
+fn bend(words: &mut Words, command: &mut Command, splits: bool) {
     if !command.pliable {
         return;
     }
@@ -133,7 +150,11 @@ fn bend(words: &mut Words, command: &mut Command) {
         0 if command.args.len() > 1 => {
             command.args.pop();
         }
-        1 => command.args.push(words.value()),
+        // It may count as a key.
+        1 if words.clustered() && (splits || !words.spread()) => {
+            command.args.push(words.any_key());
+        }
+        1 if !words.clustered() => command.args.push(words.value()),
         2 => command.args.truncate(1),
         3..=8 => command.args[0].make_ascii_lowercase(),
         9 => {

@@ -6,6 +6,7 @@
 
 use heatsink_testkit::encode;
 
+use super::Keys;
 use super::check::Check;
 use super::commands;
 use super::model::{Connection, Subscription};
@@ -91,9 +92,9 @@ pub(super) struct Generator {
 }
 
 impl Generator {
-    pub(super) fn new(seed: u64, connections: usize, resp3: bool) -> Self {
+    pub(super) fn new(seed: u64, connections: usize, resp3: bool, keys: Keys) -> Self {
         Self {
-            words: Words::new(seed),
+            words: Words::new(seed, keys),
             connections: vec![Connection::new(resp3); connections],
             resp3,
         }
@@ -116,7 +117,7 @@ impl Generator {
                 };
             }
             8..=14 => return Request::raw(words.pick(&EMPTY).into(), Vec::new()),
-            15..=44 => return Request::raw(words.pick(&INLINE).into(), vec![Check::Exact]),
+            15..=44 if !words.clustered() || !connection.subscribed() => return inline(words),
             _ => {}
         }
         if connection.in_multi {
@@ -125,28 +126,43 @@ impl Generator {
         if connection.listens_only() && words.chance(30) {
             return self.unsubscribe(index);
         }
+        if words.clustered() && connection.subscribed() {
+            return match words.below(6) {
+                0 => self.subscribe(index),
+                1..=3 => self.unsubscribe(index),
+                _ => Request::exact(&["PING"]),
+            };
+        }
         match words.below(100) {
             0..=2 => self.subscribe(index),
             3..=4 => self.unsubscribe(index),
-            5..=8 => self.publish(index),
-            9..=10 => hello(words, connection),
-            11..=15 => {
+            5..=8 if !words.clustered() => self.publish(index),
+            // A connection that watches leads to one node of a cluster.
+            9..=10 if !words.clustered() || !connection.watches => hello(words, connection),
+            11..=15 if !words.spread() => {
                 let listens_only = connection.listens_only();
                 connection.in_multi = !listens_only;
                 Request::exact(&["MULTI"])
             }
             16 => Request::exact(words.pick(&OUT_OF_PLACE)),
-            17 => authenticate(words),
-            18 if !connection.listens_only() => silent(words),
+            17 if !words.clustered() || !connection.watches => authenticate(words),
+            18 if !connection.listens_only() && !words.clustered() => silent(words),
             _ => {
-                let command = commands::any(words);
+                let at_one_node = words.clustered() && connection.watches;
+                let command = if at_one_node { for_one_node(words) } else { commands::any(words) };
+                connection.watches |= command.args[0].eq_ignore_ascii_case(b"WATCH");
                 Request::one(&command.args, command.check)
             }
         }
     }
 
+    /// The ways to subscribe that one connection can mix.
+    fn kinds(&self) -> &'static [Subscription] {
+        if self.words.clustered() { &Subscription::ALL[..2] } else { &Subscription::ALL }
+    }
+
     fn subscribe(&mut self, index: usize) -> Request {
-        let kind = self.words.pick(&Subscription::ALL);
+        let kind = self.words.pick(self.kinds());
         let mut args = vec![kind.commands().0];
         for _ in 0..=self.words.below(2) {
             let name = self.words.pick(kind.names());
@@ -157,7 +173,7 @@ impl Generator {
     }
 
     fn unsubscribe(&mut self, index: usize) -> Request {
-        let kind = self.words.pick(&Subscription::ALL);
+        let kind = self.words.pick(self.kinds());
         let connection = &mut self.connections[index];
         let mut args = vec![kind.commands().1];
         if connection.of(kind).len() < 2 && self.words.chance(50) {
@@ -196,22 +212,43 @@ impl Generator {
 fn in_transaction(words: &mut Words, connection: &mut Connection) -> Request {
     match words.below(30) {
         0..=3 => {
-            connection.in_multi = false;
+            (connection.in_multi, connection.watches) = (false, false);
             Request::exact(&["EXEC"])
         }
         4 => {
-            connection.in_multi = false;
+            (connection.in_multi, connection.watches) = (false, false);
             Request::exact(&["DISCARD"])
         }
         5 => Request::exact(words.pick(&[&["MULTI"][..], &["EXEC", "x"], &["DISCARD", "x"]])),
         // What EXEC answers is compared byte for byte, so only exact commands go in.
         _ => loop {
-            let command = commands::any(words);
+            let command = for_one_node(words);
             if command.check == Check::Exact {
                 return Request::one(&command.args, Check::Exact);
             }
         },
     }
+}
+
+/// A command that concerns one node, if there is a cluster: that of its key, or any.
+fn for_one_node(words: &mut Words) -> commands::Command {
+    const ANYWHERE: [&[u8]; 3] = [b"PING", b"ECHO", b"NOPE"];
+    loop {
+        let command = commands::any(words);
+        if !words.clustered() || command.keyed || ANYWHERE.contains(&&*command.args[0]) {
+            return command;
+        }
+    }
+}
+
+/// A request as a person types it.
+fn inline(words: &mut Words) -> Request {
+    let mut text = words.pick(&INLINE).to_owned();
+    for name in ["text:1", "text:2", "list:1"] {
+        let key = words.named(name.as_bytes());
+        text = text.replace(name, &String::from_utf8_lossy(&key));
+    }
+    Request::raw(text.into_bytes(), vec![Check::Exact])
 }
 
 fn hello(words: &mut Words, connection: &mut Connection) -> Request {

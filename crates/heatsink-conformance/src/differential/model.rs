@@ -41,6 +41,8 @@ impl Subscription {
 pub(super) struct Connection {
     pub(super) resp3: bool,
     pub(super) in_multi: bool,
+    /// Whether it may be watching keys.
+    pub(super) watches: bool,
     subscriptions: [BTreeSet<&'static str>; 3],
 }
 

@@ -13,7 +13,7 @@ use heatsink_testkit::{RawClient, encode};
 
 use super::check::{Check, payload};
 use super::generator::{Generator, LIMITED_PASSWORD, LIMITED_USER, Request};
-use super::{BURST_BYTES, BURST_COMMANDS, Mode, Protocol};
+use super::{BURST_BYTES, BURST_COMMANDS, Keys, Mode, Protocol};
 
 const CONNECTIONS: usize = 4;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,21 +39,26 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    pub(super) fn new(reference: SocketAddr, tested: SocketAddr, seed: u64, mode: Mode) -> Self {
+    pub(super) fn new(
+        reference: SocketAddr,
+        tested: SocketAddr,
+        seed: u64,
+        mode: Mode,
+        keys: Keys,
+    ) -> Self {
         let addrs = [reference, tested];
         let mut runner = Self {
             addrs,
             seed,
             mode,
-            generator: Generator::new(seed, CONNECTIONS, mode.protocol == Protocol::Resp3),
+            generator: Generator::new(seed, CONNECTIONS, mode.protocol == Protocol::Resp3, keys),
             pairs: Vec::new(),
             helper: Pair::open(addrs),
             step: 0,
             shown: VecDeque::new(),
         };
-        let password = format!(">{LIMITED_PASSWORD}");
-        let user = ["ACL", "SETUSER", LIMITED_USER, "on", &password];
-        runner.ask_helper(&[&user[..], &["~*", "&*", "+@all", "-@dangerous"]].concat());
+        let user = limited_user();
+        runner.ask_helper(&user.iter().map(String::as_str).collect::<Vec<_>>());
         for index in 0..CONNECTIONS {
             runner.pairs.push(Pair::open(addrs));
             runner.greet(index);
@@ -148,7 +153,7 @@ impl Runner {
     /// Tells whether a client that caches is told of changes.
     fn invalidation(&mut self, index: usize) {
         let connection = &self.generator.connections[index];
-        if !connection.resp3 || connection.in_multi {
+        if !connection.resp3 || connection.in_multi || self.generator.words.clustered() {
             return;
         }
         let how: &[&str] = self.generator.words.pick(&[
@@ -232,6 +237,13 @@ impl Runner {
         let (seed, mode) = (self.seed, self.mode);
         format!("seed {seed}, {mode:?}; the last of these is the one:\n{}\n", shown.join("\n"))
     }
+}
+
+/// The command that makes the user whose rights are fewer.
+pub(super) fn limited_user() -> Vec<String> {
+    let password = format!(">{LIMITED_PASSWORD}");
+    let user = ["ACL", "SETUSER", LIMITED_USER, "on", &password];
+    user.into_iter().chain(["~*", "&*", "+@all", "-@dangerous"]).map(str::to_owned).collect()
 }
 
 impl Pair {

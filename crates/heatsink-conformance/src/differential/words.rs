@@ -6,6 +6,9 @@
 //! Invariant: everything comes from one seeded generator, in call order.
 
 use fastrand::Rng;
+use heatsink_testkit::key_slot;
+
+use super::Keys;
 
 const LONG_VALUE_BYTES: usize = 3000;
 const POOL_KEYS: u64 = 5;
@@ -43,12 +46,55 @@ const POOLS: [Pool; 10] = [
 /// Random words, and the last payload that `DUMP` gave.
 pub(super) struct Words {
     rng: Rng,
+    keys: Keys,
+    /// What follows every key: a hash tag if all are to be in one slot.
+    tag: String,
+    /// The slots of the keys handed out for the command that is being made.
+    slots: Vec<u16>,
     pub(super) dumped: Option<Vec<u8>>,
 }
 
 impl Words {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { rng: Rng::with_seed(seed), dumped: None }
+    pub(super) fn new(seed: u64, keys: Keys) -> Self {
+        let tag = if keys == Keys::Tagged { format!("{{{seed}}}") } else { String::new() };
+        Self { rng: Rng::with_seed(seed), keys, tag, slots: Vec::new(), dumped: None }
+    }
+
+    /// Whether the keys are on the nodes of a cluster.
+    pub(super) fn clustered(&self) -> bool {
+        self.keys != Keys::Free
+    }
+
+    /// Whether keys of one command may be in several slots, so that it must be one that can
+    /// be split.
+    pub(super) fn spread(&self) -> bool {
+        self.keys == Keys::Spread
+    }
+
+    /// How many slots the keys handed out since the last call are in.
+    pub(super) fn take_slot_count(&mut self) -> usize {
+        self.slots.sort_unstable();
+        self.slots.dedup();
+        self.slots.drain(..).count()
+    }
+
+    /// A key as it is called in this run.
+    pub(super) fn named(&mut self, name: &[u8]) -> Vec<u8> {
+        let key = [name, self.tag.as_bytes()].concat();
+        if self.clustered() {
+            self.slots.push(key_slot(&key));
+        }
+        key
+    }
+
+    /// A number of keys that is one, or none at all; where there is no cluster, several too.
+    pub(super) fn key_count(&mut self) -> String {
+        let count = self.integer();
+        if self.clustered() && ["2", "3"].contains(&count.as_str()) {
+            "1".to_owned()
+        } else {
+            count
+        }
     }
 
     /// A number below `bound`.
@@ -68,16 +114,17 @@ impl Words {
     pub(super) fn key(&mut self, pool: Pool) -> Vec<u8> {
         let pool = if self.chance(STRAY_PERCENT) { self.pick(&POOLS) } else { pool };
         let number = self.below(POOL_KEYS);
-        match number {
+        let name = match number {
             // One key of each pool is binary, one is empty of meaning to text tools.
             0 => [&[0, 0xff, b'\r', b'\n', b'$'], format!("{pool:?}").as_bytes()].concat(),
             _ => format!("{pool:?}:{number}").to_lowercase().into_bytes(),
-        }
+        };
+        self.named(&name)
     }
 
     pub(super) fn any_key(&mut self) -> Vec<u8> {
         if self.chance(2) {
-            return Vec::new();
+            return self.named(b"");
         }
         let pool = self.pick(&POOLS);
         self.key(pool)

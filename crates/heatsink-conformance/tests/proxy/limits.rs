@@ -9,7 +9,7 @@ const SOON: Duration = Duration::from_secs(5);
 
 #[test]
 fn one_client_too_many_is_told_so() {
-    let rig = Rig::with(RedisServer::builder(), |config| config.limits.max_clients = 2);
+    let rig = Rig::with(RedisServer::builder(), |config| config.live.limits.max_clients = 2);
     let (mut one, mut two) = (rig.client(), rig.client());
     one.command(&["PING"]);
     two.command(&["PING"]);
@@ -24,9 +24,9 @@ fn one_client_too_many_is_told_so() {
 #[test]
 fn requests_over_the_limits_or_malformed_end_the_connection() {
     let rig = Rig::with(RedisServer::builder(), |config| {
-        config.limits.max_bulk_bytes = 1000;
-        config.limits.max_args = 5;
-        config.limits.max_request_bytes = 2000;
+        config.live.limits.max_bulk_bytes = 1000;
+        config.live.limits.max_args = 5;
+        config.live.limits.max_request_bytes = 2000;
     });
     let mut bystander = rig.client();
     let too_big = encode(&["MSET", &"k".repeat(900), &"v".repeat(900), "k", &"v".repeat(900)]);
@@ -69,7 +69,7 @@ fn a_request_cut_off_is_forgotten() {
 #[test]
 fn a_client_that_does_not_read_is_closed_and_others_go_on() {
     let rig = Rig::with(RedisServer::builder(), |config| {
-        config.limits.max_output_bytes = 8 << 20;
+        config.live.limits.max_output_bytes = 8 << 20;
     });
     let mut other = rig.client();
     other.command(&["SET", "big", &"x".repeat(1 << 20)]);
@@ -143,7 +143,7 @@ fn many_arguments_are_read_in_linear_time() {
 #[test]
 fn idle_clients_are_closed_and_busy_or_listening_ones_are_not() {
     let rig = Rig::with(RedisServer::builder(), |config| {
-        config.limits.idle = Some(Duration::from_millis(300));
+        config.live.limits.idle = Some(Duration::from_millis(300));
     });
     let (mut idle, mut subscriber, mut blocked) = (rig.client(), rig.client(), rig.client());
     idle.command(&["PING"]);
@@ -159,7 +159,7 @@ fn idle_clients_are_closed_and_busy_or_listening_ones_are_not() {
 
 #[test]
 fn a_server_that_does_not_read_stops_the_clients_not_the_proxy() {
-    let mut rig = Rig::with(RedisServer::builder(), |config| config.timeouts.silence = None);
+    let mut rig = Rig::with(RedisServer::builder(), |config| config.live.timeouts.silence = None);
     let mut sender = rig.client();
     sender.command(&["PING"]);
     rig.server_mut().pause();
@@ -179,7 +179,7 @@ fn a_server_that_does_not_read_stops_the_clients_not_the_proxy() {
 #[test]
 fn a_client_is_idle_from_the_end_of_its_wait_not_from_its_start() {
     let rig = Rig::with(RedisServer::builder(), |config| {
-        config.limits.idle = Some(Duration::from_millis(1500));
+        config.live.limits.idle = Some(Duration::from_millis(1500));
     });
     let mut client = rig.client();
     assert_eq!(client.command(&["BLPOP", "queue", "1.9"]), Reply::Null);

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::Rig;
+use heatsink_proxy::config::Target;
 use heatsink_testkit::{RedisServer, Reply, encode, eventually};
+use heatsink_upstream::address::Endpoint;
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -76,7 +78,7 @@ fn it_can_start_before_its_server() {
     server.stop();
     let port = server.port();
     let rig = Rig::with(RedisServer::builder(), |config| {
-        config.upstream.endpoint = heatsink_upstream::address::Endpoint::tcp("localhost", port);
+        config.upstream.target = Target::Server(Endpoint::tcp("localhost", port));
     });
     let mut client = rig.client();
     let error = client.command(&["GET", "a"]).error();
@@ -88,7 +90,7 @@ fn it_can_start_before_its_server() {
 #[test]
 fn a_server_that_stands_still_is_given_up() {
     let mut rig = Rig::with(RedisServer::builder(), |config| {
-        config.timeouts.silence = Some(Duration::from_millis(200));
+        config.live.timeouts.silence = Some(Duration::from_millis(200));
     });
     let mut client = rig.client();
     client.command(&["PING"]);
@@ -189,7 +191,7 @@ fn subscribers_and_half_told_replies_are_closed() {
 #[test]
 fn a_transaction_at_a_server_that_stands_still_is_given_up_too() {
     let mut rig = Rig::with(RedisServer::builder(), |config| {
-        config.timeouts.silence = Some(Duration::from_millis(200));
+        config.live.timeouts.silence = Some(Duration::from_millis(200));
     });
     let (mut client, mut blocked) = (rig.client(), rig.client());
     client.command(&["MULTI"]);
@@ -218,7 +220,7 @@ fn something_that_is_no_server_is_not_asked_over_and_over() {
         }
     });
     let rig = Rig::with(RedisServer::builder(), |config| {
-        config.upstream.endpoint = heatsink_upstream::address::Endpoint::tcp("127.0.0.1", port);
+        config.upstream.target = Target::Server(Endpoint::tcp("127.0.0.1", port));
     });
     let mut client = rig.client();
     let start = Instant::now();

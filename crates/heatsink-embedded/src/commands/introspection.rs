@@ -9,10 +9,10 @@ use crate::args::is;
 use crate::commands::connection::COMPATIBLE_VERSION;
 use crate::commands::strings::STRING_BYTES_MAX;
 use crate::failure::Outcome;
-use crate::glob;
 use crate::table::{self, Command};
 use crate::value::Value;
 use crate::world::{Call, DB_COUNT, World};
+use heatsink_resp::glob;
 
 /// Keys looked at to estimate the memory of a database.
 const SAMPLED_KEYS: usize = 100;

@@ -6,10 +6,10 @@
 use crate::args::Args;
 use crate::db::Db;
 use crate::failure::{Failure, Outcome};
-use crate::glob;
 use crate::number;
 use crate::reply::Reply;
 use crate::value::Value;
+use heatsink_resp::glob;
 
 /// Random positions tried before `RANDOMKEY` looks at keys in turn.
 const RANDOM_TRIES: usize = 100;

@@ -9,9 +9,9 @@
 use crate::args::{Args, is};
 use crate::db::Db;
 use crate::failure::{Failure, Outcome};
-use crate::glob;
 use crate::number;
 use crate::reply::Reply;
+use heatsink_resp::glob;
 
 /// Collections up to this size are returned in one step.
 pub(crate) const WHOLE_LEN: usize = 128;

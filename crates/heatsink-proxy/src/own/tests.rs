@@ -10,7 +10,7 @@ struct Script {
 
 impl Script {
     fn new(protocol: Protocol) -> Self {
-        Self { own: Own::new(0, protocol), table: CommandTable::default() }
+        Self { own: Own::new(0, NodeId::FIRST, protocol), table: CommandTable::default() }
     }
 
     fn send(&mut self, request: &str) {
@@ -145,7 +145,7 @@ fn a_confirmation_too_long_to_hold_keeps_the_connection() {
 
 #[test]
 fn our_own_requests_are_not_shown() {
-    let mut own = Own::new(0, Protocol::Resp2);
+    let mut own = Own::new(0, NodeId::FIRST, Protocol::Resp2);
     own.expected.push_back(Expected::Unasked);
     own.expected.push_back(Expected::Blocking);
     assert!(own.is_blocking());

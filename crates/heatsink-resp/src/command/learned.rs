@@ -1,6 +1,6 @@
 //! What a server says of its own commands: the `COMMAND` reply, Redis 2.8 to date.
 
-use super::{Access, Begin, Command, CommandTable, Find, KeySpec, Role};
+use super::{Access, Begin, Command, CommandTable, Find, KeySpec, Role, Tips};
 use crate::value::Value;
 
 impl CommandTable {
@@ -36,7 +36,19 @@ impl CommandTable {
         };
         // The flag is there since Redis 7.
         let may_block = flag("blocking") || known.is_some_and(|known| known.role == Role::Blocking);
-        self.insert(Command::new(&name, access, may_block, keys));
+        let tips = match fields.get(7) {
+            Some(told) => {
+                let mut tips = Tips::default();
+                told.array().iter().filter_map(Value::text).for_each(|tip| tips.learn(tip));
+                tips
+            }
+            // Before Redis 7 a server has nothing to say about clusters.
+            None => known.map_or_else(Tips::default, |known| Tips {
+                request: known.request_policy,
+                response: known.response_policy,
+            }),
+        };
+        self.insert(Command::new(&name, access, may_block, tips, keys));
         for subcommand in fields.get(9).map_or(&[][..], Value::array) {
             self.learn_one(subcommand);
         }

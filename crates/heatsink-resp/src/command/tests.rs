@@ -38,6 +38,10 @@ fn keys_of_every_shape() {
         ("RENAME a b", "a b"),
         ("PING", ""),
         ("LCS a b LEN", "a b"),
+        ("SPUBLISH a message", "a"),
+        ("SSUBSCRIBE a b", "a b"),
+        ("SUNSUBSCRIBE", ""),
+        ("PUBLISH a message", ""),
     ] {
         let found = keys(&table, request).join(" ");
         assert_eq!(found.trim(), expected.trim(), "{request}");
@@ -116,4 +120,71 @@ fn keys_are_never_the_name_nor_in_front_of_the_first() {
         %3\r\n+lastkey\r\n:-1\r\n+keystep\r\n:1\r\n+limit\r\n:0\r\n";
     assert_eq!(table.learn(&Value::decode(reply).unwrap()), 1);
     assert!(keys(&table, "bar a b").is_empty());
+}
+
+#[test]
+fn policies_of_every_kind() {
+    use {RequestPolicy as To, ResponsePolicy as Of};
+    let table = CommandTable::default();
+    let policies = |name: &str, second: Option<&str>| {
+        let command = table.lookup(name.as_bytes(), second.map(str::as_bytes)).unwrap();
+        (command.request_policy, command.response_policy)
+    };
+    assert_eq!(policies("GET", None), (To::Default, Of::Default));
+    assert_eq!(policies("MGET", None), (To::MultiShard, Of::Default));
+    assert_eq!(policies("MSET", None), (To::MultiShard, Of::AllSucceeded));
+    assert_eq!(policies("DEL", None), (To::MultiShard, Of::Sum));
+    assert_eq!(policies("SCAN", None), (To::Special, Of::Default));
+    assert_eq!(policies("KEYS", None), (To::AllShards, Of::Default));
+    assert_eq!(policies("WAIT", None), (To::AllShards, Of::Min));
+    assert_eq!(policies("INFO", None), (To::AllShards, Of::Special));
+    assert_eq!(policies("CONFIG", Some("SET")), (To::AllNodes, Of::AllSucceeded));
+    assert_eq!(policies("SCRIPT", Some("EXISTS")), (To::AllShards, Of::LogicalAnd));
+    assert_eq!(policies("SCRIPT", Some("KILL")), (To::AllShards, Of::OneSucceeded));
+}
+
+#[test]
+fn policies_are_learned_where_the_server_tells_them() {
+    let mut table = CommandTable::default();
+    // As a Redis 6 describes them, without tips.
+    let reply = b"*1\r\n*7\r\n$6\r\ndbsize\r\n:1\r\n*1\r\n+readonly\r\n:0\r\n:0\r\n:0\r\n*0\r\n";
+    assert_eq!(table.learn(&Value::decode(reply).unwrap()), 1);
+    let dbsize = table.lookup(b"dbsize", None).unwrap();
+    assert_eq!(dbsize.request_policy, RequestPolicy::AllShards);
+    assert_eq!(dbsize.response_policy, ResponsePolicy::Sum);
+    // As a module of a Redis 7 may; what is no policy is passed over, and so is a new one.
+    let reply = b"*2\r\n*8\r\n$3\r\nfoo\r\n:1\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*3\r\n\
+        $23\r\nnondeterministic_output\r\n+request_policy:all_nodes\r\n\
+        +response_policy:agg_logical_or\r\n\
+        *8\r\n$6\r\ndbsize\r\n:1\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*2\r\n\
+        +request_policy:nobody\r\n:1\r\n";
+    assert_eq!(table.learn(&Value::decode(reply).unwrap()), 2);
+    let foo = table.lookup(b"foo", None).unwrap();
+    assert_eq!(foo.request_policy, RequestPolicy::AllNodes);
+    assert_eq!(foo.response_policy, ResponsePolicy::LogicalOr);
+    let dbsize = table.lookup(b"dbsize", None).unwrap();
+    assert_eq!(dbsize.request_policy, RequestPolicy::Default);
+    assert_eq!(dbsize.response_policy, ResponsePolicy::Default);
+}
+
+#[test]
+fn the_only_key_has_a_place() {
+    let table = CommandTable::default();
+    let place = |name: &str, second: Option<&str>| {
+        table.lookup(name.as_bytes(), second.map(str::as_bytes)).unwrap().single_key_index()
+    };
+    assert_eq!(place("GET", None), Some(1));
+    assert_eq!(place("OBJECT", Some("ENCODING")), Some(2));
+    assert_eq!(place("SPUBLISH", None), Some(1));
+    for (name, second) in [
+        ("MGET", None),
+        ("RENAME", None),
+        ("EVAL", None),
+        ("XREAD", None),
+        ("PING", None),
+        ("OBJECT", Some("HELP")),
+        ("SSUBSCRIBE", None),
+    ] {
+        assert_eq!(place(name, second), None, "{name}");
+    }
 }

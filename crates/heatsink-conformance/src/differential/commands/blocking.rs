@@ -33,6 +33,7 @@ pub(super) fn next(w: &mut Words) -> Command {
             w.key(Pool::Stream),
             ">"
         ],
+        _ if w.clustered() => exact!["BLPOP", w.key(Pool::List), timeout],
         _ => exact!["WAIT", "0", TIMEOUT_MS],
     };
     command.rigid()

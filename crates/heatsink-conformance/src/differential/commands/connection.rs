@@ -7,6 +7,11 @@ use crate::differential::words::{Pool, Words};
 
 pub(super) fn next(w: &mut Words) -> Command {
     match w.below(20) {
+        0..=3 if w.clustered() && !w.spread() => exact!["ECHO", w.value()],
+        0..=2 if w.clustered() => exact!["SELECT", "0"],
+        3 if w.clustered() => exact!["SELECT", w.pick(&["x", "", "1.0"])],
+        9 | 19 if w.clustered() => exact!["ACL", "WHOAMI"],
+        15..=17 if w.spread() => exact!["PING"],
         0..=2 => exact!["SELECT", w.below(4)],
         3 => exact!["SELECT", w.pick(&["99", "-1", "x", "", "1.0"])],
         4 => exact!["PING"],

@@ -25,11 +25,12 @@ pub(super) fn next(w: &mut Words) -> Command {
         11 => exact!["RENAME", w.any_key(), w.any_key()],
         12 => exact!["RENAMENX", w.any_key(), w.any_key()],
         13 => exact!["COPY", w.any_key(), w.any_key()],
-        14 => {
+        14 if !w.clustered() => {
             let list = args!["COPY", w.any_key(), w.any_key(), "DB", w.below(4), "REPLACE"];
             Command::exact(list)
         }
-        15 => exact!["MOVE", w.any_key(), w.below(5)],
+        14 => exact!["COPY", w.any_key(), w.any_key(), "DB", "0", "REPLACE"],
+        15 if !w.clustered() => exact!["MOVE", w.any_key(), w.below(5)],
         16 => exact!["EXPIRE", w.any_key(), 100_000 + w.below(800_000)],
         17 => exact!["EXPIRE", w.any_key(), w.pick(&["0", "-1", "x", "9223372036854775807"])],
         18 => exact!["EXPIREAT", w.any_key(), w.far_second()],
@@ -49,13 +50,15 @@ pub(super) fn next(w: &mut Words) -> Command {
         23 => exact!["TOUCH", w.any_key(), w.any_key()],
         24 | 25 => Command::checked(args!["DUMP", w.any_key()], Check::Dump),
         26 | 27 => restore(w),
-        28 => unordered(args!["KEYS", w.pick(&["*", "text*", "*:[1-3]", "nothing"])]),
-        29 => {
+        28 => unordered(args!["KEYS", w.pick(&["*", "text*", "*:[1-3]*", "nothing"])]),
+        29 if !w.clustered() => {
             let kind = w.pick(&["string", "zset", "list", "set"]);
             unordered(args!["SCAN", "0", "COUNT", "100000", "TYPE", kind])
         }
-        30 => unordered(args!["SCAN", "0", "MATCH", w.pick(&["*:1", "hash*"]), "COUNT", "100000"]),
-        31 => exact!["DBSIZE"],
+        30 if !w.clustered() => {
+            unordered(args!["SCAN", "0", "MATCH", w.pick(&["*:1", "hash*"]), "COUNT", "100000"])
+        }
+        15 | 29..=31 => exact!["DBSIZE"],
         _ => sort(w),
     }
 }
@@ -90,7 +93,7 @@ fn sort(w: &mut Words) -> Command {
         1 => exact!["SORT", key, "ALPHA", w.pick(&["ASC", "DESC"])],
         2 => exact!["SORT", key, "ALPHA", "LIMIT", w.small(), w.small()],
         // Elements whose weights are equal come in the order in which a set holds them.
-        3 => unordered(args![
+        3 if !w.clustered() => unordered(args![
             "SORT",
             key,
             "BY",

@@ -28,7 +28,7 @@ pub(super) fn next(w: &mut Words) -> Command {
         21 => exact!["LMOVE", key, w.key(Pool::List), side, w.pick(&["LEFT", "RIGHT"])],
         22 => exact!["LMPOP", "2", key, w.key(Pool::List), side, "COUNT", w.below(4)],
         _ => {
-            let list = args!["LMPOP", w.integer(), key, side];
+            let list = args!["LMPOP", w.key_count(), key, side];
             Command::exact(list)
         }
     }

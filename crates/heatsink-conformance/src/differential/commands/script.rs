@@ -8,6 +8,7 @@ use crate::differential::words::{Pool, Words};
 
 const SCRIPTS: [&str; 14] = [
     "return 1",
+    "redis.call('SELECT', 1); return redis.call('EXISTS', KEYS[1])",
     "return {1, 'two', {3, false, true}, nil, 5}",
     "return {KEYS[1], ARGV[1], #KEYS, #ARGV}",
     "return redis.call('SET', KEYS[1], ARGV[1])",
@@ -19,7 +20,6 @@ const SCRIPTS: [&str; 14] = [
     "return redis.call('NO-SUCH-COMMAND')",
     "this is not lua",
     "redis.setresp(3); return redis.call('HGETALL', KEYS[1])",
-    "redis.call('SELECT', 1); return redis.call('EXISTS', KEYS[1])",
     "return {double=3.25}",
 ];
 
@@ -27,13 +27,16 @@ const LIBRARY: &str = "#!lua name=differential
 redis.register_function('join', function(keys, args) return keys[1] .. args[1] end)";
 
 pub(super) fn next(w: &mut Words) -> Command {
-    let script = w.pick(&SCRIPTS);
+    // The first is the one that `EVALSHA` asks for, known only where it was run; a cluster
+    // has no database for the second.
+    let scripts = if w.clustered() { &SCRIPTS[2..] } else { &SCRIPTS[..] };
+    let script = w.pick(scripts);
     let pool = w.pick(&[Pool::Text, Pool::Number, Pool::List, Pool::Hash]);
     match w.below(14) {
         0..=5 => exact!["EVAL", script, "1", w.key(pool), w.value()],
-        6 => exact!["EVAL", script, w.integer(), w.key(pool), w.value()],
+        6 => exact!["EVAL", script, w.key_count(), w.key(pool), w.value()],
         7 => exact!["EVAL_RO", script, "1", w.key(pool), w.value()],
-        8 => exact!["SCRIPT", "LOAD", script],
+        8 => exact!["SCRIPT", "LOAD", w.pick(&SCRIPTS)],
         9 => exact!["EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "0"],
         10 => exact![
             "SCRIPT",

@@ -23,6 +23,8 @@ pub(super) fn next(w: &mut Words) -> Command {
         13 => exact!["COMMAND", "INFO", w.pick(&["GET", "mset", "nope", "XREAD"])].rigid(),
         14 => exact!["COMMAND", "DOCS", w.pick(&["get", "nope"])].rigid(),
         15 => unordered(args!["COMMAND", "LIST", "FILTERBY", "PATTERN", "z*"]),
+        // What follows shows that there is a cluster.
+        16..=18 | 21..=23 if w.clustered() => exact!["OBJECT"],
         16 => exact!["ROLE"],
         17 => exact!["CLUSTER", w.pick(&["INFO", "SLOTS", "NONSENSE"])],
         18 => exact![w.pick(&["READONLY", "READWRITE", "ASKING"])],
@@ -32,7 +34,7 @@ pub(super) fn next(w: &mut Words) -> Command {
         22 => unordered(args!["PUBSUB", w.pick(&["CHANNELS", "SHARDCHANNELS"])]),
         23 => exact!["PUBSUB", "NUMSUB", "news.a", "chat.b", w.key(Pool::Text)],
         24 if w.chance(30) => exact![w.pick(&["FLUSHDB", "FLUSHALL"]), "SYNC"],
-        24 => exact!["SWAPDB", w.below(4), w.below(5)],
+        24 if !w.clustered() => exact!["SWAPDB", w.below(4), w.below(5)],
         _ => exact!["OBJECT"],
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn next(w: &mut Words) -> Command {
             exact![name, key, w.keys(Pool::Set, 3)]
         }
         15 => exact!["SINTERCARD", "2", key, w.key(Pool::Set), "LIMIT", w.small()],
-        16 => exact!["SINTERCARD", w.integer(), key, w.key(Pool::Set)],
+        16 => exact!["SINTERCARD", w.key_count(), key, w.key(Pool::Set)],
         17 => exact!["SMOVE", key, w.key(Pool::Set), w.member()],
         18 => unordered(args!["SPOP", key, "100000"]).rigid(),
         19 => exact!["SPOP", key, w.pick(&["0", "-1", "x"])].rigid(),

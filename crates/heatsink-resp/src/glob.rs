@@ -1,11 +1,11 @@
 //! Glob patterns of `KEYS`, `SCAN MATCH` and `PSUBSCRIBE`.
 //!
-//! Called by: `keys`, `scan`, `pubsub`.
+//! Called by: the embedded store, and policies that name keys by pattern.
 //! Bound: at most pattern length times text length steps: only the last `*` is ever retried.
 //! Invariant: every byte string is a pattern; a broken class or escape matches literally.
 
 /// Whether the whole of `text` matches `pattern`.
-pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // Where to resume after a mismatch: the pattern behind the last star, and the text it
     // has not swallowed yet.

@@ -1,0 +1,178 @@
+//! A request for several nodes: sent to each, and their replies joined to one.
+//!
+//! Bound: one join per request of a client; its replies are held until the last has come, and
+//! what they become counts towards the client's output.
+
+use heatsink_cluster::cursor;
+use heatsink_cluster::join::{self, Join};
+use heatsink_cluster::split::Piece;
+
+use crate::clients::error_line;
+use crate::connection::ClientKey;
+use crate::intake::Flow;
+use crate::lanes::{Owner, Purpose, Ticket};
+use crate::nodes::NodeId;
+use crate::order::Source;
+use crate::worker::Worker;
+
+/// Who is asked what.
+#[derive(Debug)]
+pub(crate) enum Targets<'a> {
+    /// Each primary, the same.
+    Primaries(&'a [u8]),
+    /// Each node, the same.
+    All(&'a [u8]),
+    /// Each slot its piece of the request.
+    Pieces(Vec<Piece>),
+    /// One node.
+    Node(NodeId, &'a [u8]),
+    /// Each primary, the same, on connections of their own: it may wait, or must overtake. The
+    /// connection is told something harmless first if it is to know of earlier writes.
+    Apart { bytes: &'a [u8], after_writes: bool },
+}
+
+/// What becomes of the replies.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    Join(Join),
+    /// The cursor in the reply of `SCAN` is one node's.
+    Scan {
+        shard: usize,
+        count: usize,
+    },
+}
+
+/// Replies that are waited for.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    client: ClientKey,
+    seq: u32,
+    ending: Ending,
+    parts: Vec<Part>,
+    missing: usize,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    reply: Vec<u8>,
+    /// A replica's: if it cannot be reached, the others' replies will do.
+    optional: bool,
+    absent: bool,
+}
+
+/// What one node is asked.
+struct Question<'a> {
+    node: NodeId,
+    bytes: &'a [u8],
+    optional: bool,
+}
+
+impl Worker {
+    /// Sends a request to several nodes.
+    pub(crate) fn fan_out(
+        &mut self,
+        key: ClientKey,
+        targets: &Targets<'_>,
+        ending: Ending,
+    ) -> Flow {
+        if let Some(flow) = self.behind_old_map(key) {
+            return flow;
+        }
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let lane = client.lane;
+        let seq = client.order.expect(Source::ONCE, 1);
+        let questions = self.questions(key, targets);
+        let apart = match targets {
+            Targets::Apart { after_writes, .. } => Some(*after_writes),
+            _ => None,
+        };
+        let part =
+            |question: &Question<'_>| Part { optional: question.optional, ..Part::default() };
+        let joining = Joining {
+            client: key,
+            seq,
+            ending,
+            parts: questions.iter().map(part).collect(),
+            missing: questions.len(),
+        };
+        let join = self.joins.insert(joining);
+        for (part, question) in questions.iter().enumerate() {
+            let purpose = Purpose::Part { join: join as u32, part: part as u32 };
+            let ticket = Ticket { client: key, seq, purpose };
+            let link = match apart {
+                None => self.lane_link(lane, question.node),
+                Some(after_writes) => self.link_apart(lane, question.node, after_writes),
+            };
+            match link {
+                Ok(link) => self.push_to_link(link, question.bytes, ticket, 1),
+                Err(why) => self.conclude(ticket, &error_line(&why)),
+            }
+        }
+        self.stop_if_many(key);
+        Flow::Taken
+    }
+
+    fn questions<'a>(&self, key: ClientKey, targets: &'a Targets<'_>) -> Vec<Question<'a>> {
+        let shards = self.cluster.as_ref().map_or(&[][..], |view| &view.routes.shards);
+        let primaries = |bytes: &'a [u8]| {
+            let question = move |node| Question { node, bytes, optional: false };
+            shards.iter().map(|shard| shard.primary).map(question)
+        };
+        match targets {
+            Targets::Primaries(bytes) | Targets::Apart { bytes, .. } => primaries(bytes).collect(),
+            Targets::All(bytes) => {
+                let replicas = shards.iter().flat_map(|shard| &shard.replicas);
+                let question = |node: &NodeId| Question { node: *node, bytes, optional: true };
+                primaries(bytes).chain(replicas.map(question)).collect()
+            }
+            Targets::Pieces(pieces) => pieces
+                .iter()
+                .map(|piece| {
+                    let node = self.primary_of(piece.slot, key);
+                    Question { node, bytes: &piece.bytes, optional: false }
+                })
+                .collect(),
+            Targets::Node(node, bytes) => {
+                vec![Question { node: *node, bytes, optional: false }]
+            }
+        }
+    }
+
+    fn link_apart(
+        &mut self,
+        lane: usize,
+        node: NodeId,
+        after_writes: bool,
+    ) -> Result<usize, String> {
+        let link = self.take_link(lane, node, Owner::Once)?;
+        self.links[link].link.set_framing(heatsink_upstream::link::Framing::Replies);
+        if after_writes {
+            let ping = b"*1\r\n$4\r\nPING\r\n";
+            self.push_to_link(link, ping, Ticket::internal(Purpose::Ignored), 1);
+        }
+        Ok(link)
+    }
+
+    /// One of the replies has come.
+    pub(crate) fn part_arrived(&mut self, join: u32, part: u32, frame: &[u8]) {
+        let Some(joining) = self.joins.get_mut(join as usize) else { return };
+        let Some(place) = joining.parts.get_mut(part as usize) else { return };
+        if place.optional && frame.starts_with(b"-ERR heatsink: upstream ") {
+            place.absent = true;
+        } else {
+            place.reply = frame.to_vec();
+        }
+        joining.missing -= 1;
+        if joining.missing > 0 {
+            return;
+        }
+        let joining = self.joins.remove(join as usize);
+        let present = joining.parts.into_iter().filter(|part| !part.absent);
+        let parts: Vec<_> = present.map(|part| part.reply).collect();
+        let reply = match joining.ending {
+            Ending::Join(how) => join::join(&how, &parts),
+            Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),
+        };
+        self.clients.deliver(joining.client, joining.seq, 1, &reply);
+    }
+}

@@ -1,0 +1,270 @@
+//! Finds the cluster's map out: at start, when a node says that it is not the one, when a
+//! node cannot be reached, and now and then.
+//!
+//! Any connection that is there is asked, so this needs no credentials of its own: where
+//! clients bring theirs, the first that is accepted asks with them.
+
+use std::time::{Duration, Instant};
+
+use heatsink_cluster::topology::Topology;
+use heatsink_resp::value::Value;
+use heatsink_upstream::address::Endpoint;
+
+use crate::cluster::routes::Routes;
+use crate::connection::ClientKey;
+use crate::intake::Flow;
+use crate::lanes::{Owner, Purpose, Ticket, Upstream};
+use crate::nodes::NodeId;
+use crate::worker::Worker;
+
+/// Without any reason, the map is looked at this often.
+const PERIOD: Duration = Duration::from_secs(5);
+/// After a node failed, it is looked at with every tick for this long.
+const ALERT: Duration = Duration::from_secs(30);
+
+/// What a worker knows of the cluster.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) routes: std::sync::Arc<Routes>,
+    version: u64,
+    /// Why the map could not be found out.
+    error: Option<String>,
+    /// The host that was asked: a node may leave its own out.
+    asked_host: String,
+    /// Seeds are tried in turn.
+    seed: usize,
+    alert_until: Option<Instant>,
+    next_look: Instant,
+    /// Clients that wait for the map.
+    waiting: Vec<ClientKey>,
+    /// Replicas that are not to be asked for a while.
+    pub(crate) sick: Vec<(NodeId, Instant)>,
+}
+
+impl View {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            routes: std::sync::Arc::default(),
+            version: 0,
+            error: None,
+            asked_host: String::new(),
+            seed: 0,
+            alert_until: None,
+            next_look: now + PERIOD,
+            waiting: Vec::new(),
+            sick: Vec::new(),
+        }
+    }
+
+    /// Something is wrong, so that the map is looked at all the time.
+    pub(crate) fn is_alert(&self) -> bool {
+        self.alert_until.is_some() || !self.routes.is_known()
+    }
+}
+
+impl Worker {
+    /// A node for what any node can do: the same for a client as long as the map is.
+    pub(crate) fn home(&self, key: ClientKey) -> NodeId {
+        let Some(view) = &self.cluster else { return NodeId::FIRST };
+        let id = self.clients.get_ref(key).map_or(0, |client| client.card.id);
+        match view.routes.shards.len() {
+            0 => NodeId(view.seed as u16),
+            count => view.routes.shards[id as usize % count].primary,
+        }
+    }
+
+    pub(crate) fn is_replica(&self, node: NodeId) -> bool {
+        self.cluster.as_ref().is_some_and(|view| view.routes.is_replica(node))
+    }
+
+    /// Takes over what other workers found out.
+    #[inline]
+    pub(crate) fn renew_topology(&mut self) {
+        let (Some(view), Some(cluster)) = (&mut self.cluster, &self.shared.cluster) else { return };
+        let version = cluster.version();
+        if view.version == version {
+            return;
+        }
+        view.version = version;
+        view.routes = cluster.routes();
+        view.error = None;
+        self.epoch = self.epoch.wrapping_add(1);
+        self.clients.resume.append(&mut view.waiting);
+        self.leave_changed_nodes();
+    }
+
+    /// Shared links to nodes that are no longer part of the cluster, or are replicas now and
+    /// were not, or the other way round, are not used again.
+    fn leave_changed_nodes(&mut self) {
+        let Some(view) = &self.cluster else { return };
+        let shards = &view.routes.shards;
+        let as_opened = |node: NodeId, replica: bool| {
+            shards.iter().any(|shard| {
+                if replica { shard.replicas.contains(&node) } else { shard.primary == node }
+            })
+        };
+        let changed = |(slot, upstream): (usize, &Upstream)| {
+            let shared = matches!(upstream.owner, Owner::Lane | Owner::Spare);
+            (shared && !as_opened(upstream.node, upstream.replica)).then_some(slot)
+        };
+        let slots: Vec<_> = self.links.iter().filter_map(changed).collect();
+        for slot in slots {
+            self.retire_link(slot);
+        }
+    }
+
+    /// A reason to look at the map.
+    pub(crate) fn want_topology(&mut self) {
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.want();
+            self.ask_any();
+            // If it is too early to ask again.
+            self.next_tick = self.next_tick.min(self.now + Duration::from_millis(20));
+        }
+    }
+
+    /// A node could not be reached, or was lost.
+    pub(crate) fn node_failed(&mut self, node: NodeId) {
+        self.shared.primary_lost();
+        let Some(view) = &mut self.cluster else { return };
+        view.alert_until = Some(self.now + ALERT);
+        view.sick.push((node, self.now + PERIOD / 5));
+        if !view.routes.is_known() {
+            let seeds = self.shared.cluster.as_ref().map_or(1, |cluster| cluster.seeds);
+            view.seed = (view.seed + 1) % seeds.max(1);
+            self.clients.resume.append(&mut view.waiting);
+        }
+        self.want_topology();
+    }
+
+    /// Asks on any link that is ready.
+    fn ask_any(&mut self) {
+        let sick = |node: NodeId| {
+            let view = self.cluster.as_ref();
+            view.is_some_and(|view| view.sick.iter().any(|(sick, _)| *sick == node))
+        };
+        let usable = |(slot, upstream): (usize, &Upstream)| {
+            (upstream.owner == Owner::Lane
+                && upstream.link.is_ready()
+                && !upstream.link.needs_auth()
+                && !sick(upstream.node))
+            .then_some(slot)
+        };
+        let slots: Vec<_> = self.links.iter().filter_map(usable).collect();
+        if !slots.is_empty() {
+            let slot = slots[self.turn % slots.len()];
+            self.turn = self.turn.wrapping_add(1);
+            self.ask_topology(slot);
+        }
+    }
+
+    /// Asks on this link, if the map is wanted.
+    pub(crate) fn ask_topology(&mut self, slot: usize) {
+        let Some(cluster) = &self.shared.cluster else { return };
+        if !cluster.may_ask(self.now) {
+            return;
+        }
+        let node = self.links[slot].node;
+        if let Endpoint::Tcp { host, .. } = self.endpoint(node)
+            && let Some(view) = &mut self.cluster
+        {
+            view.asked_host = host;
+        }
+        let bytes = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
+        self.push_to_link(slot, bytes, Ticket::internal(Purpose::Topology), 1);
+    }
+
+    pub(crate) fn forget_topology_question(&mut self) {
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.asked_and_done();
+            cluster.want();
+        }
+    }
+
+    pub(crate) fn learn_topology(&mut self, frame: &[u8]) {
+        let (Some(view), Some(cluster)) = (&mut self.cluster, &self.shared.cluster) else { return };
+        cluster.asked_and_done();
+        let parsed = match Value::decode(frame) {
+            Ok(Value::Error(error)) => Err(String::from_utf8_lossy(&error).into_owned()),
+            Ok(value) => {
+                Topology::parse(&value, &view.asked_host).map_err(|error| error.to_string())
+            }
+            Err(_) => Err("the reply cannot be understood".to_owned()),
+        };
+        match parsed {
+            Ok(topology) if topology.shards.is_empty() => {
+                view.error = Some("no node has any slot".to_owned());
+            }
+            Ok(topology) => {
+                let (shards, covered) = (topology.shards.len(), topology.covered());
+                if cluster.publish(topology, &self.shared.nodes) {
+                    tracing::info!(shards, slots = covered, "the cluster's map has changed");
+                    for mailbox in &self.shared.mailboxes {
+                        mailbox.wake();
+                    }
+                    self.renew_topology();
+                }
+                return;
+            }
+            Err(error) => view.error = Some(error),
+        }
+        if let Some(error) = &view.error {
+            tracing::warn!("the cluster's map was not found out: {error}");
+        }
+        cluster.want();
+        self.clients.resume.append(&mut view.waiting);
+    }
+
+    /// Looks after the map now and then.
+    pub(crate) fn look_after_topology(&mut self) {
+        let now = self.now;
+        let (Some(view), Some(cluster)) = (&mut self.cluster, &self.shared.cluster) else { return };
+        view.sick.retain(|(_, until)| now < *until);
+        if view.alert_until.is_some_and(|until| now >= until) {
+            view.alert_until = None;
+        }
+        if view.is_alert() || now >= view.next_look {
+            view.next_look = now + PERIOD;
+            cluster.want();
+        }
+        self.clients.resume.append(&mut view.waiting);
+        let (known, seed) = (view.routes.is_known(), NodeId(view.seed as u16));
+        if cluster.is_wanted() {
+            self.ask_any();
+        }
+        if !known && self.lane_link(self.base_lane, seed).is_err() {
+            tracing::debug!("no seed of the cluster can be reached");
+        }
+    }
+
+    /// Whether a client's request can be sent by the map; if not, what becomes of it: it waits
+    /// for the map, or is answered with the reason why there is none.
+    #[inline]
+    pub(crate) fn without_map(&mut self, key: ClientKey) -> Option<Flow> {
+        let view = self.cluster.as_ref()?;
+        if view.routes.is_known() { None } else { self.wait_for_map(key) }
+    }
+
+    fn wait_for_map(&mut self, key: ClientKey) -> Option<Flow> {
+        let view = self.cluster.as_mut()?;
+        let lane = self.clients.get_ref(key)?.lane;
+        if self.lanes[lane].needs_auth {
+            // Any node will say so.
+            return None;
+        }
+        if let Some(error) = &view.error {
+            let text = format!("ERR heatsink: the cluster's map is not known: {error}");
+            self.clients.error(key, &text);
+            return Some(Flow::Taken);
+        }
+        let seed = NodeId(view.seed as u16);
+        view.waiting.push(key);
+        match self.lane_link(self.base_lane, seed) {
+            Ok(_) => Some(Flow::Wait),
+            Err(why) => {
+                self.clients.error(key, &why);
+                Some(Flow::Taken)
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Where a request goes in a cluster: the node of its key, several nodes, or any.
+
+use heatsink_cluster::join::{Join, request_policy};
+use heatsink_cluster::{cursor, slot, split};
+use heatsink_resp::command::{Access, Command, RequestPolicy};
+use heatsink_resp::glob;
+use heatsink_resp::request::{RequestScan, Status};
+
+use crate::cluster::fan_out::{Ending, Targets};
+use crate::connection::ClientKey;
+use crate::intake::Flow;
+use crate::nodes::NodeId;
+use crate::request::Request;
+use crate::worker::Worker;
+
+/// The slots that a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slots {
+    /// It names no key.
+    None,
+    One(u16),
+    /// More than one; this is the first.
+    Several(u16),
+}
+
+impl Slots {
+    pub(crate) fn of(command: &Command, request: Request<'_>) -> Self {
+        let mut slots = Self::None;
+        let arg = |index| request.arg(index).unwrap_or_default();
+        command.for_each_key(request.len(), arg, |index| {
+            let slot = slot::of_key(arg(index));
+            slots = match slots {
+                Self::None => Self::One(slot),
+                Self::One(first) if first != slot => Self::Several(first),
+                same => same,
+            };
+        });
+        slots
+    }
+
+    pub(crate) fn first(self) -> Option<u16> {
+        match self {
+            Self::None => None,
+            Self::One(slot) | Self::Several(slot) => Some(slot),
+        }
+    }
+}
+
+impl Worker {
+    /// Passes a request on along the shared links.
+    #[inline]
+    pub(crate) fn forward_clustered(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Flow {
+        if let Some(flow) = self.without_map(key).or_else(|| self.wait_for_reader(key)) {
+            return flow;
+        }
+        let single = command.single_key_index().and_then(|index| request.arg(index));
+        let Some(name) = single else { return self.forward_unusual(key, request, command) };
+        let slot = slot::of_key(name);
+        let node = if self.live.policy.is_empty() {
+            self.primary_of(slot, key)
+        } else {
+            self.reading_node(slot, key, command, name)
+        };
+        self.forward_to(key, node, request.bytes)
+    }
+
+    /// A client that does not read its replies gets no more of them.
+    #[inline]
+    fn wait_for_reader(&mut self, key: ClientKey) -> Option<Flow> {
+        let client = self.clients.get(key)?;
+        if !client.bulky {
+            return None;
+        }
+        if client.output.len() <= crate::clients::BULKY_BYTES / 2 {
+            client.bulky = false;
+            return None;
+        }
+        // Resumed by a flush.
+        Some(Flow::Wait)
+    }
+
+    /// The primary of a slot; any node, which will say what is wrong, if it has none.
+    #[inline]
+    pub(crate) fn primary_of(&self, slot: u16, key: ClientKey) -> NodeId {
+        let view = self.cluster.as_ref();
+        view.and_then(|view| view.routes.primary(slot)).unwrap_or_else(|| self.home(key))
+    }
+
+    /// The node for a request about one key: a replica, if the key may be read from one.
+    fn reading_node(
+        &mut self,
+        slot: u16,
+        key: ClientKey,
+        command: &Command,
+        name: &[u8],
+    ) -> NodeId {
+        let primary = self.primary_of(slot, key);
+        let rule = self.live.policy.iter().find(|rule| glob::matches(&rule.pattern, name));
+        if !rule.is_some_and(|rule| rule.replica_reads) {
+            return primary;
+        }
+        let (Some(view), Some(client)) = (&self.cluster, self.clients.get(key)) else {
+            return primary;
+        };
+        if command.access != Access::Read {
+            client.written.add(name);
+            return primary;
+        }
+        if client.written.may_hold(name) {
+            return primary;
+        }
+        // The same one for a client, so that it does not see time go backwards.
+        let healthy = |node: &&NodeId| !view.sick.iter().any(|(sick, _)| sick == *node);
+        let replicas: Vec<_> = view.routes.replicas(slot).iter().filter(healthy).collect();
+        match replicas.len() {
+            0 => primary,
+            count => *replicas[client.card.id as usize % count],
+        }
+    }
+
+    /// Remembers what a client writes that it might otherwise read from a replica.
+    fn note_written(&mut self, key: ClientKey, request: Request<'_>, command: &Command) {
+        if self.live.policy.is_empty() || command.access == Access::Read {
+            return;
+        }
+        let policy = std::sync::Arc::clone(&self.live.policy);
+        let Some(client) = self.clients.get(key) else { return };
+        let arg = |index| request.arg(index).unwrap_or_default();
+        command.for_each_key(request.len(), arg, |index| {
+            let rule = policy.iter().find(|rule| glob::matches(&rule.pattern, arg(index)));
+            if rule.is_some_and(|rule| rule.replica_reads) {
+                client.written.add(arg(index));
+            }
+        });
+    }
+
+    /// A request that names no key, or may name several.
+    fn forward_unusual(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
+        if command.name.starts_with("cluster") {
+            return self.cluster_command(key, request);
+        }
+        self.note_written(key, request, command);
+        match Slots::of(command, request) {
+            Slots::One(slot) => self.forward_to(key, self.primary_of(slot, key), request.bytes),
+            Slots::Several(first) => {
+                let args: Vec<_> = request.args_from(0).collect();
+                match split::by_slot(command, &args) {
+                    Some(pieces) => {
+                        let how = Join::for_pieces(command, &pieces);
+                        self.fan_out(key, &Targets::Pieces(pieces), Ending::Join(how))
+                    }
+                    // A value is missing behind a key: one key of all is enough to be told so.
+                    None if request_policy(command) == RequestPolicy::MultiShard => {
+                        let mut bytes = Vec::new();
+                        heatsink_resp::encode::command(&mut bytes, &args[..2]);
+                        self.forward_to(key, self.primary_of(first, key), &bytes)
+                    }
+                    // The server says what is wrong.
+                    None => self.forward_to(key, self.primary_of(first, key), request.bytes),
+                }
+            }
+            Slots::None => self.forward_keyless(key, request, command),
+        }
+    }
+
+    fn forward_keyless(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
+        if &*command.name == "scan" && request.len() > 1 {
+            return self.scan(key, request);
+        }
+        let how = || Ending::Join(Join::for_command(command));
+        match request_policy(command) {
+            RequestPolicy::AllShards => {
+                self.fan_out(key, &Targets::Primaries(request.bytes), how())
+            }
+            RequestPolicy::AllNodes => self.fan_out(key, &Targets::All(request.bytes), how()),
+            RequestPolicy::Default | RequestPolicy::MultiShard | RequestPolicy::Special => {
+                self.forward_to(key, self.home(key), request.bytes)
+            }
+        }
+    }
+
+    /// One cursor over all nodes, one node after the other.
+    fn scan(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let Some(view) = &self.cluster else { return Flow::Taken };
+        let count = view.routes.shards.len();
+        let cursor = request.arg(1).and_then(cursor::unpack);
+        let Some((shard, cursor)) = cursor.filter(|(shard, _)| *shard < count) else {
+            if request.arg(1).is_some_and(|arg| cursor::unpack(arg).is_some()) {
+                // Of a cluster that had more nodes: there is nothing left to tell.
+                self.clients.reply(key, b"*2\r\n$1\r\n0\r\n*0\r\n");
+                return Flow::Taken;
+            }
+            // No number: the server says so.
+            return self.forward_to(key, self.home(key), request.bytes);
+        };
+        let node = view.routes.shards[shard].primary;
+        let cursor = cursor.to_string();
+        let mut args: Vec<_> = request.args_from(0).collect();
+        args[1] = cursor.as_bytes();
+        let mut bytes = Vec::new();
+        heatsink_resp::encode::command(&mut bytes, &args);
+        self.fan_out(key, &Targets::Node(node, &bytes), Ending::Scan { shard, count })
+    }
+
+    /// The slot that a request is about, found from its bytes alone.
+    pub(crate) fn slot_of_request(&self, bytes: &[u8]) -> Option<u16> {
+        self.look_into(bytes, |command, request| Slots::of(command, request).first()).flatten()
+    }
+
+    /// Whether a request only reads, found from its bytes alone.
+    pub(crate) fn is_read(&self, bytes: &[u8]) -> bool {
+        self.look_into(bytes, |command, _| command.access == Access::Read).unwrap_or(false)
+    }
+
+    fn look_into<T>(
+        &self,
+        bytes: &[u8],
+        look: impl FnOnce(&Command, Request<'_>) -> T,
+    ) -> Option<T> {
+        let mut args = Vec::new();
+        let scan =
+            RequestScan::default().advance(bytes, &self.request_limits[0], |span| args.push(span));
+        if !matches!(scan, Ok(Status::Complete { .. })) {
+            return None;
+        }
+        let request = Request { bytes, args: &args };
+        let command = self.table.lookup(request.name(), request.arg(1))?;
+        Some(look(command, request))
+    }
+}

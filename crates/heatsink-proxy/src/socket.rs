@@ -1,0 +1,112 @@
+//! A client's socket, plain or with TLS.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+
+use heatsink_tls::{ServerTls, TlsStream};
+use mio::net::TcpStream;
+
+/// A client's socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Socket {
+    /// The socket itself, for the event loop.
+    pub(crate) fn stream(&mut self) -> &mut TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_mut(),
+        }
+    }
+
+    /// The two sides have not agreed on how to encrypt yet.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.is_handshaking(),
+        }
+    }
+
+    /// The end has been read, right behind what was last told; no event will tell of it.
+    pub(crate) fn has_ended(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.has_ended(),
+        }
+    }
+
+    /// Something is encrypted and not yet sent.
+    pub(crate) fn wants_write(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.wants_write(),
+        }
+    }
+
+    /// Nothing more will be sent.
+    pub(crate) fn shut_write(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.close_notify();
+            let _ = stream.flush();
+        }
+        let _ = self.stream().shutdown(Shutdown::Write);
+    }
+}
+
+impl Read for Socket {
+    #[inline]
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buf),
+            Self::Tls(stream) => stream.read(buf),
+        }
+    }
+}
+
+impl Write for Socket {
+    #[inline]
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(buf),
+            Self::Tls(stream) => stream.write(buf),
+        }
+    }
+
+    /// Sends what is encrypted already, as far as the socket takes it.
+    #[inline]
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Tls(stream) => match stream.flush() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+                result => result,
+            },
+        }
+    }
+}
+
+/// A connection that was accepted, before a worker has it.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) socket: std::net::TcpStream,
+    pub(crate) addr: SocketAddr,
+    pub(crate) tls: Option<ServerTls>,
+}
+
+impl Accepted {
+    /// Makes it ready for the event loop; the address that the client connected to with it.
+    pub(crate) fn prepare(self) -> io::Result<(Socket, SocketAddr)> {
+        self.socket.set_nonblocking(true)?;
+        self.socket.set_nodelay(true)?;
+        let local_addr = self.socket.local_addr()?;
+        let stream = TcpStream::from_std(self.socket);
+        let socket = match self.tls {
+            Some(tls) => Socket::Tls(Box::new(tls.accept(stream)?)),
+            None => Socket::Plain(stream),
+        };
+        Ok((socket, local_addr))
+    }
+}
