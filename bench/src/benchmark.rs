@@ -1,6 +1,6 @@
 //! One run of `redis-benchmark`.
 //!
-//! Called by: `rounds`.
+//! Called by: `rounds`, and `preload` to find out which keys it uses on a cluster.
 //! Bound: the run's number of requests, and `TIMEOUT` in case a peer stops answering.
 //! Invariant: a run that could not report every figure is an error, never a zero.
 
@@ -13,6 +13,33 @@ use crate::case::{Case, KEYS};
 
 const TIMEOUT: Duration = Duration::from_secs(300);
 
+/// How the load is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To one server.
+    Server,
+    /// To one server, by a thread of its own: as the load for a cluster is always sent.
+    ServerThreaded,
+    /// To the nodes of a cluster, of which the address is one. `redis-benchmark` 7.0 puts in for
+    /// `{tag}` one and the same tag per node, and starts a thread per node unless told a number.
+    Cluster,
+}
+
+impl Access {
+    /// How many random numbers are drawn from, so that there are about `KEYS` keys: on a cluster
+    /// each number is a key on each of the three primaries.
+    pub(crate) fn numbers(self) -> usize {
+        if self == Self::Cluster { KEYS / 3 } else { KEYS }
+    }
+}
+
+/// Where a run goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) addr: SocketAddr,
+    pub(crate) access: Access,
+}
+
 /// What `redis-benchmark` saw.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figures {
@@ -21,25 +48,34 @@ pub(crate) struct Figures {
     pub(crate) p99_ms: f64,
 }
 
-/// Sends `requests` requests of `case` to `addr`.
-pub(crate) fn run(case: &Case, addr: SocketAddr, requests: u64) -> Result<Figures, String> {
+/// Sends `requests` requests of `case` to `target`.
+pub(crate) fn run(case: &Case, target: Target, requests: u64) -> Result<Figures, String> {
+    let mut args =
+        vec!["-c".to_owned(), case.clients.to_string(), "-P".to_owned(), case.pipeline.to_string()];
+    if case.workload.random() {
+        args.extend(["-r".to_owned(), target.access.numbers().to_string()]);
+    }
+    args.extend(case.workload.command(target.access));
+    send(target, requests, args)
+}
+
+/// Sends `requests` requests to `target`; `rest` are further options and the command.
+pub(crate) fn send(target: Target, requests: u64, rest: Vec<String>) -> Result<Figures, String> {
     let mut args = vec![
         "-h".to_owned(),
-        addr.ip().to_string(),
+        target.addr.ip().to_string(),
         "-p".to_owned(),
-        addr.port().to_string(),
+        target.addr.port().to_string(),
         "-n".to_owned(),
         requests.to_string(),
-        "-c".to_owned(),
-        case.clients.to_string(),
-        "-P".to_owned(),
-        case.pipeline.to_string(),
         "--csv".to_owned(),
     ];
-    if case.workload.random() {
-        args.extend(["-r".to_owned(), KEYS.to_string()]);
+    match target.access {
+        Access::Server => {}
+        Access::ServerThreaded => args.extend(["--threads".to_owned(), "1".to_owned()]),
+        Access::Cluster => args.extend(["--cluster", "--threads", "1"].map(str::to_owned)),
     }
-    args.extend(case.workload.command());
+    args.extend(rest);
     let mut process = Process::builder("redis-benchmark")
         .args(&args)
         .try_spawn()

@@ -40,17 +40,19 @@ pub(crate) fn measure(peer: &Peer, connections: usize) -> Idle {
 }
 
 fn memory(peer: &Peer, connections: usize) -> std::io::Result<Memory> {
-    let rss_bytes = || ProcStats::of(peer.pid).map(|stats| stats.rss_bytes);
+    // No peer here is a cluster, so there is one.
+    let pid = *peer.pids().first().ok_or_else(|| std::io::Error::other("no process"))?;
+    let rss_bytes = || ProcStats::of(pid).map(|stats| stats.rss_bytes);
     // What is allocated once, at the first client, is no cost of a connection.
-    ping(&mut RawClient::try_connect(peer.addr)?)?;
+    ping(&mut RawClient::try_connect(peer.target.addr)?)?;
     let before_bytes = rss_bytes()?;
-    let fds_before = open_fds(peer.pid)?;
+    let fds_before = open_fds(pid)?;
     let mut clients = Vec::with_capacity(connections);
     for _ in 0..connections {
-        clients.push(RawClient::try_connect(peer.addr)?);
+        clients.push(RawClient::try_connect(peer.target.addr)?);
     }
     // The connection above may have been counted and closed since.
-    let accepted = || open_fds(peer.pid).is_ok_and(|now| now + 1 >= fds_before + connections);
+    let accepted = || open_fds(pid).is_ok_and(|now| now + 1 >= fds_before + connections);
     poll_until(ACCEPT_TIMEOUT, accepted)
         .ok_or_else(|| std::io::Error::other("not all connections were accepted"))?;
     let opened_bytes = rss_bytes()?;
@@ -102,11 +104,11 @@ pub(crate) fn markdown(machine: &Machine, connections: usize, rows: &[Idle]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer;
+    use crate::proxy;
 
     #[test]
     fn connections_are_held_and_answer() {
-        let idle = measure(&peer::plain(), 300);
+        let idle = measure(&proxy::plain().expect("a server"), 300);
         let memory = idle.outcome.expect("measured");
         assert_eq!(memory.answered, PINGED);
         assert!(memory.used_bytes > memory.before_bytes);

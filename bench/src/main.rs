@@ -1,19 +1,24 @@
 //! Heatsink beside its peers on this machine: throughput, latency and CPU per request.
 //!
-//! Called by: `cargo run --release -p heatsink-bench -- proxy` (or `idle`).
+//! Called by: `cargo run --release -p heatsink-bench -- proxy` (or `cluster`, or `idle`).
 //! Bound: about eight minutes with the defaults, under 20 s with `--quick`.
 //! Invariant: peers are measured in the same run, in turns, and compared as ratios; a figure
 //! of one peer alone says more about the machine and the hour than about the peer.
 
 mod benchmark;
 mod case;
+mod cluster;
+mod comparison;
 mod idle;
 mod limits;
 mod machine;
 mod peer;
+mod preload;
+mod proxy;
 mod report;
 mod rounds;
 mod summary;
+mod upstream_commands;
 mod verdict;
 
 use std::fs;
@@ -22,6 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::comparison::Comparison;
 use crate::machine::Machine;
 use crate::peer::{ExtraPeer, HeatsinkChoice};
 use crate::rounds::Plan;
@@ -41,7 +47,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Throughput, latency and CPU of plain Redis, twemproxy and Heatsink in turns
-    Proxy(ProxyArgs),
+    Proxy(ComparisonArgs),
+    /// The same of a cluster without a proxy, of Heatsink on it, and of Heatsink on one server
+    Cluster(ComparisonArgs),
     /// Memory of idle connections
     Idle(IdleArgs),
 }
@@ -57,7 +65,7 @@ struct HeatsinkArgs {
 }
 
 #[derive(Args)]
-struct ProxyArgs {
+struct ComparisonArgs {
     #[command(flatten)]
     heatsink: HeatsinkArgs,
     /// Requests per round without pipelining; eight times as many with it
@@ -94,7 +102,8 @@ struct IdleArgs {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Proxy(args) => proxy(args),
+        Command::Proxy(args) => compare(&proxy::COMPARISON, args),
+        Command::Cluster(args) => compare(&cluster::COMPARISON, args),
         Command::Idle(args) => idle(args),
     };
     match outcome {
@@ -107,22 +116,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn proxy(args: ProxyArgs) -> Result<bool, String> {
+fn compare(comparison: &Comparison, args: ComparisonArgs) -> Result<bool, String> {
     let (requests, rounds) = if args.quick { (REQUESTS_QUICK, 1) } else { (REQUESTS, ROUNDS) };
     let plan = Plan {
-        cases: case::matching(&args.case),
+        cases: case::matching((comparison.cases)(), &args.case),
         requests: args.requests.unwrap_or(requests),
         rounds: args.rounds.map_or(rounds, usize::from),
+        counts_upstream: comparison.counts_upstream,
     };
     if plan.cases.is_empty() {
         return Err(format!("no case matches {:?}", args.case));
     }
     let machine = Machine::describe();
-    let peers = peer::start_all(&choice(args.heatsink), args.peer)?;
+    let peers = (comparison.start)(&choice(args.heatsink), args.peer)?;
     let samples = rounds::run(&plan, &peers, |progress| eprintln!("{progress}"))?;
     let summaries = summary::of(&plan.cases, &samples);
-    let verdict = Verdict::of(&summaries);
-    print!("{}", report::markdown(&machine, &plan, &summaries, &verdict));
+    let verdict = Verdict::of(comparison, &summaries);
+    print!("{}", report::markdown(comparison, &machine, &plan, &summaries, &verdict));
     if let Some(file) = args.json {
         let json = report::json(&machine, &plan, &summaries, &samples);
         fs::write(&file, json).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -134,7 +144,7 @@ fn idle(args: IdleArgs) -> Result<bool, String> {
     let machine = Machine::describe();
     // Before the servers start, because they inherit it.
     let connections = limits::room_for(args.connections);
-    let peers = peer::start_all(&choice(args.heatsink), Vec::new())?;
+    let peers = proxy::start_all(&choice(args.heatsink), Vec::new())?;
     let rows = peers.iter().map(|peer| idle::measure(peer, connections)).collect::<Vec<_>>();
     print!("{}", idle::markdown(&machine, connections, &rows));
     Ok(true)

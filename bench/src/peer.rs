@@ -1,46 +1,113 @@
-//! The servers that are compared, each proxy with a `redis-server` of its own.
+//! The servers that are compared.
 //!
-//! Called by: `main`.
+//! Called by: `proxy` and `cluster`, which say who takes part.
 //! Bound: 10 s for each to become ready.
-//! Invariant: plain Redis comes first and is always there; a peer that is not installed is
-//! left out with a notice that says how to get it.
+//! Invariant: clients reach every peer at one address; a proxy ends before the Redis behind it.
 
-use std::env;
-use std::fs;
+mod heatsink;
+
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
-use std::process::Command;
+use std::rc::Rc;
 use std::str::FromStr;
 use std::time::Duration;
 
-use heatsink_testkit::{Process, RawClient, RedisServer, Reply, free_port, poll_until};
+use heatsink_testkit::{Process, RawClient, RedisCluster, RedisServer, Reply, poll_until};
 use tempfile::TempDir;
+
+use crate::benchmark::{Access, Target};
+
+pub(crate) use heatsink::HeatsinkChoice;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(crate) const REDIS: &str = "redis";
-pub(crate) const TWEMPROXY: &str = "twemproxy";
-pub(crate) const HEATSINK: &str = "heatsink";
-
 /// One server to measure.
 pub(crate) struct Peer {
     pub(crate) name: String,
-    pub(crate) addr: SocketAddr,
-    /// The process that clients talk to.
-    pub(crate) pid: u32,
-    /// The process behind it, when it is a proxy that was started here.
-    pub(crate) redis_pid: Option<u32>,
-    // Ends the processes; the proxy before its Redis.
+    pub(crate) target: Target,
+    /// The process that clients talk to; none when that is Redis itself.
+    proxy_pid: Option<u32>,
+    // Ends the process, before its Redis.
     _process: Option<Process>,
-    _redis: Option<RedisServer>,
+    redis: Backend,
     _directory: Option<TempDir>,
 }
 
-/// Which Heatsink to start.
-pub(crate) struct HeatsinkChoice {
-    pub(crate) program: Option<PathBuf>,
-    pub(crate) args: Vec<String>,
+impl Peer {
+    /// Redis without a proxy.
+    pub(crate) fn direct(name: &str, target: Target, redis: Backend) -> Self {
+        let name = name.to_owned();
+        Self { name, target, proxy_pid: None, _process: None, redis, _directory: None }
+    }
+
+    /// A proxy that was just started, once it serves.
+    pub(crate) fn proxy(
+        name: &str,
+        target: Target,
+        mut process: Process,
+        redis: Backend,
+        directory: Option<TempDir>,
+    ) -> Result<Self, String> {
+        wait_until_ready(target.addr, Some(&mut process)).map_err(|error| {
+            format!("{name} is left out: {error}; it printed:\n{}", process.tail())
+        })?;
+        Ok(Self {
+            name: name.to_owned(),
+            target,
+            proxy_pid: Some(process.pid()),
+            _process: Some(process),
+            redis,
+            _directory: directory,
+        })
+    }
+
+    /// The processes that clients talk to.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.proxy_pid.map_or_else(|| self.redis.pids(), |pid| vec![pid])
+    }
+
+    /// The processes behind them, when it is a proxy that was started here.
+    pub(crate) fn redis_pids(&self) -> Vec<u32> {
+        if self.proxy_pid.is_some() { self.redis.pids() } else { Vec::new() }
+    }
+
+    /// The Redis servers that execute its commands, as far as they were started here.
+    pub(crate) fn servers(&self) -> Vec<&RedisServer> {
+        self.redis.servers()
+    }
+}
+
+/// The Redis that a peer is or stands before.
+pub(crate) enum Backend {
+    Unknown,
+    Server(Box<RedisServer>),
+    /// One that several peers may use, because they are measured in turns.
+    Cluster(Rc<RedisCluster>),
+}
+
+impl Backend {
+    /// A server of its own.
+    pub(crate) fn server() -> Self {
+        // Room for as many idle connections as the others hold.
+        Self::Server(Box::new(RedisServer::builder().arg("maxclients", "60000").start()))
+    }
+
+    /// An address at which clients may start.
+    pub(crate) fn addr(&self) -> Option<SocketAddr> {
+        self.servers().first().map(|server| server.addr())
+    }
+
+    fn servers(&self) -> Vec<&RedisServer> {
+        match self {
+            Self::Unknown => Vec::new(),
+            Self::Server(server) => vec![server],
+            Self::Cluster(cluster) => cluster.nodes().collect(),
+        }
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.servers().iter().map(|server| server.pid()).collect()
+    }
 }
 
 /// A server that runs already: `name=HOST:PORT:PID`.
@@ -64,13 +131,15 @@ impl FromStr for ExtraPeer {
     }
 }
 
-/// Starts what is installed.
-pub(crate) fn start_all(
-    heatsink: &HeatsinkChoice,
+/// Adds those that were started, with a notice about each that was not, and those that run
+/// already.
+pub(crate) fn gather(
+    mut peers: Vec<Peer>,
+    started: Vec<Result<Peer, String>>,
     extra: Vec<ExtraPeer>,
+    access: Access,
 ) -> Result<Vec<Peer>, String> {
-    let mut peers = vec![plain()];
-    for started in [start_twemproxy(), start_heatsink(heatsink)] {
+    for started in started {
         match started {
             Ok(peer) => peers.push(peer),
             Err(notice) => eprintln!("notice: {notice}"),
@@ -81,118 +150,16 @@ pub(crate) fn start_all(
             return Err(format!("there are two peers named {name}"));
         }
         wait_until_ready(addr, None)?;
-        let peer = Peer {
+        peers.push(Peer {
             name,
-            addr,
-            pid,
-            redis_pid: None,
+            target: Target { addr, access },
+            proxy_pid: Some(pid),
             _process: None,
-            _redis: None,
+            redis: Backend::Unknown,
             _directory: None,
-        };
-        peers.push(peer);
+        });
     }
     Ok(peers)
-}
-
-/// Plain Redis without a proxy.
-pub(crate) fn plain() -> Peer {
-    let redis = start_redis();
-    Peer {
-        name: REDIS.to_owned(),
-        addr: redis.addr(),
-        pid: redis.pid(),
-        redis_pid: None,
-        _process: None,
-        _redis: Some(redis),
-        _directory: None,
-    }
-}
-
-fn start_redis() -> RedisServer {
-    // Room for as many idle connections as the others hold.
-    RedisServer::builder().arg("maxclients", "60000").start()
-}
-
-fn start_twemproxy() -> Result<Peer, String> {
-    let redis = start_redis();
-    let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let config = format!(
-        "bench:\n  listen: {addr}\n  redis: true\n  hash: fnv1a_64\n  distribution: ketama\n  \
-         auto_eject_hosts: false\n  servers:\n   - {}:1\n",
-        redis.addr()
-    );
-    let failed = |error: std::io::Error| format!("twemproxy is left out: {error}");
-    let directory = tempfile::tempdir().map_err(failed)?;
-    let file = directory.path().join("nutcracker.yml");
-    fs::write(&file, config).map_err(failed)?;
-    let process = Process::builder("nutcracker")
-        .arg("--conf-file")
-        .arg(&file)
-        .args(["--stats-addr", "127.0.0.1", "--stats-port", &free_port().to_string()])
-        .try_spawn()
-        .map_err(|_| "twemproxy is left out; install it with: apt-get install nutcracker")?;
-    let directory = Some(directory);
-    proxy(TWEMPROXY, addr, process, redis, directory)
-}
-
-fn start_heatsink(choice: &HeatsinkChoice) -> Result<Peer, String> {
-    let program = match &choice.program {
-        Some(program) => program.clone(),
-        None => build_heatsink()?,
-    };
-    let redis = start_redis();
-    let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let process = Process::builder(&program)
-        .args(["serve", "--listen", &addr.to_string(), "--upstream", &redis.url()])
-        .args(["--workers", "1"])
-        .args(&choice.args)
-        .try_spawn()
-        .map_err(|error| format!("heatsink is left out: {}: {error}", program.display()))?;
-    proxy(HEATSINK, addr, process, redis, None)
-}
-
-/// The release binary beside this one, built first so that it is never an old one.
-fn build_heatsink() -> Result<PathBuf, String> {
-    // Set by `cargo run`; a copied binary measures what lies beside it.
-    if let (Some(cargo), Some(directory)) =
-        (env::var_os("CARGO"), env::var_os("CARGO_MANIFEST_DIR"))
-    {
-        let mut build = Command::new(cargo);
-        build.args(["build", "--release", "--quiet", "--package", "heatsink-cli"]);
-        if !build.current_dir(directory).status().is_ok_and(|status| status.success()) {
-            return Err("heatsink is left out: it does not build".to_owned());
-        }
-    }
-    let own = env::current_exe().map_err(|error| error.to_string())?;
-    let mut places = own.ancestors().skip(1).take(2);
-    let (beside, above) = (places.next(), places.next());
-    let candidates =
-        [above.map(|dir| dir.join("release/heatsink")), beside.map(|dir| dir.join("heatsink"))];
-    candidates.into_iter().flatten().find(|file| file.is_file()).ok_or_else(|| {
-        "heatsink is left out: there is no release build; make one with: cargo build --release"
-            .to_owned()
-    })
-}
-
-fn proxy(
-    name: &str,
-    addr: SocketAddr,
-    mut process: Process,
-    redis: RedisServer,
-    directory: Option<TempDir>,
-) -> Result<Peer, String> {
-    wait_until_ready(addr, Some(&mut process))
-        .map_err(|error| format!("{name} is left out: {error}; it printed:\n{}", process.tail()))?;
-    Ok(Peer {
-        name: name.to_owned(),
-        addr,
-        pid: process.pid(),
-        redis_pid: Some(redis.pid()),
-        _process: Some(process),
-        _redis: Some(redis),
-        _directory: directory,
-    })
 }
 
 /// Waits until PING and a write are answered: the second shows that the Redis behind is reached.
@@ -229,15 +196,5 @@ mod tests {
         for text in ["127.0.0.1:7000:42", "a=127.0.0.1:7000", "a=127.0.0.1:7000:x", "a=:1"] {
             assert!(text.parse::<ExtraPeer>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn a_peer_that_is_missing_is_left_out_and_a_name_is_taken_once() {
-        let missing = HeatsinkChoice { program: Some("./no/heatsink".into()), args: Vec::new() };
-        let peers = start_all(&missing, Vec::new()).expect("the others");
-        assert_eq!(peers[0].name, REDIS);
-        assert!(peers.iter().all(|peer| peer.name != HEATSINK));
-        let twice = ExtraPeer { name: REDIS.to_owned(), addr: peers[0].addr, pid: peers[0].pid };
-        assert!(start_all(&missing, vec![twice]).is_err());
     }
 }

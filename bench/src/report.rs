@@ -8,25 +8,21 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
+use crate::comparison::Comparison;
 use crate::machine::Machine;
-use crate::peer::{REDIS, TWEMPROXY};
 use crate::rounds::{Plan, Sample};
-use crate::summary::{Row, Summary};
-use crate::verdict::{Goal, Verdict};
-
-const COLUMNS: &str = "\
-| peer | requests/s | ÷ Redis | ÷ twemproxy | p50 ms | p99 ms | CPU s/M | CPU ÷ twemproxy | its Redis CPU s/M |
-|---|--:|--:|--:|--:|--:|--:|--:|--:|
-";
+use crate::summary::Summary;
+use crate::verdict::{Cell, Verdict};
 
 /// Everything for a reader.
 pub(crate) fn markdown(
+    comparison: &Comparison,
     machine: &Machine,
     plan: &Plan,
     summaries: &[Summary],
     verdict: &Verdict,
 ) -> String {
-    let mut text = format!("## Proxies side by side\n\n{machine}");
+    let mut text = format!("## {}\n\n{machine}", comparison.title);
     let _ = writeln!(
         text,
         "- rounds: {}, requests per round: {} ({} with pipelining), peers in turn; medians\n\
@@ -35,13 +31,19 @@ pub(crate) fn markdown(
         plan.requests,
         plan.requests * 8,
     );
+    for note in comparison.notes {
+        let _ = writeln!(text, "- {note}");
+    }
+    let headings: Vec<&str> = comparison.columns.iter().map(|column| column.heading).collect();
     for summary in summaries {
-        let _ = write!(text, "\n### {}\n\n{COLUMNS}", summary.case.title());
+        let _ = writeln!(text, "\n### {}\n", summary.case.title());
+        push_head(&mut text, "peer", &headings);
         for row in &summary.rows {
-            push_row(&mut text, row, summary);
+            let cells = comparison.columns.iter().map(|column| (column.cell)(row, summary));
+            push_row(&mut text, &row.peer, cells);
         }
     }
-    push_verdict(&mut text, verdict);
+    push_verdict(&mut text, comparison, verdict);
     text
 }
 
@@ -58,54 +60,40 @@ pub(crate) fn json(
     format!("{all:#}\n")
 }
 
-fn push_row(text: &mut String, row: &Row, summary: &Summary) {
-    let of = |peer: &str, figure: fn(&Row) -> f64| {
-        optional(summary.row(peer).map(|other| figure(row) / figure(other)))
-    };
-    let _ = writeln!(
-        text,
-        "| {} | {:.0} | {} | {} | {:.3} | {:.3} | {:.2} | {} | {} |",
-        row.peer,
-        row.requests_per_second,
-        of(REDIS, |row| row.requests_per_second),
-        of(TWEMPROXY, |row| row.requests_per_second),
-        row.p50_ms,
-        row.p99_ms,
-        row.cpu_per_million,
-        of(TWEMPROXY, |row| row.cpu_per_million),
-        optional(row.redis_cpu_per_million),
-    );
-}
-
-fn push_verdict(text: &mut String, verdict: &Verdict) {
-    text.push_str("\n### Heatsink against twemproxy\n\n");
+fn push_verdict(text: &mut String, comparison: &Comparison, verdict: &Verdict) {
+    let _ = writeln!(text, "\n### {}\n", comparison.goals_title);
+    if verdict.cases_with_goals == 0 {
+        text.push_str("No verdict: there is no goal for what was measured.\n");
+        return;
+    }
     if verdict.cases.is_empty() {
         text.push_str("No verdict: one of the two was left out.\n");
         return;
     }
-    text.push_str(
-        "| case | CPU ratio | goal | throughput ratio (goal 1.00) | p99 ratio (goal 1.00) |\n\
-         |---|--:|--:|--:|--:|\n",
-    );
+    push_head(text, "case", comparison.goals_columns);
     for case in &verdict.cases {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {:.2} | {} | {} |",
-            case.title,
-            goal(case.cpu),
-            case.cpu_ratio_max,
-            goal(case.throughput),
-            goal(case.p99),
-        );
+        push_row(text, &case.title, case.cells.iter().map(cell));
     }
     let reached = verdict.all_reached();
     let _ = writeln!(text, "\n{}", if reached { "All reached." } else { "Not all reached." });
 }
 
-fn goal(goal: Goal) -> String {
-    format!("{:.2} {}", goal.ratio, if goal.reached { "pass" } else { "**miss**" })
+fn push_head(text: &mut String, first: &str, headings: &[&str]) {
+    let _ = writeln!(text, "| {first} | {} |", headings.join(" | "));
+    let _ = writeln!(text, "|---|{}", "--:|".repeat(headings.len()));
 }
 
-fn optional(figure: Option<f64>) -> String {
-    figure.map_or("-".to_owned(), |figure| format!("{figure:.2}"))
+fn push_row(text: &mut String, first: &str, cells: impl Iterator<Item = String>) {
+    let cells: Vec<String> = cells.collect();
+    let _ = writeln!(text, "| {first} | {} |", cells.join(" | "));
+}
+
+fn cell(cell: &Cell) -> String {
+    match cell {
+        Cell::Goal { figure, reached } => {
+            format!("{figure:.2} {}", if *reached { "pass" } else { "**miss**" })
+        }
+        Cell::Figure(figure) => format!("{figure:.2}"),
+        Cell::Missing => "- **miss**".to_owned(),
+    }
 }

@@ -6,14 +6,15 @@
 //! Invariant: within a case no peer is measured twice before all others were measured once, and
 //! the order rotates, so that a change in the machine's mood meets all of them alike.
 
-use heatsink_testkit::{ProcStats, RawClient, Reply, encode};
+use heatsink_testkit::ProcStats;
 use serde::Serialize;
 
 use crate::benchmark;
-use crate::case::{Case, KEYS, ONE_KEY, key, value};
+use crate::case::{self, Case, KEYS};
 use crate::peer::Peer;
+use crate::preload;
+use crate::upstream_commands::Counts;
 
-const PRELOAD_BATCH: usize = 1_000;
 /// The part of a round's requests that the run before the first round sends.
 const WARM_UP_PART: u64 = 10;
 
@@ -23,6 +24,9 @@ pub(crate) struct Plan {
     pub(crate) cases: Vec<Case>,
     pub(crate) requests: u64,
     pub(crate) rounds: usize,
+    /// Whether the commands that reach Redis are counted, and reads that find nothing refused.
+    #[serde(skip)]
+    pub(crate) counts_upstream: bool,
 }
 
 /// One run against one peer.
@@ -39,6 +43,9 @@ pub(crate) struct Sample {
     pub(crate) cpu_per_million: f64,
     /// The same of the Redis behind it.
     pub(crate) redis_cpu_per_million: Option<f64>,
+    /// Commands that its Redis got, per request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) upstream_per_request: Option<f64>,
 }
 
 /// Runs the whole plan; `progress` is told about each case.
@@ -47,9 +54,10 @@ pub(crate) fn run(
     peers: &[Peer],
     progress: impl Fn(&str),
 ) -> Result<Vec<Sample>, String> {
+    let families = case::families(&plan.cases);
     for peer in peers {
         progress(&format!("writing {KEYS} keys to {}", peer.name));
-        preload(peer)?;
+        preload::write(peer, &families).map_err(|error| named(peer, &error))?;
     }
     let mut samples = Vec::new();
     for (index, case) in plan.cases.iter().enumerate() {
@@ -57,12 +65,13 @@ pub(crate) fn run(
         let requests = case.requests(plan.requests);
         for peer in peers {
             let warm_up = (requests / WARM_UP_PART).max(u64::from(case.clients));
-            benchmark::run(case, peer.addr, warm_up).map_err(|error| named(peer, &error))?;
+            benchmark::run(case, peer.target, warm_up).map_err(|error| named(peer, &error))?;
         }
         for round in 0..plan.rounds {
             for turn in 0..peers.len() {
                 let peer = &peers[(round + turn) % peers.len()];
-                let sample = measure(case, peer, requests).map_err(|error| named(peer, &error))?;
+                let sample =
+                    measure(plan, case, peer, requests).map_err(|error| named(peer, &error))?;
                 samples.push(Sample { case: index, round, ..sample });
             }
         }
@@ -70,10 +79,16 @@ pub(crate) fn run(
     Ok(samples)
 }
 
-fn measure(case: &Case, peer: &Peer, requests: u64) -> Result<Sample, String> {
+fn measure(plan: &Plan, case: &Case, peer: &Peer, requests: u64) -> Result<Sample, String> {
+    let counts = || plan.counts_upstream.then(|| Counts::of(peer)).flatten();
+    let counts_before = counts();
     let before = cpu_seconds(peer)?;
-    let figures = benchmark::run(case, peer.addr, requests)?;
+    let figures = benchmark::run(case, peer.target, requests)?;
     let after = cpu_seconds(peer)?;
+    let grown = counts().zip(counts_before).map(|(after, before)| after.since(before));
+    if let Some(Counts { misses: misses @ 1.., .. }) = grown {
+        return Err(format!("{misses} reads of {} found no key", case.title()));
+    }
     let per_million = |seconds: f64| seconds * 1e6 / requests as f64;
     Ok(Sample {
         case: 0,
@@ -87,6 +102,7 @@ fn measure(case: &Case, peer: &Peer, requests: u64) -> Result<Sample, String> {
             .1
             .zip(before.1)
             .map(|(after, before)| per_million(after - before)),
+        upstream_per_request: grown.map(|grown| grown.commands as f64 / requests as f64),
     })
 }
 
@@ -95,25 +111,10 @@ fn cpu_seconds(peer: &Peer) -> Result<(f64, Option<f64>), String> {
         let stats = ProcStats::of(pid).map_err(|error| format!("process {pid}: {error}"))?;
         Ok::<f64, String>(stats.cpu_seconds)
     };
-    Ok((of(peer.pid)?, peer.redis_pid.map(of).transpose()?))
-}
-
-/// Writes every key that a case reads, through the peer itself.
-fn preload(peer: &Peer) -> Result<(), String> {
-    let mut client = RawClient::try_connect(peer.addr).map_err(|error| named(peer, &error))?;
-    let value = value();
-    let keys: Vec<String> = (0..KEYS).map(key).chain([ONE_KEY.to_owned()]).collect();
-    for batch in keys.chunks(PRELOAD_BATCH) {
-        let bytes: Vec<u8> = batch.iter().flat_map(|key| encode(&["SET", key, &value])).collect();
-        client.try_send_raw(&bytes).map_err(|error| named(peer, &error))?;
-        for _ in batch {
-            match client.try_read_reply().map_err(|error| named(peer, &error))? {
-                reply if reply == Reply::ok() => {}
-                other => return Err(named(peer, &format!("SET answered {other}"))),
-            }
-        }
-    }
-    Ok(())
+    let sum = |pids: Vec<u32>| pids.into_iter().map(of).sum::<Result<f64, String>>();
+    let redis_pids = peer.redis_pids();
+    let redis = if redis_pids.is_empty() { None } else { Some(sum(redis_pids)?) };
+    Ok((sum(peer.pids())?, redis))
 }
 
 fn named(peer: &Peer, error: &dyn std::fmt::Display) -> String {
@@ -122,15 +123,25 @@ fn named(peer: &Peer, error: &dyn std::fmt::Display) -> String {
 
 #[cfg(test)]
 mod tests {
+    use heatsink_testkit::RawClient;
+
     use super::*;
-    use crate::{case, peer, summary};
+    use crate::{proxy, summary};
+
+    fn plain() -> Peer {
+        proxy::plain().expect("a server")
+    }
+
+    fn plan(filter: &str, rounds: usize) -> Plan {
+        let cases = case::matching(case::of_proxies(), filter);
+        Plan { cases, requests: 100, rounds, counts_upstream: false }
+    }
 
     #[test]
     fn peers_take_turns_and_every_run_reaches_its_server() {
-        let mut peers = vec![peer::plain(), peer::plain()];
+        let mut peers = vec![plain(), plain()];
         peers[1].name = "other".to_owned();
-        let plan =
-            Plan { cases: case::matching("random keys, 50 clients, -P"), requests: 100, rounds: 2 };
+        let plan = plan("random keys, 50 clients, -P", 2);
         let samples = run(&plan, &peers, |_| {}).expect("a run");
 
         let order: Vec<_> = samples.iter().map(|s| (s.case, s.round, s.peer.as_str())).collect();
@@ -143,7 +154,7 @@ mod tests {
         assert!(samples.iter().all(|s| s.requests_per_second > 0.0 && s.p99_ms >= s.p50_ms));
 
         for peer in &peers {
-            let mut client = RawClient::connect(peer.addr);
+            let mut client = RawClient::connect(peer.target.addr);
             assert_eq!(client.command(&["DBSIZE"]).integer(), KEYS as i64 + 1);
             // 800 in each of two rounds and 80 to warm up, all of them on keys that exist.
             let stats = client.command(&["INFO", "stats"]).text();
@@ -158,12 +169,12 @@ mod tests {
     #[test]
     fn a_peer_that_is_gone_fails_the_run_by_name() {
         let addr = {
-            let gone = peer::plain();
-            gone.addr
+            let gone = plain();
+            gone.target.addr
         };
-        let mut peer = peer::plain();
-        peer.addr = addr;
-        let plan = Plan { cases: case::matching("incr"), requests: 100, rounds: 1 };
+        let mut peer = plain();
+        peer.target.addr = addr;
+        let plan = plan("incr", 1);
         let error = run(&plan, &[peer], |_| {}).expect_err("nobody listens");
         assert!(error.starts_with("redis: "), "{error}");
     }

@@ -18,6 +18,8 @@ pub(crate) struct Row {
     pub(crate) p99_ms: f64,
     pub(crate) cpu_per_million: f64,
     pub(crate) redis_cpu_per_million: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) upstream_per_request: Option<f64>,
 }
 
 /// All peers in one case.
@@ -57,6 +59,7 @@ fn row(peer: &str, samples: &[&Sample]) -> Row {
         p99_ms: column(|s| Some(s.p99_ms)).unwrap_or_default(),
         cpu_per_million: column(|s| Some(s.cpu_per_million)).unwrap_or_default(),
         redis_cpu_per_million: column(|s| s.redis_cpu_per_million),
+        upstream_per_request: column(|s| s.upstream_per_request),
     }
 }
 

@@ -31,6 +31,7 @@ pub mod announce;
 pub mod cursor;
 mod frame;
 pub mod join;
+pub mod members;
 pub mod redirect;
 pub mod slot;
 pub mod split;

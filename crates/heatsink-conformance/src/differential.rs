@@ -43,7 +43,7 @@
 //! | other commands of a connection that has subscriptions | it leads to one node only |
 //! | `HELLO`, `AUTH`, `SELECT` of a connection that watches keys | refused, for the same reason |
 //! | `EVAL` of the script that `EVALSHA` asks for | loads it at one node only |
-//! | commands that concern all nodes after `WATCH` and inside `MULTI` | these run at one node |
+//! | commands that concern all nodes, and `CLIENT`, inside `MULTI` | it runs at one node |
 //! | keys of several slots in one command that is not split, `MULTI`, `WATCH` of them | `CROSSSLOT`; keys that share a slot are used for these |
 //!
 //! Compared with tolerance rather than left out: replies in hash order (`SMEMBERS`, `KEYS`,

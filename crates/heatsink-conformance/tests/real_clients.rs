@@ -1,14 +1,18 @@
-//! Unmodified clients of other languages, first on a plain server, then through Heatsink.
+//! Unmodified clients of other languages, first on a plain server or cluster, then through
+//! Heatsink.
 //!
 //! The scripts are in `tests/clients`; `./test` installs what they need and says where it is.
 
 use std::env;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use heatsink_conformance::Rig;
-use heatsink_testkit::RedisServer;
+use heatsink_conformance::{ClusterRig, Heatsink, Rig};
+use heatsink_proxy::config::{Listen, Target, Upstream};
+use heatsink_testkit::{Certificates, RedisCluster, RedisServer, free_port};
+use heatsink_tls::{ServerFiles, ServerTls};
+use heatsink_upstream::address::Endpoint;
 
 const WORKERS: usize = 2;
 const BOUND_SECONDS: &str = "300";
@@ -70,6 +74,32 @@ fn passes_on_both(client: impl Fn() -> Command) {
     passes(client(), rig.addr(), "through Heatsink");
 }
 
+/// A client of clusters: on a plain one, and on one that Heatsink makes look like one node, at
+/// the address that the client connected to or at one that was set.
+fn passes_on_both_clusters(client: impl Fn() -> Command) {
+    let plain = RedisCluster::start();
+    passes(client(), plain.node(0).addr(), "plain cluster");
+    drop(plain);
+    let rig = ClusterRig::new(WORKERS);
+    passes(client(), rig.heatsink.addr(), "through Heatsink");
+    let port = free_port();
+    let announcing = Heatsink::before_url(&rig.cluster.seed_url(), |config| {
+        config.listen = Listen::Address((Ipv4Addr::LOCALHOST, port).into());
+        config.announce = Some(("127.0.0.1".to_owned(), port));
+        config.workers = WORKERS;
+    });
+    passes(client(), announcing.addr(), "through Heatsink at a set address");
+}
+
+/// A client that knows nothing of clusters: on one server, and on a cluster through Heatsink.
+fn passes_before_a_cluster(client: impl Fn() -> Command) {
+    let plain = RedisServer::start();
+    passes(client(), plain.addr(), "plain server");
+    drop(plain);
+    let rig = ClusterRig::new(WORKERS);
+    passes(client(), rig.heatsink.addr(), "through Heatsink");
+}
+
 #[test]
 fn redis_py() {
     passes_on_both(|| python("python/sync_client.py"));
@@ -88,4 +118,52 @@ fn node_redis() {
 #[test]
 fn ioredis() {
     passes_on_both(|| node("node/ioredis.js"));
+}
+
+#[test]
+fn redis_py_over_tls() {
+    let certificates = Certificates::generate();
+    let client = || {
+        let mut client = python("python/sync_client.py");
+        client.env("HEATSINK_TEST_CA", certificates.ca());
+        client
+    };
+    let plain = RedisServer::builder().tls(&certificates).start();
+    passes(client(), plain.addr(), "plain server");
+    drop(plain);
+    let server = RedisServer::start();
+    let tls = ServerTls::load(ServerFiles {
+        certificate: certificates.server().certificate().into(),
+        key: certificates.server().key().into(),
+        client_ca: None,
+        require_client_certificate: false,
+    });
+    let target = Target::Server(Endpoint::tcp("127.0.0.1", server.port()));
+    let heatsink = Heatsink::before(Upstream::new(target), |config| {
+        let listen = Listen::Address((Ipv4Addr::LOCALHOST, 0).into());
+        config.listen_tls = Some((listen, tls.expect("valid files")));
+        config.workers = WORKERS;
+    });
+    let addr = heatsink.proxy().local_tls_addr().expect("a TLS listener");
+    passes(client(), addr, "through Heatsink");
+}
+
+#[test]
+fn redis_py_cluster() {
+    passes_on_both_clusters(|| python("python/cluster_client.py"));
+}
+
+#[test]
+fn ioredis_cluster() {
+    passes_on_both_clusters(|| node("node/ioredis_cluster.js"));
+}
+
+#[test]
+fn redis_py_before_a_cluster() {
+    passes_before_a_cluster(|| python("python/one_server_client.py"));
+}
+
+#[test]
+fn node_clients_before_a_cluster() {
+    passes_before_a_cluster(|| node("node/one_server.js"));
 }

@@ -10,7 +10,7 @@ use crate::cluster::transactions::CROSS_SLOT;
 use crate::connection::{Client, ClientKey, Lost};
 use crate::decide::{Decision, LostStep};
 use crate::intake::Flow;
-use crate::own::Expected;
+use crate::own::{Expected, Transaction};
 use crate::request::Request;
 use crate::worker::Worker;
 
@@ -26,6 +26,14 @@ impl Worker {
         match (decision, command) {
             (Decision::Forward, Some(command)) if self.cluster.is_some() => {
                 self.forward_beside_own(key, request, command)
+            }
+            // A client that does not read waits; a connection of its own leads to one node only.
+            (Decision::Own(Expected::Plain), Some(command))
+                if self.cluster.is_some()
+                    && command.role != Role::Urgent
+                    && self.clients.get_ref(key).is_some_and(|client| client.own.is_none()) =>
+            {
+                self.forward_clustered(key, request, command)
             }
             (Decision::Own(expected), command) if self.cluster.is_some() => {
                 self.send_own_clustered(key, request, command, expected)
@@ -68,6 +76,14 @@ impl Worker {
                 self.clients.close_after_replies(key);
                 Flow::Taken
             }
+            Decision::Barred => {
+                if self.is_queueing(key) {
+                    self.end_own_state(key);
+                }
+                let text = "ERR heatsink: a login is not possible in the middle of this";
+                self.clients.error(key, text);
+                Flow::Taken
+            }
             Decision::Hangup => {
                 tracing::warn!("a client that speaks HTTP was hung up on");
                 self.close_client(key);
@@ -108,7 +124,13 @@ impl Worker {
         }
         if let Some(command) = command
             && command.role == Role::Urgent
+            && !self.is_queueing(key)
         {
+            let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+            if own.is_some_and(|own| !own.is_settled()) {
+                // It may overtake others' commands, not the replies of the client's own.
+                return Flow::Wait;
+            }
             return match &*command.name {
                 "shutdown" => {
                     self.clients.error(key, "ERR heatsink: SHUTDOWN is for one node, not for all");
@@ -117,8 +139,16 @@ impl Worker {
                 _ => self.ask_apart(key, request, command, false),
             };
         }
+        if let Some(command) = command
+            && let Some(flow) = self.note_written(key, request, command)
+        {
+            return flow;
+        }
         let slot = command.and_then(|command| Slots::of(command, request).first());
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        if client.order.outstanding() > 0 {
+            return Flow::Wait;
+        }
         if let Some(own) = &client.own {
             let keeps = matches!(expected, Expected::Watch | Expected::Blocking);
             if keeps && own.slot.is_some() && slot.is_some() && own.slot != slot {
@@ -143,6 +173,11 @@ impl Worker {
             own.slot = slot;
         }
         flow
+    }
+
+    fn is_queueing(&self, key: ClientKey) -> bool {
+        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+        own.is_some_and(|own| own.transaction == Transaction::Queueing)
     }
 
     /// Asks each primary on connections where nobody waits behind it.
@@ -173,22 +208,39 @@ impl Worker {
             self.clients.reply(key, b"+OK\r\n");
             return Flow::Taken;
         }
+        let client_in_transaction = client.transaction.is_some();
         let watching = ["monitor", "sync", "psync", "replconf"];
         if client.own.is_none() && watching.iter().any(|name| request.is(0, name)) {
             return self.open_tunnel(key, request.bytes);
         }
-        let own = client.own.take();
-        client.transaction = None;
-        if let Some(own) = own {
-            client.card.set_upstream_id(None);
-            if own.transaction == crate::own::Transaction::Queueing {
-                client.lost = Lost::Transaction;
-            }
-            self.drop_link(own.link);
+        // A transaction that lacks a command must not be executed. A watch, or subscriptions,
+        // are not touched.
+        if self.is_queueing(key) || client_in_transaction {
+            self.end_own_state(key);
         }
         self.clients
             .error(key, "ERR heatsink: not possible on a connection that leads to a whole cluster");
         Flow::Taken
+    }
+
+    /// What a client was in the middle of is over, and a transaction will fail.
+    pub(crate) fn end_own_state(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        if client.transaction.take().is_some() {
+            client.lost = Lost::Transaction;
+        }
+        let Some(own) = client.own.take() else { return };
+        client.card.set_upstream_id(None);
+        match own.transaction {
+            Transaction::Queueing => client.lost = Lost::Transaction,
+            Transaction::Watching => client.lost = Lost::Watch,
+            Transaction::None => {}
+        }
+        if own.is_subscriber() {
+            // As when the connection is lost: what it was is gone.
+            self.clients.close_after_replies(key);
+        }
+        self.drop_link(own.link);
     }
 
     /// Brings a lost transaction to its end without anything of it being executed.

@@ -239,6 +239,9 @@ impl Worker {
                 return Some(self.forward_to(key, node, &bytes));
             }
             b"pause" | b"unpause" => {
+                if let Some(flow) = self.without_map(key) {
+                    return Some(flow);
+                }
                 let targets = Targets::Apart { bytes: request.bytes, after_writes: false };
                 return Some(self.fan_out(key, &targets, Ending::Join(Join::AllSucceeded)));
             }

@@ -28,6 +28,8 @@ pub(crate) struct Clients {
     /// To be flushed when nothing else is to be done, or at this time.
     pub(crate) deferred: Vec<ClientKey>,
     pub(crate) deferred_until: Option<Instant>,
+    /// That time had come a turn ago.
+    pub(crate) deferred_turn: bool,
     /// To be looked at again: what they waited for has happened.
     pub(crate) resume: Vec<ClientKey>,
     /// To be read from again: there may be more.
@@ -45,6 +47,7 @@ impl Clients {
             dirty: Vec::new(),
             deferred: Vec::new(),
             deferred_until: None,
+            deferred_turn: false,
             resume: Vec::new(),
             eager: Vec::new(),
             overflown: Vec::new(),

@@ -51,6 +51,8 @@ pub(crate) struct Client {
     pub(crate) epoch: u32,
     /// Requests of it that are tried again later; none overtakes them.
     pub(crate) retrying: u32,
+    /// Requests of it that connections were opened for, which may wait for ever.
+    pub(crate) apart: u32,
     /// A transaction on a cluster, whose node may not be known yet.
     pub(crate) transaction: Option<Box<Transaction>>,
     /// Keys it has written and must not read from a replica.
@@ -126,6 +128,7 @@ impl Client {
             order: Order::default(),
             epoch: 0,
             retrying: 0,
+            apart: 0,
             transaction: None,
             written: Written::default(),
             own: None,

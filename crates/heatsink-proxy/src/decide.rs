@@ -32,6 +32,8 @@ pub(crate) enum Decision {
     Client,
     /// Closed without a word.
     Hangup,
+    /// Would have the server check a login that is checked here.
+    Barred,
     /// The transaction was lost with its connection.
     Lost(LostStep),
 }
@@ -84,6 +86,7 @@ pub(crate) fn decide_clustered(
     role: Option<Role>,
     request: Request<'_>,
     client: &Client,
+    service: bool,
 ) -> Decision {
     if matches!(client.lost, Lost::Nothing | Lost::Watch | Lost::Moved)
         && let Some(role) = role
@@ -96,22 +99,27 @@ pub(crate) fn decide_clustered(
             _ => {}
         }
     }
-    decide(role, request, client)
+    decide(role, request, client, service)
 }
 
-pub(crate) fn decide(role: Option<Role>, request: Request<'_>, client: &Client) -> Decision {
+/// With `service`, logins are checked here: the server is never asked to.
+pub(crate) fn decide(
+    role: Option<Role>,
+    request: Request<'_>,
+    client: &Client,
+    service: bool,
+) -> Decision {
     if let Some(step) = lost(role, client.lost) {
         return Decision::Lost(step);
     }
     let Some(role) = role else {
-        // A browser made to talk to the server: as the server does, hang up.
-        if request.is(0, "post") || request.is(0, "host:") {
+        if is_from_browser(request) {
             return Decision::Hangup;
         }
         return Decision::Own(Expected::Unknown);
     };
     match &client.own {
-        Some(own) => decide_beside_own(role, request, own),
+        Some(own) => decide_beside_own(role, request, own, service),
         None => decide_shared(role, request, client.bulky),
     }
 }
@@ -143,9 +151,14 @@ fn decide_shared(role: Role, request: Request<'_>, bulky: bool) -> Decision {
 }
 
 /// While a client has a connection of its own, everything goes there.
-fn decide_beside_own(role: Role, request: Request<'_>, own: &Own) -> Decision {
+fn decide_beside_own(role: Role, request: Request<'_>, own: &Own, service: bool) -> Decision {
     let queueing = own.transaction == Transaction::Queueing;
+    let login = service
+        && !own.is_confined()
+        && (role == Role::Auth || role == Role::Hello && has_auth_option(request));
     match role {
+        Role::Auth if login && !queueing => Decision::Auth,
+        Role::Auth | Role::Hello if login => Decision::Barred,
         Role::Reset if request.len() == 1 => Decision::Reset,
         Role::Quit => Decision::Quit,
         Role::Client if !queueing && !own.is_confined() => Decision::Client,
@@ -167,6 +180,15 @@ fn changes_connection(request: Request<'_>) -> bool {
     ["setname", "setinfo", "reply", "tracking", "caching", "no-evict", "no-touch"]
         .iter()
         .any(|sub| request.is(1, sub))
+}
+
+/// A browser made to talk to the server: as the server does, hang up.
+pub(crate) fn is_from_browser(request: Request<'_>) -> bool {
+    request.is(0, "post") || request.is(0, "host:")
+}
+
+fn has_auth_option(request: Request<'_>) -> bool {
+    request.args_from(1).any(|arg| arg.eq_ignore_ascii_case(b"auth"))
 }
 
 fn lost(role: Option<Role>, lost: Lost) -> Option<LostStep> {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::clients::{BULKY_BYTES, Clients};
 use crate::connection::{ClientKey, Closing};
-use crate::intake::{BACKLOG_BYTES, KEPT_BYTES};
 use crate::lanes::Owner;
 use crate::worker::Worker;
 
@@ -69,9 +68,12 @@ impl Worker {
                 self.lose_link(slot, &error);
                 continue;
             }
-            if upstream.link.backlog_bytes() < BACKLOG_BYTES
-                && upstream.link.kept_bytes() < KEPT_BYTES
-            {
+            let owner = upstream.owner;
+            let of_lane = owner == Owner::Lane && !self.lanes[upstream.lane].throttled.is_empty();
+            let lane = upstream.lane;
+            let full = upstream.is_full() || (of_lane && self.is_lane_full(lane));
+            if !full {
+                let upstream = &self.links[slot];
                 match upstream.owner {
                     Owner::Lane => {
                         let lane = upstream.lane;
@@ -99,6 +101,12 @@ impl Worker {
         if self.clients.deferred_until.is_none_or(|until| self.now < until) {
             return;
         }
+        if !self.clients.deferred_turn {
+            // However long the turn before took: what came meanwhile is looked at first.
+            self.clients.deferred_turn = true;
+            return;
+        }
+        self.clients.deferred_turn = false;
         self.clients.deferred_until = None;
         for key in std::mem::take(&mut self.clients.deferred) {
             if let Some(client) = self.clients.get(key)

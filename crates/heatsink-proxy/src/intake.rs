@@ -158,7 +158,8 @@ impl Worker {
             own.tunnel || own.is_subscriber() || own.is_blocking() || own.uploading
         });
         let lingering = matches!(client.closing, Closing::Lingering { .. });
-        let answered = client.is_settled() && client.output.is_empty() && !client.stopped;
+        let sent = client.output.is_empty() && !client.socket.wants_write();
+        let answered = client.is_settled() && sent && !client.stopped;
         if listening || lingering || answered {
             self.close_client(key);
         }
@@ -236,10 +237,15 @@ impl Worker {
             if client.closing != Closing::No {
                 return buf.len();
             }
-            if client.stopped || client.session.is_some() || client.retrying > 0 {
+            if client.retrying > 0 {
+                self.stop(key);
                 break;
             }
-            if client.own.as_ref().is_some_and(|own| own.tunnel || own.uploading) {
+            if client.stopped || client.session.is_some() {
+                break;
+            }
+            let watched = self.shared.verifier.is_some();
+            if client.own.as_ref().is_some_and(|own| own.uploading || own.tunnel && !watched) {
                 match self.pass_on(key, &buf[at..]) {
                     0 => break,
                     passed => at += passed,
@@ -428,8 +434,7 @@ impl Worker {
                 }
                 let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
                 self.push_to_link(link, bytes, ticket, count);
-                let upstream = &self.links[link].link;
-                if upstream.backlog_bytes() > BACKLOG_BYTES || upstream.kept_bytes() > KEPT_BYTES {
+                if self.links[link].is_full() {
                     self.throttle(key, lane, link);
                 }
             }
@@ -451,13 +456,12 @@ impl Worker {
     }
 
     /// The shared link has more to send than it should: send now, or wait.
-    fn throttle(&mut self, key: ClientKey, lane: usize, link: usize) {
+    pub(crate) fn throttle(&mut self, key: ClientKey, lane: usize, link: usize) {
         if let Err(error) = self.links[link].link.flush() {
             self.lose_link(link, &error);
             return;
         }
-        let upstream = &self.links[link].link;
-        if upstream.backlog_bytes() > BACKLOG_BYTES || upstream.kept_bytes() > KEPT_BYTES {
+        if self.links[link].is_full() {
             self.stop(key);
             self.lanes[lane].throttled.push(key);
         }
@@ -492,11 +496,15 @@ impl Worker {
         command: Option<&Command>,
     ) -> Flow {
         let role = command.map(|command| command.role);
+        let service = self.shared.verifier.is_some();
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         if needs_settled(role, client) && !client.is_settled() {
             return Flow::Wait;
         }
-        if let Some(flow) = self.refuse_unknown(key, role) {
+        if let Some(flow) = self.refuse_unknown(key, role, request) {
+            return flow;
+        }
+        if let Some(flow) = self.step_watched(key, role, request) {
             return flow;
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
@@ -504,8 +512,8 @@ impl Worker {
             return self.step_transaction(key, request, command);
         }
         let decision = match self.cluster {
-            Some(_) => decide_clustered(role, request, client),
-            None => decide(role, request, client),
+            Some(_) => decide_clustered(role, request, client, service),
+            None => decide(role, request, client, service),
         };
         self.carry_out(key, request, command, decision)
     }

@@ -6,6 +6,7 @@
 //! a lane nobody uses is given up after [`LANE_IDLE`].
 //! Invariant: clients of different users never share a link.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use heatsink_upstream::link::{Link, Use, Waiter};
 
 use crate::clients::error_line;
 use crate::connection::ClientKey;
+use crate::intake::{BACKLOG_BYTES, KEPT_BYTES};
 use crate::nodes::NodeId;
 use crate::order::Source;
 use crate::worker::{Worker, link_token};
@@ -59,6 +61,8 @@ pub(crate) enum Purpose {
     Session,
     /// The server's command table.
     Commands,
+    /// Who belongs to the cluster.
+    Members,
     /// The cluster's map.
     Topology,
     /// Nobody wants it.
@@ -97,6 +101,9 @@ pub(crate) struct Upstream {
     pub(crate) node: NodeId,
     /// The node was a replica when the link was opened.
     pub(crate) replica: bool,
+    /// Of the replies that are still to come, in order: whether it is a write that they
+    /// acknowledge in vain. Empty if the node is what it was.
+    pub(crate) doubted: VecDeque<bool>,
     /// Requests since the node was last told of them.
     pub(crate) requests: u64,
     pub(crate) owner: Owner,
@@ -112,6 +119,12 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
+    /// More waits to be sent, or to be answered, than should.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.link.backlog_bytes() > BACKLOG_BYTES || self.link.kept_bytes() > KEPT_BYTES
+    }
+
     /// What replies of this link come from, as far as their order goes.
     #[inline]
     pub(crate) fn source(&self, slot: usize) -> Source {
@@ -123,6 +136,8 @@ impl Upstream {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) login: Login,
+    /// Tells a later lane in the same place apart.
+    pub(crate) serial: u64,
     /// The way to each node.
     ways: Vec<Way>,
     pub(crate) spare: Vec<usize>,
@@ -150,6 +165,12 @@ impl Lane {
         &mut self.ways[node.index()]
     }
 
+    /// The shared link to a node, if there is one.
+    #[inline]
+    pub(crate) fn open_link(&self, node: NodeId) -> Option<usize> {
+        self.ways.get(node.index())?.link
+    }
+
     fn is_connected(&self) -> bool {
         self.ways.iter().any(|way| way.link.is_some())
     }
@@ -168,8 +189,10 @@ impl Worker {
                 self.lanes.iter().filter(unused).min_by_key(|(_, lane)| lane.idle_since)?.0;
             self.drop_lane(oldest);
         }
+        self.lane_serial += 1;
         Some(self.lanes.insert(Lane {
             login: login.clone(),
+            serial: self.lane_serial,
             ways: Vec::new(),
             spare: Vec::new(),
             clients: 0,
@@ -193,9 +216,9 @@ impl Worker {
     /// The shared link of a lane to a node, opened if it is not there; else why there is none.
     #[inline]
     pub(crate) fn lane_link(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
-        match self.lanes[lane].ways.get(node.index()) {
-            Some(Way { link: Some(link), .. }) => Ok(*link),
-            _ => self.open_lane_link(lane, node),
+        match self.lanes[lane].open_link(node) {
+            Some(link) => Ok(link),
+            None => self.open_lane_link(lane, node),
         }
     }
 
@@ -260,17 +283,25 @@ impl Worker {
         }
     }
 
-    /// Uses no link to this node any more that is open: it is not what it was. What was asked
-    /// may still be answered.
-    pub(crate) fn retire_links(&mut self, node: NodeId, error: &LinkError) {
+    /// Nothing is heard from this node any more: another has taken its place, and what it still
+    /// acknowledges is lost.
+    ///
+    /// 1. A request waits at a primary that stands still (or on a connection to it that is not
+    ///    greeted yet); the sentinels name another one.
+    /// 2. The old one goes on, executes it and says so, before a sentinel makes it a replica.
+    /// 3. Passed on, that would acknowledge a write that nobody will ever see.
+    pub(crate) fn abandon_links(&mut self, node: NodeId) {
         let of_node =
             |(slot, upstream): (usize, &Upstream)| (upstream.node == node).then_some(slot);
         let slots: Vec<_> = self.links.iter().filter_map(of_node).collect();
         for slot in slots {
-            match self.links[slot].owner {
-                Owner::Lane | Owner::Once | Owner::Spare => self.retire_link(slot),
-                Owner::Retired { .. } => {}
-                Owner::Client(_) => self.lose_link(slot, error),
+            let Some(upstream) = self.links.get(slot) else { continue };
+            let idle = upstream.link.waiting() == 0 && !matches!(upstream.owner, Owner::Client(_));
+            if idle {
+                self.drop_link(slot);
+            } else {
+                let ready = upstream.link.is_ready();
+                self.lose_link(slot, &LinkError::Replaced { ready });
             }
         }
         for (_, lane) in &mut self.lanes {
@@ -278,18 +309,45 @@ impl Worker {
         }
     }
 
-    /// Uses a shared link no more; what was asked on it may still be answered.
-    pub(crate) fn retire_link(&mut self, slot: usize) {
+    /// Whether one of a lane's shared links has more to send, or to wait for, than it should.
+    pub(crate) fn is_lane_full(&self, lane: usize) -> bool {
+        let mut links = self.lanes[lane].ways.iter().filter_map(|way| self.links.get(way.link?));
+        links.any(Upstream::is_full)
+    }
+
+    /// Uses a shared link no more; what was asked on it may still be answered, or be sent on
+    /// from there. If its node was `replaced` by another one, it may not have noticed, and
+    /// acknowledge what the other will never know of.
+    pub(crate) fn retire_link(&mut self, slot: usize, replaced: bool) {
         let until = self.now + RETIRED;
         let Some(upstream) = self.links.get_mut(slot) else { return };
         if upstream.link.waiting() == 0 {
             self.drop_link(slot);
             return;
         }
+        let ready = upstream.link.is_ready();
         upstream.owner = Owner::Retired { until };
-        let lane = &mut self.lanes[upstream.lane];
-        lane.way(upstream.node).link = None;
+        let (index, node) = (upstream.lane, upstream.node);
+        let lane = &mut self.lanes[index];
+        lane.way(node).link = None;
         self.clients.resume.append(&mut lane.throttled);
+        if ready && replaced {
+            if self.links[slot].link.partly_told().is_some() {
+                // Half a reply cannot be taken back.
+                self.lose_link(slot, &LinkError::Replaced { ready: true });
+                return;
+            }
+            self.links[slot].link.hold_replies();
+            let requests = self.unanswered_requests(slot);
+            let doubted = requests.iter().map(|(_, request)| self.may_write(request)).collect();
+            self.links[slot].doubted = doubted;
+        }
+        if !ready {
+            // Nothing of it has been sent: all of it can go where it belongs now.
+            let requests = self.unanswered_requests(slot);
+            self.drop_link(slot);
+            self.send_elsewhere(index, requests, |_, _| true);
+        }
     }
 
     /// A link that is only there for what it was asked, and may have answered that.
@@ -326,6 +384,7 @@ impl Worker {
                     lane,
                     node,
                     replica: purpose.replica,
+                    doubted: VecDeque::new(),
                     requests: 0,
                     owner,
                     generation,
@@ -410,7 +469,8 @@ impl Worker {
         let Some(upstream) = self.links.get_mut(slot) else { return };
         let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
         let address = upstream.link.address();
-        let reads = self.unanswered_reads(slot);
+        let replica = upstream.replica;
+        let reads = if replica { self.unanswered_requests(slot) } else { Vec::new() };
         let Some(upstream) = self.links.get_mut(slot) else { return };
         let (part_sent, abandoned) = upstream.link.abandon();
         let mut abandoned: Vec<_> = abandoned.collect();
@@ -433,7 +493,9 @@ impl Worker {
             self.clients.close_after_replies(client);
         }
         if !reads.is_empty() && cut.is_none() {
-            self.read_elsewhere(lane, reads);
+            // Its primary has what it had. What is no read, since the node was more than a
+            // replica meanwhile, may have been executed and is not repeated.
+            self.send_elsewhere(lane, reads, Self::is_read);
             abandoned.clear();
         }
         let told = error_line(&text);
@@ -449,10 +511,13 @@ impl Worker {
                         self.conclude(ticket, &told);
                     }
                 }
-                Purpose::Session => self.session_failed(ticket, error, &text),
+                Purpose::Session => {
+                    self.end_detour(ticket);
+                    self.session_failed(ticket, error, &text);
+                }
                 Purpose::Commands => self.forget_commands(),
                 Purpose::Topology => self.forget_topology_question(),
-                Purpose::Ignored | Purpose::Own => {}
+                Purpose::Members | Purpose::Ignored | Purpose::Own => {}
             }
         }
         if let Owner::Client(key) = owner {
@@ -523,8 +588,14 @@ impl Worker {
             |(slot, upstream): (usize, &Upstream)| (upstream.lane == lane).then_some(slot);
         let links: Vec<_> = self.links.iter().filter_map(of_lane).collect();
         for link in links {
-            self.drop_link(link);
+            match self.links.get(link) {
+                // Whoever waits is told.
+                Some(upstream) if upstream.link.waiting() > 0 => {
+                    self.lose_link(link, &LinkError::Closed);
+                }
+                _ => self.drop_link(link),
+            }
         }
-        self.lanes.remove(lane);
+        self.lanes.try_remove(lane);
     }
 }

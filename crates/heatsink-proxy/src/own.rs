@@ -71,6 +71,8 @@ pub(crate) struct Own {
     pub(crate) hops: u32,
     /// When it is no longer tried again, once it has been.
     pub(crate) retry_until: Option<Instant>,
+    /// Why a part of a transaction that was said again was not queued.
+    pub(crate) refused: Option<Vec<u8>>,
     /// The slot of the keys that are watched.
     pub(crate) slot: Option<u16>,
     pub(crate) transaction: Transaction,
@@ -106,6 +108,7 @@ impl Own {
             current: Vec::new(),
             hops: 0,
             retry_until: None,
+            refused: None,
             slot: None,
             transaction: Transaction::None,
             channels: 0,
@@ -222,10 +225,7 @@ impl Own {
         match self.expected.pop_front() {
             Some(Expected::Unasked) => return Pass::Drop,
             Some(Expected::Multi) if !failed => self.transaction = Transaction::Queueing,
-            // Any other error (no transaction, wrong number of arguments) ends nothing.
-            Some(Expected::Exec | Expected::Discard)
-                if !failed || frame.starts_with(b"-EXECABORT") =>
-            {
+            Some(Expected::Exec | Expected::Discard) if !failed || discards(frame) => {
                 self.transaction = Transaction::None;
             }
             Some(Expected::Watch) if !failed && self.transaction == Transaction::None => {
@@ -289,6 +289,21 @@ impl Own {
             *front = Expected::Subscription { subscription, left };
         }
     }
+}
+
+/// Errors of `EXEC` behind which there is no transaction any more. Any other (no transaction,
+/// wrong number of arguments) ends nothing.
+fn discards(error: &[u8]) -> bool {
+    let words: [&[u8]; 7] = [
+        b"-EXECABORT",
+        b"-CROSSSLOT",
+        b"-CLUSTERDOWN",
+        b"-TRYAGAIN",
+        b"-MOVED",
+        b"-ASK",
+        b"-MASTERDOWN",
+    ];
+    words.iter().any(|words| error.starts_with(words))
 }
 
 /// The first element of an array, if it is a string: the kind of a pub/sub message.

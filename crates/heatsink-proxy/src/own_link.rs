@@ -39,7 +39,7 @@ impl Worker {
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         let Some(own) = &mut client.own else { return Flow::Taken };
-        if own.expected.len() >= MAX_OUTSTANDING as usize {
+        if self.cluster.is_none() && own.expected.len() >= MAX_OUTSTANDING as usize {
             return Flow::Wait;
         }
         if self.cluster.is_some() {
@@ -130,8 +130,10 @@ impl Worker {
         table: &CommandTable,
         args: &mut Vec<Range<usize>>,
     ) -> Option<Flow> {
-        if self.cluster.is_some() {
-            // It may have to be sent elsewhere: it must be there, whole.
+        if self.cluster.is_some()
+            || self.clients.get_ref(key)?.own.as_ref().is_some_and(|own| own.tunnel)
+        {
+            // It may have to be sent elsewhere, or be looked at: it must be there, whole.
             return None;
         }
         args.clear();
@@ -196,7 +198,7 @@ impl Worker {
         passed
     }
 
-    fn push_own(&mut self, key: ClientKey, link: usize, bytes: &[u8]) {
+    pub(crate) fn push_own(&mut self, key: ClientKey, link: usize, bytes: &[u8]) {
         let upstream = &mut self.links[link];
         upstream.link.push_unmatched(bytes);
         if !upstream.dirty {
@@ -214,7 +216,10 @@ impl Worker {
     fn ensure_own(&mut self, key: ClientKey, node: NodeId) -> Ensured {
         let Some(client) = self.clients.get(key) else { return Ensured::Wait };
         if client.own.is_some() {
-            return Ensured::Ready;
+            // On a cluster, other commands go along shared links beside it: what was sent there
+            // is executed first.
+            let behind = self.cluster.is_some() && client.order.outstanding() > 0;
+            return if behind { Ensured::Wait } else { Ensured::Ready };
         }
         if !client.is_settled() {
             return Ensured::Wait;
@@ -280,11 +285,7 @@ impl Worker {
         if wild && settled && self.cluster.is_some() {
             // A tunnel leads to one node only. The command has named no key that anybody knows
             // of, and what it may have left behind goes with its connection.
-            if let Some(client) = self.clients.get(key) {
-                client.own = None;
-                client.card.set_upstream_id(None);
-            }
-            self.drop_link(link);
+            self.end_own_state(key);
         } else if wild && settled {
             self.make_tunnel(key);
         } else if releasable {

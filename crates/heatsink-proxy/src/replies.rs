@@ -4,6 +4,7 @@
 //! Bound: a link is read [`READS_PER_TURN`] times a turn; on a client's own link only while
 //! the client takes what was read before.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,13 +12,14 @@ use std::time::{Duration, Instant};
 use heatsink_resp::command::CommandTable;
 use heatsink_resp::reply::{ReplyScan, Status};
 use heatsink_resp::value::Value;
-use heatsink_upstream::link::{Delivery, Received};
+use heatsink_upstream::link::{Behind, Delivery, Received};
 
 use crate::clients::{BULKY_BYTES, Clients};
+use crate::cluster::route;
 use crate::connection::ClientKey;
 use crate::lanes::{Owner, Purpose, Ticket};
 use crate::nodes::NodeId;
-use crate::own::Pass;
+use crate::own::{Expected, Pass};
 use crate::worker::Worker;
 
 /// Reads from one link in a turn.
@@ -40,7 +42,12 @@ pub(crate) enum Kept {
     /// A reply.
     Reply(Vec<u8>),
     /// A request, and the error by which a node of a cluster sends it elsewhere.
-    Elsewhere(Vec<u8>, Vec<u8>),
+    Elsewhere {
+        request: Vec<u8>,
+        error: Vec<u8>,
+        /// The client has sent another request for the same slot behind it, on the same link.
+        overtaken: bool,
+    },
 }
 
 impl Worker {
@@ -53,6 +60,7 @@ impl Worker {
             match owner {
                 Owner::Client(key) => {
                     if let Some(client) = self.clients.get(key)
+                        && upstream.link.is_ready()
                         && (client.output.len() > BULKY_BYTES || client.session.is_some())
                     {
                         // Its own connection: the server may wait as long as the client does.
@@ -74,11 +82,13 @@ impl Worker {
                 Owner::Spare | Owner::Once | Owner::Retired { .. } => {}
             }
             let follows = self.cluster.is_some();
-            let Self { links, clients, kept, scratch, now, .. } = self;
+            let Self { links, clients, kept, scratch, now, table, .. } = self;
             let upstream = &mut links[slot];
+            let mut doubted = std::mem::take(&mut upstream.doubted);
             let received = upstream.link.receive(&mut scratch.read, *now, |delivery| {
-                deliver(&delivery, owner, follows, clients, kept);
+                deliver(&delivery, owner, follows, &mut doubted, table, clients, kept);
             });
+            upstream.doubted = doubted;
             match received {
                 Ok(Received::More) => {
                     self.note_ready(slot);
@@ -163,11 +173,11 @@ impl Worker {
         for (ticket, kept) in std::mem::take(&mut self.kept) {
             match kept {
                 Kept::Reply(frame) => self.conclude(ticket, &frame),
-                Kept::Elsewhere(_, error) if ticket.purpose == Purpose::Own => {
+                Kept::Elsewhere { error, .. } if ticket.purpose == Purpose::Own => {
                     self.own_elsewhere(ticket.client, &error);
                 }
-                Kept::Elsewhere(request, error) => {
-                    self.go_elsewhere(Some(slot), lane, from, ticket, request, &error);
+                Kept::Elsewhere { request, error, overtaken } => {
+                    self.go_elsewhere(lane, from, ticket, request, &error, overtaken);
                 }
             }
         }
@@ -186,6 +196,7 @@ impl Worker {
             Purpose::Part { join, part } => self.part_arrived(join, part, frame),
             Purpose::Session => self.session_answered(ticket, frame),
             Purpose::Commands => self.learn_commands(frame),
+            Purpose::Members => self.learn_members(frame),
             Purpose::Topology => self.learn_topology(frame),
             Purpose::Ignored | Purpose::Own => {}
         }
@@ -233,10 +244,23 @@ fn deliver(
     delivery: &Delivery<'_, Ticket>,
     owner: Owner,
     follows: bool,
+    doubted: &mut VecDeque<bool>,
+    table: &CommandTable,
     clients: &mut Clients,
     kept: &mut Vec<(Ticket, Kept)>,
 ) {
     match *delivery {
+        Delivery::Replies { waiter, count, bytes } if !doubted.is_empty() => {
+            let mut rest = bytes;
+            for _ in 0..count {
+                let (frame, behind) = split_frame(rest);
+                // An error is believed: nothing was executed.
+                let believed = frame.first() == Some(&b'-') || doubted.pop_front() != Some(true);
+                let told = if believed { frame } else { REPLACED };
+                kept.push((clients.detour(waiter), Kept::Reply(told.to_vec())));
+                rest = behind;
+            }
+        }
         Delivery::Replies { waiter, count, bytes } if waiter.purpose == Purpose::Forward => {
             clients.deliver(waiter.client, waiter.seq, count, bytes);
         }
@@ -244,11 +268,7 @@ fn deliver(
             // They want their replies whole; several of one waiter come one by one.
             let mut rest = bytes;
             for _ in 0..count {
-                let len = match ReplyScan::default().advance(rest) {
-                    Ok(Status::Complete(len)) => len,
-                    _ => rest.len(),
-                };
-                let (frame, behind) = rest.split_at(len);
+                let (frame, behind) = split_frame(rest);
                 kept.push((waiter, Kept::Reply(frame.to_vec())));
                 rest = behind;
             }
@@ -256,8 +276,14 @@ fn deliver(
         Delivery::Part { waiter, bytes } => {
             clients.deliver_part(waiter.client, waiter.seq, bytes);
         }
-        Delivery::Elsewhere { waiter, request, error } => {
-            kept.push((clients.detour(waiter), Kept::Elsewhere(request.to_vec(), error.to_vec())));
+        // Sent on once already for somebody who has gone: that is enough.
+        Delivery::Elsewhere { waiter, .. } if waiter.purpose == Purpose::Ignored => {}
+        Delivery::Elsewhere { waiter, request, error, ref behind } => {
+            doubted.pop_front();
+            let overtaken = is_overtaken(waiter, request, behind, table);
+            let request = request.to_vec();
+            let kept_here = Kept::Elsewhere { request, error: error.to_vec(), overtaken };
+            kept.push((clients.detour(waiter), kept_here));
         }
         // Nothing that makes the server push is ever sent on a shared link.
         Delivery::Push(_) => {}
@@ -267,8 +293,26 @@ fn deliver(
             let Some(own) = &mut client.own else { return };
             if follows && begins && ends && own.awaits_answer() && is_redirect(bytes) {
                 let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
-                kept.push((ticket, Kept::Elsewhere(Vec::new(), bytes.to_vec())));
+                let (request, error) = (Vec::new(), bytes.to_vec());
+                kept.push((ticket, Kept::Elsewhere { request, error, overtaken: false }));
                 return;
+            }
+            if follows && begins && ends {
+                match own.expected.front() {
+                    Some(Expected::Unasked) if own.refused.is_none() && is_redirect(bytes) => {
+                        own.refused = Some(bytes.to_vec());
+                    }
+                    Some(Expected::Exec) if bytes.starts_with(b"-EXECABORT") => {
+                        if let Some(error) = own.refused.take() {
+                            let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
+                            let request = Vec::new();
+                            let told = Kept::Elsewhere { request, error, overtaken: false };
+                            kept.push((ticket, told));
+                            return;
+                        }
+                    }
+                    _ => {}
+                }
             }
             if own.on_frame(bytes, begins, ends) == Pass::ToClient {
                 clients.reply(key, bytes);
@@ -278,6 +322,38 @@ fn deliver(
             let Owner::Client(key) = owner else { return };
             clients.reply(key, bytes);
         }
+    }
+}
+
+/// Requests behind one that are looked at; with more, it counts as overtaken.
+const MAX_LOOKED_AT: usize = 512;
+
+/// Whether the client of `waiter` has sent something behind `request` that must not be
+/// executed before it.
+fn is_overtaken(
+    waiter: Ticket,
+    request: &[u8],
+    behind: &Behind<'_, Ticket>,
+    table: &CommandTable,
+) -> bool {
+    let slot = route::slot_of(table, request);
+    let mut looked_at = 0;
+    let mut of_client = behind.iter().filter(|(ticket, _)| ticket.client == waiter.client);
+    of_client.any(|(_, request)| {
+        looked_at += 1;
+        looked_at > MAX_LOOKED_AT || route::slot_of(table, request) == slot
+    })
+}
+
+/// What is said of a node that another one has taken the place of.
+const REPLACED: &[u8] = b"-ERR heatsink: upstream unavailable: it is no longer the primary; \
+    it is unknown whether the command was executed\r\n";
+
+/// The first of several replies, and those behind it.
+fn split_frame(bytes: &[u8]) -> (&[u8], &[u8]) {
+    match ReplyScan::default().advance(bytes) {
+        Ok(Status::Complete(len)) => bytes.split_at(len),
+        _ => (bytes, &[]),
     }
 }
 

@@ -11,13 +11,17 @@ use heatsink_upstream::address::Credentials;
 use heatsink_users::Verdict;
 
 use crate::connection::ClientKey;
+use crate::decide::is_from_browser;
 use crate::intake::Flow;
 use crate::order::Source;
+use crate::request::Request;
 use crate::session::Session;
 use crate::worker::Worker;
 
 const WRONG: &[u8] = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n";
 const NO_AUTH: &[u8] = b"-NOAUTH Authentication required.\r\n";
+const NO_AUTH_EXEC: &[u8] =
+    b"-EXECABORT Transaction discarded because of: NOAUTH Authentication required.\r\n";
 const NO_AUTH_HELLO: &[u8] = b"-NOAUTH HELLO must be called with the client already \
     authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to \
     authenticate the client and select the RESP protocol version at the same time\r\n";
@@ -43,14 +47,42 @@ pub(crate) struct Verification {
 
 impl Worker {
     /// What a client is told that is not known yet and asks for anything but to be.
-    pub(crate) fn refuse_unknown(&mut self, key: ClientKey, role: Option<Role>) -> Option<Flow> {
+    pub(crate) fn refuse_unknown(
+        &mut self,
+        key: ClientKey,
+        role: Option<Role>,
+        request: Request<'_>,
+    ) -> Option<Flow> {
         let client = self.clients.get(key)?;
         if client.is_known
             || matches!(role, Some(Role::Auth | Role::Hello | Role::Quit | Role::Reset))
         {
             return None;
         }
-        self.clients.reply(key, NO_AUTH);
+        match role {
+            Some(Role::Exec) => self.clients.reply(key, NO_AUTH_EXEC),
+            None if is_from_browser(request) => return None,
+            _ => self.clients.reply(key, NO_AUTH),
+        }
+        Some(Flow::Taken)
+    }
+
+    /// A request of a client whose connection is a tunnel. It reaches the server unless it is
+    /// about who the client is, which the server must not be asked: nobody can say when what
+    /// was asked before has been answered, so there is no place for an answer from here.
+    pub(crate) fn step_watched(
+        &mut self,
+        key: ClientKey,
+        role: Option<Role>,
+        request: Request<'_>,
+    ) -> Option<Flow> {
+        let link = self.clients.get(key)?.own.as_ref().filter(|own| own.tunnel)?.link;
+        if matches!(role, Some(Role::Auth | Role::Hello | Role::Reset)) {
+            tracing::info!("a client was closed: a login or RESET in the middle of a tunnel");
+            self.close_client(key);
+        } else {
+            self.push_own(key, link, request.bytes);
+        }
         Some(Flow::Taken)
     }
 
@@ -119,6 +151,7 @@ impl Worker {
         {
             self.clients.resume.push(key);
         }
+        self.read_own_again(key);
         self.finish_if_leaving(key);
     }
 

@@ -232,14 +232,18 @@ impl Worker {
         let key = ticket.client;
         // The answer stands behind the one that the server was to give.
         self.clients.deliver(key, ticket.seq, 1, b"");
-        // Its own connection was not read from meanwhile.
+        self.read_own_again(key);
+        self.finish_if_leaving(key);
+    }
+
+    /// A client's own connection is not read from while something else is being answered.
+    pub(crate) fn read_own_again(&mut self, key: ClientKey) {
         if let Some(client) = self.clients.get(key)
             && let Some(own) = &client.own
             && self.links.get(own.link).is_some_and(|upstream| upstream.readable)
         {
             self.eager_links.push(own.link);
         }
-        self.finish_if_leaving(key);
     }
 
     /// Nothing comes of a session: a lane that was made for it goes.
@@ -261,7 +265,9 @@ impl Worker {
         self.leave_lane(old);
         self.note_login(key);
         if to.hello {
-            self.clients.reply(key, &with_id(frame, id));
+            let frame = with_id(frame, id);
+            let frame = if self.cluster.is_some() { as_standalone(&frame) } else { frame };
+            self.clients.reply(key, &frame);
         } else {
             self.clients.reply(key, frame);
         }
@@ -272,7 +278,11 @@ impl Worker {
         let Some(login) = self.login_of(key) else { return };
         let by_server = self.shared.verifier.is_none();
         let Some(client) = self.clients.get(key) else { return };
+        let is_nobody = !by_server && !client.is_known;
         let mut facts = client.card.facts();
+        if is_nobody {
+            facts.user = b"default".to_vec();
+        }
         if by_server {
             facts.user = login.credentials.map_or(b"default".to_vec(), |c| c.user_name().to_vec());
         }
@@ -295,6 +305,16 @@ fn with_id(frame: &[u8], id: u64) -> Vec<u8> {
     let start = start + FIELD.len();
     let end = start + frame[start..].iter().position(|b| *b == b'\r').unwrap_or(0);
     [&frame[..start], id.to_string().as_bytes(), &frame[end..]].concat()
+}
+
+/// The reply of `HELLO` as of a server that is not part of a cluster.
+fn as_standalone(frame: &[u8]) -> Vec<u8> {
+    const FIELD: &[u8] = b"$4\r\nmode\r\n$7\r\ncluster\r\n";
+    let Some(start) = frame.windows(FIELD.len()).position(|window| window == FIELD) else {
+        return frame.to_vec();
+    };
+    let rest = &frame[start + FIELD.len()..];
+    [&frame[..start], b"$4\r\nmode\r\n$10\r\nstandalone\r\n", rest].concat()
 }
 
 #[cfg(test)]

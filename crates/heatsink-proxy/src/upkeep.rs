@@ -115,6 +115,9 @@ impl Worker {
         self.shared.directory.remove(client.card.id);
         self.shared.client_count.fetch_sub(1, Ordering::AcqRel);
         self.leave_lane(client.lane);
+        if client.apart > 0 {
+            self.forget_apart(key);
+        }
         if let Some(session) = client.session {
             self.forget_session(&session);
         }

@@ -17,7 +17,6 @@ use foldhash::fast::FixedState;
 use heatsink_resp::command::CommandTable;
 use heatsink_resp::request::Limits;
 use heatsink_upstream::address::Endpoint;
-use heatsink_upstream::error::LinkError;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token};
 use slab::Slab;
@@ -87,6 +86,7 @@ pub(crate) struct Worker {
     pub(crate) next_generation: u32,
     pub(crate) links: Slab<Upstream>,
     pub(crate) lanes: Slab<Lane>,
+    pub(crate) lane_serial: u64,
     /// The lane of clients that have not authenticated.
     pub(crate) base_lane: usize,
     pub(crate) scratch: Scratch,
@@ -126,6 +126,7 @@ impl Worker {
             next_generation: 0,
             links: Slab::new(),
             lanes: Slab::new(),
+            lane_serial: 0,
             base_lane: 0,
             scratch: Scratch::new(READ_BYTES),
             request_limits: request_limits(&live.limits),
@@ -259,7 +260,7 @@ impl Worker {
     /// Sentinels have told of another primary: nothing goes to the old one any more.
     fn primary_moved(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
-        self.retire_links(NodeId::FIRST, &LinkError::Closed);
+        self.abandon_links(NodeId::FIRST);
         self.forget_commands();
     }
 
@@ -336,7 +337,8 @@ impl Worker {
             client.hung_up = true;
             // As on a connection to the server itself, whoever leaves in the middle of a
             // blocking command leaves its queue.
-            if client.own.as_ref().is_some_and(|own| own.is_blocking()) {
+            let blocking = client.own.as_ref().is_some_and(|own| own.is_blocking());
+            if blocking || client.apart > 0 {
                 self.close_client(key);
                 return;
             }

@@ -21,7 +21,7 @@ use crate::stream::Stream;
 /// Opens connections to one endpoint; shared by all workers.
 #[derive(Debug)]
 pub struct Dialer {
-    endpoint: RwLock<Endpoint>,
+    endpoint: Arc<RwLock<Endpoint>>,
     tls: Option<ClientTls>,
     addresses: Arc<Mutex<Addresses>>,
     resolving: Arc<AtomicBool>,
@@ -40,7 +40,7 @@ impl Dialer {
     pub fn new(endpoint: Endpoint, tls: Option<ClientTls>) -> Self {
         let list = resolve(&endpoint).unwrap_or_default();
         Self {
-            endpoint: RwLock::new(endpoint),
+            endpoint: Arc::new(RwLock::new(endpoint)),
             tls,
             addresses: Arc::new(Mutex::new(Addresses { list, next: 0 })),
             resolving: Arc::default(),
@@ -140,11 +140,14 @@ impl Dialer {
             return;
         }
         let (addresses, resolving) = (Arc::clone(&self.addresses), Arc::clone(&self.resolving));
+        let current = Arc::clone(&self.endpoint);
         let lookup = move || {
             match resolve(&endpoint) {
                 Ok(list) => {
                     let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
-                    if addresses.list != list {
+                    // It may lead elsewhere by now; then whoever finds no address asks again.
+                    let current = current.read().unwrap_or_else(PoisonError::into_inner);
+                    if current.to_string() == endpoint.to_string() && addresses.list != list {
                         *addresses = Addresses { list, next: 0 };
                     }
                 }

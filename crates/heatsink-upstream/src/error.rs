@@ -10,6 +10,15 @@ pub enum LinkError {
     Connect(io::Error),
     /// Connecting, or the greeting behind it, took too long.
     ConnectTimeout,
+    /// The server did not answer the TLS handshake in time.
+    TlsTimeout,
+    /// The server closed the connection before it said anything, and was not spoken to in TLS.
+    Mute,
+    /// Another server has taken this one's place; `ready` says whether requests had gone out.
+    Replaced {
+        /// Requests had gone out.
+        ready: bool,
+    },
     /// The server refused the greeting; its own error, without the leading `-`.
     Refused(Vec<u8>),
     /// The server closed the connection.
@@ -26,7 +35,15 @@ impl LinkError {
     /// True if the connection was never usable, so that no request can have reached the
     /// server over it.
     pub fn before_ready(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::ConnectTimeout | Self::Refused(_))
+        matches!(
+            self,
+            Self::Connect(_)
+                | Self::ConnectTimeout
+                | Self::TlsTimeout
+                | Self::Mute
+                | Self::Replaced { ready: false }
+                | Self::Refused(_)
+        )
     }
 }
 
@@ -35,6 +52,11 @@ impl fmt::Display for LinkError {
         match self {
             Self::Connect(error) | Self::Io(error) => f.write_str(&describe(error)),
             Self::ConnectTimeout => f.write_str("connection timed out"),
+            Self::TlsTimeout => {
+                f.write_str("no answer to the TLS handshake in time; does it speak TLS?")
+            }
+            Self::Mute => f.write_str("connection closed without a word; does it expect TLS?"),
+            Self::Replaced { .. } => f.write_str("it is no longer the primary"),
             Self::Refused(error) => {
                 write!(f, "refused by the server: {}", String::from_utf8_lossy(error))
             }

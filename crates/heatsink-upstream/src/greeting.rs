@@ -86,6 +86,11 @@ impl Greeting {
         (Self { steps, done: 0, connection_id: None, needs_auth: false }, bytes)
     }
 
+    /// The server has said something.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.done > 0
+    }
+
     /// Takes the next reply. `Ok(true)` when the greeting is over; the server's error,
     /// without its `-`, when it refused.
     pub(crate) fn on_reply(&mut self, frame: &[u8]) -> Result<bool, Vec<u8>> {

@@ -86,6 +86,8 @@ pub enum Delivery<'a, W> {
         request: &'a [u8],
         /// The error.
         error: &'a [u8],
+        /// What was sent behind it and is not answered, or was not when this was.
+        behind: Behind<'a, W>,
     },
     /// An out-of-band message (RESP3).
     Push(&'a [u8]),
@@ -102,6 +104,30 @@ pub enum Delivery<'a, W> {
     Raw(&'a [u8]),
 }
 
+/// Requests that are not answered, with whoever waits for them.
+#[derive(Debug)]
+pub struct Behind<'a, W> {
+    waiters: &'a VecDeque<Run<W>>,
+    lengths: &'a VecDeque<u32>,
+    bytes: &'a [u8],
+    /// How many at the front are not meant.
+    skipped: usize,
+}
+
+impl<'a, W: Waiter> Behind<'a, W> {
+    /// Each of them, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (W, &'a [u8])> {
+        let waiters = self.waiters.iter().flat_map(|run| (0..run.count).map(move |_| run.waiter));
+        let mut rest = self.bytes;
+        let requests = waiters.zip(self.lengths).map(move |(waiter, len)| {
+            let request;
+            (request, rest) = rest.split_at(*len as usize);
+            (waiter, request)
+        });
+        requests.skip(self.skipped)
+    }
+}
+
 /// What a call of [`Link::receive`] ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -111,14 +137,16 @@ pub enum Received {
     More,
 }
 
+/// Requests of one waiter next to each other.
 #[derive(Debug)]
-struct Run<W> {
+pub(crate) struct Run<W> {
     waiter: W,
     count: u32,
 }
 
 /// One upstream connection.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
 pub struct Link<W> {
     stream: Stream,
     address: Option<SocketAddr>,
@@ -143,6 +171,8 @@ pub struct Link<W> {
     scan: ReplyScan,
     /// Part of the frame under way was handed over already.
     within: bool,
+    /// Every reply is handed over in one piece.
+    holds: bool,
     /// When connecting began, the server was last heard, or an idle link got a request.
     since: Instant,
     connection_id: Option<i64>,
@@ -187,6 +217,7 @@ impl<W: Waiter> Link<W> {
             input: Vec::new(),
             scan: ReplyScan::default(),
             within: false,
+            holds: false,
             since: now,
             connection_id: None,
             needs_auth: false,
@@ -223,14 +254,23 @@ impl<W: Waiter> Link<W> {
     /// The requests that are not answered yet with their waiters, oldest first, where they
     /// are kept.
     pub fn unanswered(&self) -> impl Iterator<Item = (W, &[u8])> {
-        let waiters = self.waiters.iter().flat_map(|run| (0..run.count).map(move |_| run.waiter));
-        let mut rest = self.outgoing.kept();
-        let lengths = self.kept.iter().flatten();
-        waiters.zip(lengths).map(move |(waiter, len)| {
-            let request;
-            (request, rest) = rest.split_at(*len as usize);
-            (waiter, request)
-        })
+        let all = self.kept.as_ref().map(|lengths| Behind {
+            waiters: &self.waiters,
+            lengths,
+            bytes: self.outgoing.kept(),
+            skipped: 0,
+        });
+        all.into_iter().flat_map(|all| all.iter().collect::<Vec<_>>())
+    }
+
+    /// Whoever waits for a reply, oldest first.
+    pub fn waiters(&self) -> impl Iterator<Item = W> {
+        self.waiters.iter().map(|run| run.waiter)
+    }
+
+    /// From now on every reply is handed over in one piece.
+    pub fn hold_replies(&mut self) {
+        self.holds = true;
     }
 
     /// Bytes that were pushed and not yet taken by the socket.
@@ -305,6 +345,10 @@ impl<W: Waiter> Link<W> {
     /// waits for one answer of the server at most, and only if that takes less than
     /// `GATHER_TIME`; nothing waits on a pipeline on which nothing is out.
     pub fn flush_gathered(&mut self, now: Instant) -> Result<(), LinkError> {
+        if self.stream.wants_write() {
+            // Encrypted, and not yet taken by the socket: it is no longer among what is queued.
+            return self.flush();
+        }
         // Of what was sent in part, some may be answered while the rest is still unsent.
         let out = self.waiting.saturating_sub(self.unsent);
         let enough = if self.kept.is_some() { 0 } else { self.unsent };
@@ -339,6 +383,9 @@ impl<W: Waiter> Link<W> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if self.is_ready() => return Err(LinkError::Io(error)),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset && self.is_mute() => {
+                    return Err(LinkError::Mute);
+                }
                 Err(error) => return Err(LinkError::Connect(error)),
             }
         };
@@ -394,7 +441,12 @@ impl<W: Waiter> Link<W> {
     ) -> Option<LinkError> {
         let age = now.saturating_duration_since(self.since);
         if !self.is_ready() {
-            return (age >= connect).then_some(LinkError::ConnectTimeout);
+            let error = if self.stream.is_handshaking() {
+                LinkError::TlsTimeout
+            } else {
+                LinkError::ConnectTimeout
+            };
+            return (age >= connect).then_some(error);
         }
         silence.is_some_and(|silence| age >= silence).then_some(LinkError::Silent)
     }
@@ -409,6 +461,12 @@ impl<W: Waiter> Link<W> {
         if self.greeting.is_some() { self.flush() } else { Ok(()) }
     }
 
+    /// Connected without TLS, and not a byte has come.
+    fn is_mute(&self) -> bool {
+        let unanswered = self.greeting.as_ref().is_some_and(|greeting| !greeting.is_answered());
+        self.connected && unanswered && self.input.is_empty() && !self.stream.is_tls()
+    }
+
     /// The end of the stream means different things before and after the greeting.
     fn closed(&self) -> LinkError {
         match &self.greeting {
@@ -416,6 +474,7 @@ impl<W: Waiter> Link<W> {
             Some(_) if self.input.first() == Some(&b'-') => {
                 LinkError::Refused(self.input[1..].trim_ascii_end().to_vec())
             }
+            Some(_) if self.is_mute() => LinkError::Mute,
             Some(_) => LinkError::Connect(io::ErrorKind::ConnectionReset.into()),
             None => LinkError::Closed,
         }
@@ -510,16 +569,24 @@ impl<W: Waiter> Link<W> {
             }
             if let Some(len) = elsewhere {
                 let error = &buf[at..at + len];
-                let request_len = self.kept.as_ref().and_then(VecDeque::front).copied();
-                let request = self.outgoing.front(request_len.unwrap_or(0) as usize);
-                deliver(Delivery::Elsewhere { waiter, request, error });
+                if let Some(lengths) = &self.kept {
+                    let request = lengths.front().copied().unwrap_or(0);
+                    let request = self.outgoing.front(request as usize);
+                    let behind = Behind {
+                        waiters: &self.waiters,
+                        lengths,
+                        bytes: self.outgoing.kept(),
+                        skipped: 1,
+                    };
+                    deliver(Delivery::Elsewhere { waiter, request, error, behind });
+                }
                 self.forget_request();
                 self.answered(1);
                 at += len;
             }
             if incomplete {
                 let rest = buf.len() - at;
-                if rest >= STREAM_BYTES && !waiter.wants_whole() {
+                if rest >= STREAM_BYTES && (self.within || !(self.holds || waiter.wants_whole())) {
                     let len = self.scan.pass(rest);
                     deliver(Delivery::Part { waiter, bytes: &buf[at..at + len] });
                     self.within = true;

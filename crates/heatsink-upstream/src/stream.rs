@@ -32,6 +32,22 @@ impl Stream {
         }
     }
 
+    /// Encrypted, or to be.
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// The other side is there, and has not yet agreed on how to encrypt.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.is_handshaking()) && self.is_connected()
+    }
+
+    /// Something is encrypted and not yet sent.
+    #[inline]
+    pub(crate) fn wants_write(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.wants_write())
+    }
+
     /// True once the other side is there.
     pub(crate) fn is_connected(&self) -> bool {
         match self {

@@ -7,6 +7,10 @@ import redis
 from harness import address, case, run, until
 
 HOST, PORT = address()
+# Set where the connection is to be encrypted.
+CA = os.environ.get("HEATSINK_TEST_CA")
+TLS = {"ssl": True, "ssl_ca_certs": CA} if CA else {}
+POOL_TLS = {"connection_class": redis.SSLConnection, "ssl_ca_certs": CA} if CA else {}
 FUNCTIONS = """#!lua name=clientlib
 redis.register_function('client_echo', function(keys, args) return {keys[1], args[1]} end)
 redis.register_function{
@@ -26,7 +30,7 @@ class Context:
 
     def client(self, **options):
         return redis.Redis(
-            host=HOST, port=PORT, protocol=self.protocol, socket_timeout=30, **options
+            host=HOST, port=PORT, protocol=self.protocol, socket_timeout=30, **TLS, **options
         )
 
     def await_blocked(self, count=1):
@@ -521,7 +525,12 @@ def access_control(context):
 @case
 def pool_used_by_many_threads(context):
     pool = redis.BlockingConnectionPool(
-        host=HOST, port=PORT, protocol=context.protocol, max_connections=8, timeout=30
+        host=HOST,
+        port=PORT,
+        protocol=context.protocol,
+        max_connections=8,
+        timeout=30,
+        **POOL_TLS,
     )
     client = redis.Redis(connection_pool=pool)
 

@@ -148,8 +148,7 @@ impl Generator {
             17 if !words.clustered() || !connection.watches => authenticate(words),
             18 if !connection.listens_only() && !words.clustered() => silent(words),
             _ => {
-                let at_one_node = words.clustered() && connection.watches;
-                let command = if at_one_node { for_one_node(words) } else { commands::any(words) };
+                let command = commands::any(words);
                 connection.watches |= command.args[0].eq_ignore_ascii_case(b"WATCH");
                 Request::one(&command.args, command.check)
             }

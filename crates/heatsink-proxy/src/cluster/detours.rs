@@ -23,6 +23,17 @@ const MAX_HOPS: u32 = 16;
 /// Time between two attempts.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
+/// The texts of servers for what is tried again.
+const OWN_WORDS: [&[u8]; 7] = [
+    b"-TRYAGAIN Multiple keys request during rehashing of slot",
+    b"-CLUSTERDOWN The cluster is down",
+    b"-CLUSTERDOWN Hash slot not served",
+    b"-LOADING Redis is loading the dataset in memory",
+    b"-LOADING Valkey is loading the dataset in memory",
+    b"-MASTERDOWN Link with MASTER is down",
+    b"-MASTERDOWN Link with PRIMARY is down",
+];
+
 /// A request that is not where it was first sent.
 #[derive(Debug, Default)]
 pub(crate) struct Detour {
@@ -35,9 +46,9 @@ pub(crate) struct Detour {
 #[derive(Debug)]
 pub(crate) enum Later {
     /// On a shared link.
-    Shared { at: Instant, lane: usize, ticket: Ticket, request: Vec<u8> },
-    /// On the client's own connection.
-    Own { at: Instant, client: ClientKey },
+    Shared { at: Instant, lane: usize, serial: u64, ticket: Ticket, request: Vec<u8> },
+    /// On the client's own connection, if that is still the same one.
+    Own { at: Instant, client: ClientKey, link: usize, generation: u32 },
 }
 
 impl Later {
@@ -70,59 +81,99 @@ impl Worker {
     /// A node has not executed a request; `ticket` waits for its reply.
     pub(crate) fn go_elsewhere(
         &mut self,
-        link: Option<usize>,
         lane: usize,
         from: NodeId,
         ticket: Ticket,
         request: Vec<u8>,
         error: &[u8],
+        overtaken: bool,
     ) {
         let hops = self.note_hop(ticket);
         let Some(redirect) = redirect::parse(error).filter(|_| hops <= MAX_HOPS) else {
             self.conclude(ticket, error);
             return;
         };
+        if !self.is_servers_own(redirect, error, &request) {
+            self.conclude(ticket, error);
+            return;
+        }
         match redirect {
-            Redirect::Moved { host, port, .. } => {
-                let to = self.named_node(from, host, port);
-                self.resend(lane, to, ticket, &request, false);
-                self.want_topology();
-            }
-            Redirect::Ask { host, port, .. } => {
-                let to = self.named_node(from, host, port);
-                self.resend(lane, to, ticket, &request, true);
+            Redirect::Moved { host, port, .. } | Redirect::Ask { host, port, .. } => {
+                let asking = matches!(redirect, Redirect::Ask { .. });
+                if !asking {
+                    self.want_topology();
+                }
+                match self.named_node(from, host, port) {
+                    Some(to) => self.resend(lane, to, ticket, &request, asking),
+                    // It may have joined a moment ago.
+                    None => self.try_again(lane, ticket, request, error, overtaken),
+                }
             }
             Redirect::Loading | Redirect::MasterDown if self.is_replica(from) => {
                 if let Some(view) = &mut self.cluster {
                     view.sick.push((from, self.now + Duration::from_secs(1)));
                 }
-                let slot = self.slot_of_request(&request);
-                let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));
-                self.resend(lane, to, ticket, &request, false);
+                match self.slot_of_request(&request) {
+                    Some(slot) => {
+                        let to = self.primary_of(slot, ticket.client);
+                        self.resend(lane, to, ticket, &request, false);
+                    }
+                    None => self.conclude(ticket, error),
+                }
             }
             Redirect::TryAgain
             | Redirect::ClusterDown
             | Redirect::Loading
             | Redirect::MasterDown => {
                 self.want_topology();
-                if self.may_try_again(link, ticket, &request) {
-                    let at = self.now + RETRY_PAUSE;
-                    self.later.push(Later::Shared { at, lane, ticket, request });
-                    self.next_tick = self.next_tick.min(at);
-                } else {
-                    self.conclude(ticket, error);
-                }
+                self.try_again(lane, ticket, request, error, overtaken);
             }
         }
     }
 
-    /// The node that another one has named.
-    pub(crate) fn named_node(&mut self, from: NodeId, host: &str, port: u16) -> NodeId {
+    /// Tries a request again after a pause, if that is allowed.
+    fn try_again(
+        &mut self,
+        lane: usize,
+        ticket: Ticket,
+        request: Vec<u8>,
+        error: &[u8],
+        overtaken: bool,
+    ) {
+        let serial = self.lanes.get(lane).map(|lane| lane.serial);
+        if let Some(serial) = serial
+            && self.may_try_again(lane, ticket, &request, overtaken)
+        {
+            let at = self.now + RETRY_PAUSE;
+            self.later.push(Later::Shared { at, lane, serial, ticket, request });
+            self.next_tick = self.next_tick.min(at);
+        } else {
+            self.conclude(ticket, error);
+        }
+    }
+
+    /// A node says this of its own accord. What a script or a module says instead is an answer
+    /// like any other: following it would execute the script again.
+    fn is_servers_own(&self, redirect: Redirect<'_>, error: &[u8], request: &[u8]) -> bool {
+        match redirect {
+            Redirect::Moved { slot, .. } | Redirect::Ask { slot, .. } => {
+                self.slot_of_request(request).is_none_or(|of_request| of_request == slot)
+            }
+            _ => {
+                !self.may_be_made_up(request)
+                    || OWN_WORDS.iter().any(|words| error.starts_with(words))
+            }
+        }
+    }
+
+    /// The node that another one has named, if it belongs to the cluster.
+    pub(crate) fn named_node(&mut self, from: NodeId, host: &str, port: u16) -> Option<NodeId> {
         let host = match (host, self.endpoint(from)) {
             ("", Endpoint::Tcp { host, .. }) => host,
             _ => host.to_owned(),
         };
-        self.shared.nodes.id_of(&NodeAddress { host, port })
+        let cluster = self.shared.cluster.as_ref()?;
+        cluster.member(&NodeAddress { host, port }, &self.shared.nodes)
     }
 
     fn note_hop(&mut self, ticket: Ticket) -> u32 {
@@ -166,21 +217,24 @@ impl Worker {
     }
 
     /// A request may be tried again if none of the same client for the same slot was sent
-    /// behind it, which would then be executed before it; and not for ever.
-    fn may_try_again(&mut self, link: Option<usize>, ticket: Ticket, request: &[u8]) -> bool {
-        let slot = self.slot_of_request(request);
-        let overtaken = link.and_then(|slot| self.links.get(slot)).is_some_and(|upstream| {
-            upstream.link.unanswered().any(|(behind, request)| {
-                behind.client == ticket.client && self.slot_of_request(request) == slot
-            })
-        });
+    /// behind it, which would then be executed before it; and not for ever. From then on the
+    /// client sends nothing.
+    fn may_try_again(
+        &mut self,
+        lane: usize,
+        ticket: Ticket,
+        request: &[u8],
+        overtaken: bool,
+    ) -> bool {
         let until = self.now + self.live.timeouts.cluster_retry;
+        let Some(detour) = self.detours.get(&ticket) else { return false };
+        let first = detour.until.is_none();
+        if first && (overtaken || self.has_behind(lane, ticket, request)) {
+            return false;
+        }
         let Some(client) = self.clients.get(ticket.client) else { return false };
         let Some(detour) = self.detours.get_mut(&ticket) else { return false };
-        if detour.until.is_none() {
-            if overtaken {
-                return false;
-            }
+        if first {
             detour.until = Some(until);
             client.retrying += 1;
         }
@@ -189,31 +243,44 @@ impl Worker {
         detour.until.is_some_and(|until| self.now < until)
     }
 
-    /// The reads that a replica has not answered. A primary has them too.
-    pub(crate) fn unanswered_reads(&self, slot: usize) -> Vec<(Ticket, Vec<u8>)> {
-        let Some(upstream) = self.links.get(slot).filter(|upstream| upstream.replica) else {
-            return Vec::new();
-        };
+    /// Whether a client waits for another request for the slot of this one, anywhere.
+    fn has_behind(&self, lane: usize, ticket: Ticket, request: &[u8]) -> bool {
+        let slot = self.slot_of_request(request);
+        let of_lane = self.links.iter().filter(|(_, upstream)| upstream.lane == lane);
+        let mut requests = of_lane.flat_map(|(_, upstream)| upstream.link.unanswered());
+        requests.any(|(behind, request)| {
+            behind.client == ticket.client && self.slot_of_request(request) == slot
+        })
+    }
+
+    /// The requests that a link has not answered.
+    pub(crate) fn unanswered_requests(&self, slot: usize) -> Vec<(Ticket, Vec<u8>)> {
+        let Some(upstream) = self.links.get(slot) else { return Vec::new() };
         let unanswered = upstream.link.unanswered();
         unanswered.map(|(ticket, request)| (ticket, request.to_vec())).collect()
     }
 
-    /// A replica is lost: what it was asked is asked of its primary. What is no read, since
-    /// the node was more than a replica meanwhile, may have been executed and is not repeated.
-    pub(crate) fn read_elsewhere(&mut self, lane: usize, requests: Vec<(Ticket, Vec<u8>)>) {
+    /// A link is given up: what it was asked is asked of the primaries, where `may` allows it.
+    pub(crate) fn send_elsewhere(
+        &mut self,
+        lane: usize,
+        requests: Vec<(Ticket, Vec<u8>)>,
+        may: impl Fn(&Self, &[u8]) -> bool,
+    ) {
         for (ticket, request) in requests {
-            let slot = self.slot_of_request(&request).filter(|_| self.is_read(&request));
-            match slot {
-                Some(slot) if !matches!(ticket.purpose, Purpose::Part { .. }) => {
+            let slot = self.slot_of_request(&request).filter(|_| may(self, &request));
+            match (ticket.purpose, slot) {
+                (Purpose::Topology, _) => self.forget_topology_question(),
+                (Purpose::Commands, _) => self.forget_commands(),
+                (Purpose::Forward | Purpose::Detour(_), Some(slot)) => {
                     let ticket = self.clients.detour(ticket);
                     let to = self.primary_of(slot, ticket.client);
                     self.resend(lane, to, ticket, &request, false);
                 }
-                _ if ticket.purpose == Purpose::Topology => self.forget_topology_question(),
-                _ if ticket.purpose == Purpose::Commands => self.forget_commands(),
                 _ => {
-                    let text = "ERR heatsink: upstream replica lost; \
+                    let text = "ERR heatsink: upstream node lost; \
                                 it is unknown whether the command was executed";
+                    let ticket = self.clients.detour(ticket);
                     self.conclude(ticket, &error_line(text));
                 }
             }
@@ -223,14 +290,18 @@ impl Worker {
     /// Tries again what is due.
     pub(crate) fn try_later(&mut self) {
         let now = self.now;
-        let mut index = 0;
-        while index < self.later.len() {
-            if self.later[index].at() > now {
-                index += 1;
-                continue;
-            }
-            match self.later.remove(index) {
-                Later::Shared { lane, ticket, request, .. } => {
+        if self.later.iter().all(|later| later.at() > now) {
+            return;
+        }
+        for later in std::mem::take(&mut self.later) {
+            match later {
+                later if later.at() > now => self.later.push(later),
+                Later::Shared { lane, serial, ticket, request, .. } => {
+                    if self.lanes.get(lane).is_none_or(|lane| lane.serial != serial) {
+                        // Whoever asked has gone, and the way it would have taken with it.
+                        self.conclude(ticket, &error_line("ERR heatsink: given up"));
+                        continue;
+                    }
                     let slot = self.slot_of_request(&request);
                     let to = slot.map_or_else(
                         || self.home(ticket.client),
@@ -238,7 +309,14 @@ impl Worker {
                     );
                     self.resend(lane, to, ticket, &request, false);
                 }
-                Later::Own { client, .. } => self.replay_own(client, None, false),
+                Later::Own { client, link, generation, .. } => {
+                    let own = self.clients.get_ref(client).and_then(|client| client.own.as_ref());
+                    let same = own.is_some_and(|own| own.link == link)
+                        && self.links.get(link).is_some_and(|l| l.generation == generation);
+                    if same {
+                        self.replay_own(client, None, false);
+                    }
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use heatsink_cluster::split::Piece;
 use crate::clients::error_line;
 use crate::connection::ClientKey;
 use crate::intake::Flow;
-use crate::lanes::{Owner, Purpose, Ticket};
+use crate::lanes::{Owner, Purpose, Ticket, Upstream};
 use crate::nodes::NodeId;
 use crate::order::Source;
 use crate::worker::Worker;
@@ -50,6 +50,8 @@ pub(crate) struct Joining {
     ending: Ending,
     parts: Vec<Part>,
     missing: usize,
+    /// On connections that nobody else uses.
+    apart: bool,
 }
 
 #[derive(Debug, Default)]
@@ -78,10 +80,20 @@ impl Worker {
         if let Some(flow) = self.behind_old_map(key) {
             return flow;
         }
+        let questions = self.questions(key, targets);
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         let lane = client.lane;
+        if questions.is_empty() {
+            // There is no map: whoever wants a password first will say so.
+            let (Targets::Primaries(bytes) | Targets::All(bytes) | Targets::Apart { bytes, .. }) =
+                targets
+            else {
+                return Flow::Taken;
+            };
+            return self.forward_to(key, self.home(key), bytes);
+        }
         let seq = client.order.expect(Source::ONCE, 1);
-        let questions = self.questions(key, targets);
+        client.apart += u32::from(matches!(targets, Targets::Apart { .. }));
         let apart = match targets {
             Targets::Apart { after_writes, .. } => Some(*after_writes),
             _ => None,
@@ -94,6 +106,7 @@ impl Worker {
             ending,
             parts: questions.iter().map(part).collect(),
             missing: questions.len(),
+            apart: apart.is_some(),
         };
         let join = self.joins.insert(joining);
         for (part, question) in questions.iter().enumerate() {
@@ -104,7 +117,12 @@ impl Worker {
                 Some(after_writes) => self.link_apart(lane, question.node, after_writes),
             };
             match link {
-                Ok(link) => self.push_to_link(link, question.bytes, ticket, 1),
+                Ok(link) => {
+                    self.push_to_link(link, question.bytes, ticket, 1);
+                    if apart.is_none() && self.links[link].is_full() {
+                        self.throttle(key, lane, link);
+                    }
+                }
                 Err(why) => self.conclude(ticket, &error_line(&why)),
             }
         }
@@ -157,7 +175,8 @@ impl Worker {
     pub(crate) fn part_arrived(&mut self, join: u32, part: u32, frame: &[u8]) {
         let Some(joining) = self.joins.get_mut(join as usize) else { return };
         let Some(place) = joining.parts.get_mut(part as usize) else { return };
-        if place.optional && frame.starts_with(b"-ERR heatsink: upstream ") {
+        let unable = [&b"-ERR heatsink: upstream "[..], b"-LOADING ", b"-MASTERDOWN "];
+        if place.optional && unable.iter().any(|text| frame.starts_with(text)) {
             place.absent = true;
         } else {
             place.reply = frame.to_vec();
@@ -167,6 +186,11 @@ impl Worker {
             return;
         }
         let joining = self.joins.remove(join as usize);
+        if joining.apart
+            && let Some(client) = self.clients.get(joining.client)
+        {
+            client.apart -= 1;
+        }
         let present = joining.parts.into_iter().filter(|part| !part.absent);
         let parts: Vec<_> = present.map(|part| part.reply).collect();
         let reply = match joining.ending {
@@ -174,5 +198,19 @@ impl Worker {
             Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),
         };
         self.clients.deliver(joining.client, joining.seq, 1, &reply);
+    }
+
+    /// A client has gone: what it had connections of their own for is given up with them.
+    pub(crate) fn forget_apart(&mut self, key: ClientKey) {
+        let asks = |(slot, upstream): (usize, &Upstream)| {
+            let mut waiters = upstream.link.waiters();
+            let asks = upstream.owner == Owner::Once && waiters.any(|w| w.client == key);
+            asks.then_some(slot)
+        };
+        let links: Vec<_> = self.links.iter().filter_map(asks).collect();
+        for link in links {
+            self.drop_link(link);
+        }
+        self.joins.retain(|_, joining| !(joining.apart && joining.client == key));
     }
 }

@@ -19,6 +19,8 @@ use crate::worker::Worker;
 
 /// Nodes that a request is sent to, one after the other.
 const MAX_HOPS: u32 = 16;
+/// After this long, being sent on again is not the same search any more.
+const ANOTHER_STORY: Duration = Duration::from_secs(2);
 
 impl Worker {
     /// A node has not executed the request that is under way on a client's own connection.
@@ -27,6 +29,11 @@ impl Worker {
         let Some(client) = self.clients.get(key) else { return };
         let Some(own) = &mut client.own else { return };
         let from = own.node;
+        if own.retry_until.is_some_and(|until| self.now > until + ANOTHER_STORY) {
+            // A command that waits for long may be sent on more than once in its life.
+            own.retry_until = None;
+            own.hops = 0;
+        }
         own.hops += 1;
         let give_up = *own.retry_until.get_or_insert(until) <= self.now || own.hops > MAX_HOPS;
         let expected = own.expected.front().copied();
@@ -38,7 +45,18 @@ impl Worker {
         let fixed = own.is_subscriber() || client.transaction.as_ref().is_some_and(|t| t.overflown);
         let queueing = own.transaction == Transaction::Queueing;
         let current = own.current.clone();
+        let confined = own.is_confined();
         let slot = self.slot_of_request(&current);
+        if confined {
+            // A server without slots looks at this first.
+            let name = self.name_of_request(&current);
+            let text = format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
+                 RESET are allowed in this context"
+            );
+            self.answer_own(key, &crate::clients::error_line(&text));
+            return;
+        }
         if fixed || (slot.is_some() && bound_to.is_some() && slot != bound_to) {
             self.answer_own(key, CROSS_SLOT);
             return;
@@ -53,24 +71,35 @@ impl Worker {
         if give_up {
             self.answer_own(key, error);
         } else {
-            match redirect::parse(error) {
-                Some(Redirect::Moved { host, port, .. }) => {
-                    let to = self.named_node(from, host, port);
-                    self.want_topology();
-                    self.replay_own(key, Some(to), false);
+            let redirect = redirect::parse(error);
+            let to = match redirect {
+                Some(Redirect::Moved { host, port, .. } | Redirect::Ask { host, port, .. }) => {
+                    self.named_node(from, host, port)
                 }
-                Some(Redirect::Ask { host, port, .. }) => {
-                    let to = self.named_node(from, host, port);
-                    self.replay_own(key, Some(to), true);
+                _ => None,
+            };
+            self.want_topology();
+            match (redirect, to) {
+                (None, _) => self.answer_own(key, error),
+                (Some(redirect), Some(to)) => {
+                    self.replay_own(key, Some(to), matches!(redirect, Redirect::Ask { .. }));
                 }
-                Some(_) => {
-                    self.want_topology();
-                    let at = self.now + RETRY_PAUSE;
-                    self.later.push(Later::Own { at, client: key });
-                    self.next_tick = self.next_tick.min(at);
-                }
-                None => self.answer_own(key, error),
+                (Some(_), None) => self.try_own_again(key),
             }
+        }
+    }
+
+    /// The request under way is said again after a pause, wherever it belongs then.
+    fn try_own_again(&mut self, key: ClientKey) {
+        let at = self.now + RETRY_PAUSE;
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = &mut client.own else { return };
+        // Trying again is not going further.
+        own.hops = 0;
+        let link = own.link;
+        if let Some(generation) = self.links.get(link).map(|upstream| upstream.generation) {
+            self.later.push(Later::Own { at, client: key, link, generation });
+            self.next_tick = self.next_tick.min(at);
         }
     }
 
@@ -122,13 +151,14 @@ impl Worker {
             self.clients.resume.push(key);
             return;
         }
+        self.send_own(key, to, &own.current, expected);
+        // Still the same request.
         if let Some(client) = self.clients.get(key)
             && let Some(new) = &mut client.own
         {
             new.hops = own.hops;
             new.retry_until = own.retry_until;
         }
-        self.send_own(key, to, &own.current, expected);
     }
 
     /// Opens a connection to the transaction's node and says there what was queued so far.

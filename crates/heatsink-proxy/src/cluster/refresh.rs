@@ -6,14 +6,15 @@
 
 use std::time::{Duration, Instant};
 
+use heatsink_cluster::members;
 use heatsink_cluster::topology::Topology;
 use heatsink_resp::value::Value;
 use heatsink_upstream::address::Endpoint;
 
-use crate::cluster::routes::Routes;
+use crate::cluster::routes::{Cluster, Routes};
 use crate::connection::ClientKey;
 use crate::intake::Flow;
-use crate::lanes::{Owner, Purpose, Ticket, Upstream};
+use crate::lanes::{Lane, Owner, Purpose, Ticket, Upstream};
 use crate::nodes::NodeId;
 use crate::worker::Worker;
 
@@ -86,16 +87,16 @@ impl Worker {
             return;
         }
         view.version = version;
-        view.routes = cluster.routes();
+        let before = std::mem::replace(&mut view.routes, cluster.routes());
         view.error = None;
         self.epoch = self.epoch.wrapping_add(1);
         self.clients.resume.append(&mut view.waiting);
-        self.leave_changed_nodes();
+        self.leave_changed_nodes(&before);
     }
 
     /// Shared links to nodes that are no longer part of the cluster, or are replicas now and
     /// were not, or the other way round, are not used again.
-    fn leave_changed_nodes(&mut self) {
+    fn leave_changed_nodes(&mut self, before: &Routes) {
         let Some(view) = &self.cluster else { return };
         let shards = &view.routes.shards;
         let as_opened = |node: NodeId, replica: bool| {
@@ -109,8 +110,19 @@ impl Worker {
         };
         let slots: Vec<_> = self.links.iter().filter_map(changed).collect();
         for slot in slots {
-            self.retire_link(slot);
+            // One that was a primary and is none any more may not have noticed.
+            let Some(upstream) = self.links.get(slot) else { continue };
+            let node = upstream.node;
+            let heirs = before.shards.iter().filter(|shard| shard.primary == node);
+            let replaced = heirs.flat_map(|shard| &shard.replicas).any(|heir| self.leads(*heir));
+            self.retire_link(slot, replaced);
         }
+    }
+
+    /// Whether a node is a primary.
+    fn leads(&self, node: NodeId) -> bool {
+        let view = self.cluster.as_ref();
+        view.is_some_and(|view| view.routes.shards.iter().any(|shard| shard.primary == node))
     }
 
     /// A reason to look at the map.
@@ -155,12 +167,45 @@ impl Worker {
             let slot = slots[self.turn % slots.len()];
             self.turn = self.turn.wrapping_add(1);
             self.ask_topology(slot);
+        } else if self.shared.cluster.as_ref().is_some_and(Cluster::is_wanted) {
+            self.connect_anywhere();
+        }
+    }
+
+    /// No node can be asked on a connection that is there: the next one in turn gets one, and
+    /// is asked when it is ready.
+    fn connect_anywhere(&mut self) {
+        let Some(view) = &self.cluster else { return };
+        let seeds = self.shared.cluster.as_ref().map_or(0, |cluster| cluster.seeds);
+        let mut nodes: Vec<NodeId> = view.routes.nodes().collect();
+        nodes.extend((0..seeds).map(|seed| NodeId(seed as u16)));
+        let sick = |node: &NodeId| view.sick.iter().any(|(sick, _)| sick == node);
+        let healthy: Vec<_> = nodes.iter().copied().filter(|node| !sick(node)).collect();
+        let candidates = if healthy.is_empty() { nodes } else { healthy };
+        let open = |(_, lane): &(usize, &Lane)| lane.clients > 0 && !lane.needs_auth;
+        let lane = match self.lanes.get(self.base_lane) {
+            Some(lane) if !lane.needs_auth => self.base_lane,
+            _ => self.lanes.iter().find(open).map_or(self.base_lane, |(slot, _)| slot),
+        };
+        if candidates.is_empty() {
+            return;
+        }
+        self.turn = self.turn.wrapping_add(1);
+        let node = candidates[self.turn % candidates.len()];
+        if self.lane_link(lane, node).is_err() {
+            tracing::debug!("a node of the cluster cannot be asked for the map");
         }
     }
 
     /// Asks on this link, if the map is wanted.
     pub(crate) fn ask_topology(&mut self, slot: usize) {
         let Some(cluster) = &self.shared.cluster else { return };
+        let known = self.cluster.as_ref().is_some_and(|view| view.routes.is_known());
+        let has_credentials = self.lanes[self.base_lane].login.credentials.is_some();
+        if !known && has_credentials && self.links[slot].lane != self.base_lane {
+            // The first client may not be allowed to ask; who the URL names is.
+            return;
+        }
         if !cluster.may_ask(self.now) {
             return;
         }
@@ -170,6 +215,9 @@ impl Worker {
         {
             view.asked_host = host;
         }
+        // Nodes without a slot are part of the cluster too: one may be about to get some.
+        let bytes = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n";
+        self.push_to_link(slot, bytes, Ticket::internal(Purpose::Members), 1);
         let bytes = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
         self.push_to_link(slot, bytes, Ticket::internal(Purpose::Topology), 1);
     }
@@ -178,6 +226,15 @@ impl Worker {
         if let Some(cluster) = &self.shared.cluster {
             cluster.asked_and_done();
             cluster.want();
+        }
+    }
+
+    /// `CLUSTER NODES`: whom redirections may name.
+    pub(crate) fn learn_members(&mut self, frame: &[u8]) {
+        let (Some(view), Some(cluster)) = (&self.cluster, &self.shared.cluster) else { return };
+        let Ok(value) = Value::decode(frame) else { return };
+        if let Some(text) = value.text().and_then(|text| std::str::from_utf8(text).ok()) {
+            cluster.set_members(members::parse(text, &view.asked_host));
         }
     }
 
@@ -235,6 +292,11 @@ impl Worker {
         if !known && self.lane_link(self.base_lane, seed).is_err() {
             tracing::debug!("no seed of the cluster can be reached");
         }
+    }
+
+    /// There is a map.
+    pub(crate) fn knows_map(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|view| view.routes.is_known())
     }
 
     /// Whether a client's request can be sent by the map; if not, what becomes of it: it waits

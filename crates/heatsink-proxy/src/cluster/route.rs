@@ -2,13 +2,15 @@
 
 use heatsink_cluster::join::{Join, request_policy};
 use heatsink_cluster::{cursor, slot, split};
-use heatsink_resp::command::{Access, Command, RequestPolicy};
+use heatsink_resp::command::{Access, Command, CommandTable, RequestPolicy};
 use heatsink_resp::glob;
-use heatsink_resp::request::{RequestScan, Status};
+use heatsink_resp::request::{Limits, RequestScan, Status};
 
+use crate::clients::MAX_OUTSTANDING;
 use crate::cluster::fan_out::{Ending, Targets};
 use crate::connection::ClientKey;
 use crate::intake::Flow;
+use crate::lanes::{Purpose, Ticket};
 use crate::nodes::NodeId;
 use crate::request::Request;
 use crate::worker::Worker;
@@ -55,18 +57,51 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Flow {
+        let single = command.single_key_index().and_then(|index| request.arg(index));
+        if let Some(name) = single
+            && self.forward_straight(key, slot::of_key(name), request.bytes)
+        {
+            return Flow::Taken;
+        }
         if let Some(flow) = self.without_map(key).or_else(|| self.wait_for_reader(key)) {
             return flow;
         }
-        let single = command.single_key_index().and_then(|index| request.arg(index));
         let Some(name) = single else { return self.forward_unusual(key, request, command) };
         let slot = slot::of_key(name);
+        if let Some(flow) = self.note_written(key, request, command) {
+            return flow;
+        }
         let node = if self.live.policy.is_empty() {
             self.primary_of(slot, key)
         } else {
             self.reading_node(slot, key, command, name)
         };
         self.forward_to(key, node, request.bytes)
+    }
+
+    /// The same, where nothing stands in the way: the link is there and has room, and the
+    /// client may go on. False if anything needs a closer look; then nothing has happened.
+    #[inline]
+    fn forward_straight(&mut self, key: ClientKey, slot: u16, bytes: &[u8]) -> bool {
+        let Self { clients, cluster, lanes, links, dirty_links, live, epoch, now, .. } = self;
+        let (Some(client), Some(view)) = (clients.get(key), cluster) else { return false };
+        if client.bulky || client.epoch != *epoch || !live.policy.is_empty() {
+            return false;
+        }
+        let Some(node) = view.routes.primary(slot) else { return false };
+        let Some(link) = lanes[client.lane].open_link(node) else { return false };
+        let upstream = &mut links[link];
+        if upstream.is_full() || client.order.outstanding() + 1 >= MAX_OUTSTANDING {
+            return false;
+        }
+        let seq = client.order.expect(upstream.source(link), 1);
+        upstream.requests += 1;
+        upstream.link.push(bytes, Ticket { client: key, seq, purpose: Purpose::Forward }, 1, *now);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            dirty_links.push(link);
+        }
+        true
     }
 
     /// A client that does not read its replies gets no more of them.
@@ -107,11 +142,7 @@ impl Worker {
         let (Some(view), Some(client)) = (&self.cluster, self.clients.get(key)) else {
             return primary;
         };
-        if command.access != Access::Read {
-            client.written.add(name);
-            return primary;
-        }
-        if client.written.may_hold(name) {
+        if command.access != Access::Read || client.written.may_hold(name) {
             return primary;
         }
         // The same one for a client, so that it does not see time go backwards.
@@ -123,20 +154,30 @@ impl Worker {
         }
     }
 
-    /// Remembers what a client writes that it might otherwise read from a replica.
-    fn note_written(&mut self, key: ClientKey, request: Request<'_>, command: &Command) {
+    /// Remembers what a client writes that it might otherwise read from a replica. The write
+    /// waits until what the client asked before is answered: a replica may still owe it the
+    /// value from before.
+    pub(crate) fn note_written(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Option<Flow> {
         if self.live.policy.is_empty() || command.access == Access::Read {
-            return;
+            return None;
         }
         let policy = std::sync::Arc::clone(&self.live.policy);
-        let Some(client) = self.clients.get(key) else { return };
+        let client = self.clients.get(key)?;
+        let mut matched = false;
         let arg = |index| request.arg(index).unwrap_or_default();
         command.for_each_key(request.len(), arg, |index| {
             let rule = policy.iter().find(|rule| glob::matches(&rule.pattern, arg(index)));
             if rule.is_some_and(|rule| rule.replica_reads) {
                 client.written.add(arg(index));
+                matched = true;
             }
         });
+        (matched && client.order.outstanding() > 0).then_some(Flow::Wait)
     }
 
     /// A request that names no key, or may name several.
@@ -144,7 +185,13 @@ impl Worker {
         if command.name.starts_with("cluster") {
             return self.cluster_command(key, request);
         }
-        self.note_written(key, request, command);
+        if !self.knows_map() {
+            // Whoever wants a password first will say so.
+            return self.forward_to(key, self.home(key), request.bytes);
+        }
+        if let Some(flow) = self.note_written(key, request, command) {
+            return flow;
+        }
         match Slots::of(command, request) {
             Slots::One(slot) => self.forward_to(key, self.primary_of(slot, key), request.bytes),
             Slots::Several(first) => {
@@ -207,29 +254,69 @@ impl Worker {
         self.fan_out(key, &Targets::Node(node, &bytes), Ending::Scan { shard, count })
     }
 
+    /// What a server calls the command of a request.
+    pub(crate) fn name_of_request(&self, bytes: &[u8]) -> String {
+        let mut args = Vec::new();
+        let _ =
+            RequestScan::default().advance(bytes, &self.request_limits[0], |span| args.push(span));
+        let request = Request { bytes, args: &args };
+        let command = self.table.lookup(request.name(), request.arg(1));
+        command.map_or_else(String::new, |command| command.name.to_string())
+    }
+
     /// The slot that a request is about, found from its bytes alone.
     pub(crate) fn slot_of_request(&self, bytes: &[u8]) -> Option<u16> {
-        self.look_into(bytes, |command, request| Slots::of(command, request).first()).flatten()
+        slot_of(&self.table, bytes)
     }
 
     /// Whether a request only reads, found from its bytes alone.
     pub(crate) fn is_read(&self, bytes: &[u8]) -> bool {
-        self.look_into(bytes, |command, _| command.access == Access::Read).unwrap_or(false)
+        let access = look_into(&self.table, bytes, |command, _| command.access);
+        access == Some(Access::Read)
     }
 
-    fn look_into<T>(
-        &self,
-        bytes: &[u8],
-        look: impl FnOnce(&Command, Request<'_>) -> T,
-    ) -> Option<T> {
-        let mut args = Vec::new();
-        let scan =
-            RequestScan::default().advance(bytes, &self.request_limits[0], |span| args.push(span));
-        if !matches!(scan, Ok(Status::Complete { .. })) {
-            return None;
-        }
-        let request = Request { bytes, args: &args };
-        let command = self.table.lookup(request.name(), request.arg(1))?;
-        Some(look(command, request))
+    /// Whether a request may write, found from its bytes alone.
+    pub(crate) fn may_write(&self, bytes: &[u8]) -> bool {
+        let access = look_into(&self.table, bytes, |command, _| command.access);
+        access.is_none_or(|access| access == Access::Write)
     }
+
+    /// Whether an error that answers a request can be what somebody else wrote: a script's
+    /// author, or a module's.
+    pub(crate) fn may_be_made_up(&self, request: &[u8]) -> bool {
+        let scripted = |command: &Command, _: Request<'_>| {
+            command.name.starts_with("eval")
+                || command.name.starts_with("fcall")
+                || command.name.contains('.')
+        };
+        look_into(&self.table, request, scripted).unwrap_or(true)
+    }
+}
+
+/// No limits: it was within them when it came.
+const NO_LIMITS: Limits = Limits {
+    max_args: u64::MAX,
+    max_bulk_bytes: u64::MAX,
+    max_request_bytes: u64::MAX,
+    unauthenticated: false,
+};
+
+/// The slot that a request is about.
+pub(crate) fn slot_of(table: &CommandTable, bytes: &[u8]) -> Option<u16> {
+    look_into(table, bytes, |command, request| Slots::of(command, request).first()).flatten()
+}
+
+fn look_into<T>(
+    table: &CommandTable,
+    bytes: &[u8],
+    look: impl FnOnce(&Command, Request<'_>) -> T,
+) -> Option<T> {
+    let mut args = Vec::new();
+    let scan = RequestScan::default().advance(bytes, &NO_LIMITS, |span| args.push(span));
+    if !matches!(scan, Ok(Status::Complete { .. })) {
+        return None;
+    }
+    let request = Request { bytes, args: &args };
+    let command = table.lookup(request.name(), request.arg(1))?;
+    Some(look(command, request))
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use heatsink_cluster::slot;
-use heatsink_cluster::topology::Topology;
+use heatsink_cluster::topology::{NodeAddress, Topology};
 
 use crate::nodes::{NodeId, Nodes};
 
@@ -20,6 +20,8 @@ pub(crate) struct Cluster {
     /// Nodes that were given by the user; they have the first numbers.
     pub(crate) seeds: usize,
     routes: RwLock<Arc<Routes>>,
+    /// Who belongs to the cluster, with slots or without.
+    members: RwLock<Vec<NodeAddress>>,
     /// Changes with the map; workers look at it once a turn.
     version: AtomicU64,
     /// Somebody has reason to believe that the map has changed.
@@ -74,6 +76,13 @@ impl Routes {
         self.primary.get(usize::from(slot)).copied().filter(|node| *node != NodeId::NONE)
     }
 
+    /// All nodes.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.shards
+            .iter()
+            .flat_map(|shard| std::iter::once(shard.primary).chain(shard.replicas.iter().copied()))
+    }
+
     /// The replicas of a slot.
     pub(crate) fn replicas(&self, slot: u16) -> &[NodeId] {
         let shard = self.topology.as_ref().map(|topology| topology.slots[usize::from(slot)]);
@@ -91,6 +100,7 @@ impl Cluster {
         Self {
             seeds,
             routes: RwLock::default(),
+            members: RwLock::default(),
             version: AtomicU64::new(0),
             wanted: AtomicBool::new(true),
             asked: Mutex::new((None, false)),
@@ -114,6 +124,26 @@ impl Cluster {
         *routes = Arc::new(Routes::new(topology, nodes));
         self.version.fetch_add(1, Ordering::Release);
         true
+    }
+
+    /// Takes over who belongs to the cluster.
+    pub(crate) fn set_members(&self, members: Vec<NodeAddress>) {
+        let mut known = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        if *known != members {
+            *known = members;
+        }
+    }
+
+    /// The number of the node at an address, if it belongs to the cluster. Whatever a script
+    /// or a module says, no other address is ever spoken to.
+    pub(crate) fn member(&self, address: &NodeAddress, nodes: &Nodes) -> Option<NodeId> {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        let in_map = || {
+            let routes = self.routes();
+            let shards = routes.topology.iter().flat_map(|topology| &topology.shards);
+            shards.into_iter().any(|s| s.primary == *address || s.replicas.contains(address))
+        };
+        (members.contains(address) || in_map()).then(|| nodes.id_of(address))
     }
 
     /// The map should be looked at again.

@@ -9,7 +9,7 @@
 use heatsink_resp::command::{Command, Role};
 
 use crate::cluster::route::Slots;
-use crate::connection::ClientKey;
+use crate::connection::{ClientKey, Lost};
 use crate::decide::decide;
 use crate::intake::Flow;
 use crate::request::Request;
@@ -69,6 +69,7 @@ impl Worker {
         command: Option<&Command>,
     ) -> Flow {
         let role = command.map(|command| command.role);
+        let service = self.shared.verifier.is_some();
         let slots = command.map_or(Slots::None, |command| Slots::of(command, request));
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         if !client.is_settled() {
@@ -89,9 +90,11 @@ impl Worker {
                     self.clients.reply(key, b"+OK\r\n");
                     return Flow::Taken;
                 }
-                Some(Role::Reset | Role::Quit) => {
+                Some(Role::Quit | Role::Reset)
+                    if role == Some(Role::Quit) || request.len() == 1 =>
+                {
                     client.transaction = None;
-                    let decision = decide(role, request, client);
+                    let decision = decide(role, request, client, service);
                     return self.carry_out(key, request, command, decision);
                 }
                 _ => {}
@@ -105,16 +108,21 @@ impl Worker {
         if transaction.slot.is_none() {
             transaction.slot = slots.first();
         }
-        let ends = matches!(role, Some(Role::Exec | Role::Discard | Role::Reset | Role::Quit));
+        let ends = match role {
+            // With an argument too many they fail the transaction, wherever it goes.
+            Some(Role::Exec | Role::Discard | Role::Reset) => request.len() == 1,
+            Some(Role::Quit) => true,
+            _ => false,
+        };
         if !begun {
             let node =
                 slots.first().map_or_else(|| self.home(key), |slot| self.primary_of(slot, key));
             if let Err(why) = self.begin_transaction_at(key, node, false) {
-                return self.transaction_unavailable(key, &why);
+                return self.transaction_unavailable(key, &why, ends);
             }
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let decision = decide(role, request, client);
+        let decision = decide(role, request, client, service);
         let flow = self.carry_out(key, request, command, decision);
         if flow == Flow::Taken
             && !ends
@@ -127,10 +135,10 @@ impl Worker {
     }
 
     /// The node cannot be reached: nothing of the transaction will be executed.
-    fn transaction_unavailable(&mut self, key: ClientKey, why: &str) -> Flow {
+    fn transaction_unavailable(&mut self, key: ClientKey, why: &str, ends: bool) -> Flow {
         if let Some(client) = self.clients.get(key) {
             client.transaction = None;
-            client.lost = crate::connection::Lost::Transaction;
+            client.lost = if ends { Lost::Nothing } else { Lost::Transaction };
         }
         self.clients.error(key, why);
         Flow::Taken

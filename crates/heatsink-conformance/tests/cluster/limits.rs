@@ -1,0 +1,72 @@
+//! What one client may do to the others, and to this process.
+
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heatsink_conformance::ClusterRig;
+use heatsink_testkit::{ProcStats, Reply, encode};
+
+const GETS: usize = 100_000;
+const VALUE_BYTES: usize = 10 << 10;
+const LARGE_BYTES: usize = 100 << 20;
+/// Far less than all replies together, which are 1 GB.
+const GROWTH_BYTES: u64 = 300 << 20;
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+fn resident_bytes() -> u64 {
+    ProcStats::of(std::process::id()).expect("own figures").rss_bytes
+}
+
+#[test]
+fn a_client_that_does_not_read_and_one_with_a_large_value() {
+    let rig = ClusterRig::new(2);
+    let mut client = rig.client();
+    let keys: Vec<String> = (0..100).map(|n| format!("filled:{n}")).collect();
+    let value = "v".repeat(VALUE_BYTES);
+    for key in &keys {
+        assert_eq!(client.command(&["SET", key, &value]), Reply::ok());
+    }
+    let before = resident_bytes();
+    let mut greedy = rig.client();
+    let mut sending = greedy.stream().try_clone().expect("a second handle");
+    thread::scope(|scope| {
+        let keys = &keys;
+        // Blocks until its replies are read.
+        scope.spawn(move || {
+            let mut bytes = Vec::new();
+            for n in 0..GETS {
+                bytes.extend(encode(&["GET", &keys[n % keys.len()]]));
+            }
+            sending.set_write_timeout(None).expect("no timeout");
+            sending.write_all(&bytes).expect("all is sent in the end");
+        });
+        let until = Instant::now() + Duration::from_secs(2);
+        let (mut longest, mut most, mut served) = (Duration::ZERO, 0, 0);
+        while Instant::now() < until {
+            let begun = Instant::now();
+            let key = &keys[served % keys.len()];
+            assert_eq!(client.command(&["STRLEN", key]).integer(), VALUE_BYTES as i64);
+            longest = longest.max(begun.elapsed());
+            most = most.max(resident_bytes());
+            served += 1;
+        }
+        let growth = most.saturating_sub(before);
+        println!("{served} served, longest {longest:?}, {} MiB more", growth >> 20);
+        assert!(longest < LONGEST_PAUSE && served > 100, "{served} served, longest {longest:?}");
+        assert!(growth < GROWTH_BYTES, "{} MiB more", growth >> 20);
+        greedy.set_timeout(Duration::from_secs(30));
+        let expected = Reply::bulk(&value);
+        for n in 0..GETS {
+            let reply = greedy.read_reply();
+            assert!(reply == expected, "reply {n}: {:.200}", reply.to_string());
+        }
+    });
+    let large = vec![b'x'; LARGE_BYTES];
+    client.set_timeout(Duration::from_secs(30));
+    assert_eq!(client.command(&[&b"SET"[..], b"large", &large]), Reply::ok());
+    let got = client.command(&["GET", "large"]);
+    assert!(got.bytes() == Some(&large), "another value");
+    assert_eq!(client.command(&["STRLEN", "large"]).integer(), LARGE_BYTES as i64);
+    assert_eq!(client.command(&["DEL", "large"]).integer(), 1);
+}

@@ -1,0 +1,92 @@
+//! Users with different rights, on every node.
+
+use heatsink_conformance::{ClusterRig, Heatsink};
+use heatsink_testkit::{RawClient, RedisCluster, RedisClusterBuilder, Reply, encode};
+
+const KEYS: usize = 30;
+
+/// `reader` may not even ask where the nodes are.
+fn settings() -> RedisClusterBuilder {
+    RedisCluster::builder()
+        .line("user writer on >writer-pw ~* &* +@all")
+        .line("user reader on >reader-pw ~shared:* +get +mget")
+        .line("user finder on >finder-pw ~* +cluster|slots +command")
+}
+
+fn login(heatsink: &Heatsink, user: &str) -> RawClient {
+    let mut client = heatsink.client();
+    assert_eq!(client.command(&["AUTH", user, &format!("{user}-pw")]), Reply::ok());
+    client
+}
+
+#[test]
+fn users_have_their_own_rights_on_every_node() {
+    let rig = ClusterRig::with(settings(), |config| config.workers = 2);
+    let (mut writer, mut reader) = (login(&rig.heatsink, "writer"), login(&rig.heatsink, "reader"));
+    let keys: Vec<String> = (0..KEYS).map(|n| format!("shared:{n}")).collect();
+    for round in 0..10 {
+        let (mut allowed, mut forbidden) = (Vec::new(), Vec::new());
+        for key in &keys {
+            allowed.extend(encode(&["SET", key, &round.to_string()]));
+            allowed.extend(encode(&["GET", key]));
+            forbidden.extend(encode(&["SET", key, "never"]));
+            forbidden.extend(encode(&["GET", &format!("own:{key}")]));
+            forbidden.extend(encode(&["STRLEN", key]));
+        }
+        writer.send_raw(&allowed);
+        reader.send_raw(&forbidden);
+        for key in &keys {
+            assert_eq!(writer.read_reply(), Reply::ok(), "{key}");
+            assert_eq!(writer.read_reply(), Reply::bulk(round.to_string()), "{key}");
+            for _ in 0..3 {
+                let refused = reader.read_reply();
+                assert!(refused.is_error() && refused.error().starts_with("NOPERM"), "{refused}");
+            }
+        }
+        let get = [&["MGET".to_owned()], &keys[..]].concat();
+        let expected = Reply::bulks(keys.iter().map(|_| round.to_string()));
+        assert_eq!(reader.command(&get), expected);
+        let count = [&["EXISTS".to_owned()], &keys[..]].concat();
+        assert!(reader.command(&count).error().starts_with("NOPERM"));
+        assert_eq!(writer.command(&count).integer(), KEYS as i64);
+    }
+    let wrong = reader.command(&["AUTH", "writer", "wrong"]);
+    assert!(wrong.error().starts_with("WRONGPASS"), "{wrong}");
+    // Still who it was.
+    assert_eq!(reader.command(&["GET", &keys[0]]), Reply::bulk("9"));
+    assert!(reader.command(&["SET", &keys[0], "x"]).error().starts_with("NOPERM"));
+    // And another afterwards.
+    assert_eq!(reader.command(&["AUTH", "writer", "writer-pw"]), Reply::ok());
+    for key in &keys {
+        assert_eq!(reader.command(&["SET", key, "x"]), Reply::ok(), "{key}");
+    }
+}
+
+#[test]
+fn a_user_who_may_not_ask_for_the_map_uses_that_of_others() {
+    let cluster = settings().line("user default off").admin("writer", "writer-pw").start();
+    let seeds = cluster.seed_url().replace("redis+cluster://", "redis+cluster://finder:finder-pw@");
+    let heatsink = Heatsink::before_url(&seeds, |config| config.workers = 2);
+    // The first client of all.
+    let mut reader = login(&heatsink, "reader");
+    for n in 0..KEYS {
+        assert_eq!(reader.command(&["GET", &format!("shared:{n}")]), Reply::Null);
+    }
+    let mut writer = login(&heatsink, "writer");
+    assert_eq!(writer.command(&["SET", "shared:1", "x"]), Reply::ok());
+    assert_eq!(reader.command(&["GET", "shared:1"]), Reply::bulk("x"));
+    // A client that does not say who it is, is who the URL says.
+    let mut finder = heatsink.client();
+    assert!(finder.command(&["GET", "shared:1"]).error().starts_with("NOPERM"));
+    // Without credentials in the URL, the first who may ask does.
+    let heatsink = Heatsink::before_url(&cluster.seed_url(), |config| config.workers = 1);
+    let mut nobody = heatsink.client();
+    assert!(nobody.command(&["GET", "shared:1"]).error().starts_with("NOAUTH"));
+    let mut writer = login(&heatsink, "writer");
+    assert_eq!(writer.command(&["GET", "shared:1"]), Reply::bulk("x"));
+    let mut reader = login(&heatsink, "reader");
+    for n in 0..KEYS {
+        let reply = reader.command(&["GET", &format!("shared:{n}")]);
+        assert!(!reply.is_error(), "{reply}");
+    }
+}

@@ -1,0 +1,10 @@
+//! TLS towards servers, and towards clients.
+
+mod both_sides;
+mod causes;
+mod clients;
+mod cluster;
+mod commands;
+mod intruders;
+mod limits;
+mod support;
