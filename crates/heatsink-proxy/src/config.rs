@@ -169,7 +169,7 @@ impl Default for Limits {
 /// Bounds on how long things may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Connect and handshake, on both sides.
+    /// Connect and handshake, to the servers.
     pub connect: Duration,
     /// Requests wait for replies and the server sends nothing at all: the connection is
     /// given up. `None` waits for ever.

@@ -18,7 +18,8 @@
 //!
 //! What is promised: replies in request order per client; commands of one client executed in
 //! its order; a reply is given to the client that asked or to nobody; clients share an
-//! upstream connection only with clients of the same user; no request is sent twice.
+//! upstream connection only with clients of the same user; a request that may
+//! have been executed is not sent twice, but for reads that a lost replica owed.
 
 mod act;
 mod client_command;

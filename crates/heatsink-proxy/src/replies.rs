@@ -254,8 +254,9 @@ fn deliver(
             let mut rest = bytes;
             for _ in 0..count {
                 let (frame, behind) = split_frame(rest);
+                let doubtful = doubted.pop_front() == Some(true);
                 // An error is believed: nothing was executed.
-                let believed = frame.first() == Some(&b'-') || doubted.pop_front() != Some(true);
+                let believed = !doubtful || frame.first() == Some(&b'-');
                 let told = if believed { frame } else { REPLACED };
                 kept.push((clients.detour(waiter), Kept::Reply(told.to_vec())));
                 rest = behind;
@@ -277,7 +278,9 @@ fn deliver(
             clients.deliver_part(waiter.client, waiter.seq, bytes);
         }
         // Sent on once already for somebody who has gone: that is enough.
-        Delivery::Elsewhere { waiter, .. } if waiter.purpose == Purpose::Ignored => {}
+        Delivery::Elsewhere { waiter, .. } if waiter.purpose == Purpose::Ignored => {
+            doubted.pop_front();
+        }
         Delivery::Elsewhere { waiter, request, error, ref behind } => {
             doubted.pop_front();
             let overtaken = is_overtaken(waiter, request, behind, table);

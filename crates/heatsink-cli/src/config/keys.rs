@@ -122,7 +122,7 @@ pub(crate) static KEYS: [Key; 49] = [
     live("limits.max_output_bytes", bytes(64, 64 * GIB), "512MiB", "Replies that a client has not read yet"),
     live("limits.idle_seconds", whole(0, YEAR_SECONDS), "0", "Close a client that is silent this long; 0 is never"),
 
-    live("timeouts.connect_ms", whole(1, HOUR_MS), "1000", "Connecting and shaking hands, on both sides"),
+    live("timeouts.connect_ms", whole(1, HOUR_MS), "1000", "Connecting to the upstream, TLS and login included"),
     live("timeouts.silence_ms", whole(0, DAY_MS), "10000", "Give up an upstream that owes replies and sends nothing; 0 is never"),
     live("timeouts.cluster_retry_ms", whole(0, HOUR_MS), "1000", "Trying again what a cluster cannot execute at the moment"),
     live("timeouts.handover_ms", whole(0, DAY_MS), "60000", "Serving the connections it has after handing over"),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::ClusterRig;
+use heatsink_conformance::{ClusterRig, Heatsink};
 use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually, eventually_ok};
 
 use crate::load::{REPLY_TIMEOUT, StopOnDrop, duration};
@@ -212,4 +212,30 @@ fn a_primary_hands_over_under_load() {
         Reply::Simple(_) => Ok(()),
         reply => Err(reply.to_string()),
     });
+}
+
+/// The only node that Heatsink has a connection to, and the first that it was told of.
+#[test]
+fn the_only_node_in_use_dies() {
+    let mut cluster = RedisCluster::start();
+    let seeds = [0, 1, 2].map(|node| cluster.node(node).addr().to_string()).join(",");
+    let heatsink = Heatsink::before_url(&format!("redis+cluster://{seeds}"), |_| {});
+    let (dying, heir) = (0, cluster.replicas_of(0)[0]);
+    let keys = [cluster.key_on(dying, "lonely")];
+    let (tallies, (killed_at, served_at)) = count_while(heatsink.addr(), &keys, || {
+        thread::sleep(Duration::from_millis(200));
+        let killed_at = Instant::now();
+        cluster.kill(dying);
+        let served_at = wait_until_serving(&cluster, heir);
+        thread::sleep(BACK_WITHIN + Duration::from_millis(200));
+        (killed_at, served_at)
+    });
+    let tally = &tallies[0];
+    tally.check(&mut heatsink.client());
+    let back_at = tally.first_success_after(killed_at + Duration::from_millis(100));
+    let last = tally.errors.last();
+    let back_at = back_at.unwrap_or_else(|| panic!("it did not come back: {last:?}"));
+    let pause = back_at.saturating_duration_since(served_at);
+    println!("failover {:?} after the kill, back {pause:?} after that", served_at - killed_at);
+    assert!(pause < BACK_WITHIN, "{pause:?}");
 }

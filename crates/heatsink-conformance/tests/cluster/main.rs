@@ -5,12 +5,17 @@
 
 mod differential;
 mod failover;
+mod hostile;
 mod limits;
 mod load;
 mod moves;
 mod one_server;
+mod open;
+mod order;
 mod replica_reads;
+mod retries;
 mod state;
 mod topology;
+mod transactions;
 mod upstream_load;
 mod users;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use heatsink_conformance::ClusterRig;
+use heatsink_conformance::{ClusterRig, Heatsink};
 use heatsink_proxy::config::{Config, Rule};
-use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually, key_slot};
+use heatsink_testkit::{RawClient, RedisCluster, Reply, encode, eventually, key_slot};
 
 use crate::load::StopOnDrop;
 
@@ -161,4 +161,49 @@ fn a_replica_that_fails_fails_no_read() {
         let reads = result.expect("no failed read");
         assert!(reads > 10, "{reads} reads");
     }
+}
+
+/// Whether a fresh client's read is answered by `replica`.
+fn reads_at(heatsink: &Heatsink, cluster: &RedisCluster, replica: usize, key: &str) -> bool {
+    let before = cluster.calls(replica, "get");
+    assert_eq!(heatsink.client().command(&["GET", key]), Reply::bulk("v"));
+    cluster.calls(replica, "get") > before
+}
+
+#[test]
+fn a_read_does_not_see_what_is_written_behind_it() {
+    let mut rig = ClusterRig::with(RedisCluster::builder(), reading_replicas);
+    let primary = rig.cluster.primaries()[0];
+    let replica = rig.cluster.replicas_of(primary)[0];
+    let keys = keys_of(&rig.cluster, primary, "r:behind", 22);
+    let mut writer = rig.client();
+    for key in &keys {
+        assert_eq!(writer.command(&["SET", key, "v"]), Reply::ok());
+        wait_until_copied(&rig.cluster, &[replica], key);
+    }
+    let (slow, (seen, keys)) = (&keys[0], keys[1..].split_first().expect("some keys"));
+    // On connections that have to be made first.
+    for key in keys {
+        let heatsink = Heatsink::before_url(&rig.cluster.seed_url(), reading_replicas);
+        let mut client = heatsink.client();
+        client.send_raw(&[encode(&["GET", key]), encode(&["SET", key, "2"])].concat());
+        assert_eq!(client.read_reply(), Reply::bulk("v"), "{key}");
+        assert_eq!(client.read_reply(), Reply::ok(), "{key}");
+    }
+    // With a replica that takes its time.
+    eventually(SOON, || reads_at(&rig.heatsink, &rig.cluster, replica, slow));
+    let (mut client, mut other) = (rig.client(), rig.client());
+    rig.cluster.pause(replica);
+    client.send_raw(&[encode(&["GET", slow]), encode(&["SET", slow, "2"])].concat());
+    // What a client wrote in a transaction it reads at the primary.
+    other.send_raw(
+        &[&["MULTI"][..], &["SET", seen, "2"], &["EXEC"], &["GET", seen]].map(encode).concat(),
+    );
+    other.set_timeout(Duration::from_millis(500));
+    let replies: Vec<_> = (0..4).map(|_| other.try_read_reply()).collect();
+    rig.cluster.resume(replica);
+    assert_eq!(client.read_reply(), Reply::bulk("v"));
+    assert_eq!(client.read_reply(), Reply::ok());
+    let last = replies[3].as_ref().expect("an answer without the replica");
+    assert_eq!(*last, Reply::bulk("2"), "{replies:?}");
 }

@@ -6,5 +6,6 @@ mod clients;
 mod cluster;
 mod commands;
 mod intruders;
+mod large;
 mod limits;
 mod support;

@@ -1,6 +1,7 @@
 //! What only cluster clients ask: to them, Heatsink is a cluster of one node.
 
 use heatsink_cluster::announce;
+use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
 use crate::client_command::Answer;
@@ -40,7 +41,15 @@ impl Worker {
         if !client.is_settled() {
             return Flow::Wait;
         }
-        self.ask(key, lane, request.bytes, Session::Answer(Answer::Bytes(answer)));
+        // What names our own node, or is unknown to older servers, is not for theirs to judge.
+        let foreign = ["replicas", "slaves", "myshardid"].iter().any(|sub| request.is(1, sub));
+        let mut probe = Vec::new();
+        if foreign {
+            encode::command(&mut probe, &["CLUSTER", "MYID"]);
+        } else {
+            probe.extend_from_slice(request.bytes);
+        }
+        self.ask(key, lane, &probe, Session::Answer(Answer::Bytes(answer)));
         Flow::Taken
     }
 }

@@ -47,7 +47,7 @@ impl Worker {
         let current = own.current.clone();
         let confined = own.is_confined();
         let slot = self.slot_of_request(&current);
-        if confined {
+        if confined && !matches!(expected, Some(Expected::Subscription { .. })) {
             // A server without slots looks at this first.
             let name = self.name_of_request(&current);
             let text = format!(

@@ -1,0 +1,140 @@
+//! Transactions that go wrong leave an ordinary connection, and nothing half done.
+
+use std::time::Duration;
+
+use heatsink_testkit::{Reply, encode, key_slot};
+
+use crate::open::{OPEN, before_open, elsewhere};
+
+/// More than what is queued on one connection at once elsewhere.
+const LONG: usize = 9000;
+const SOON: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_transaction_across_slots_leaves_an_ordinary_connection() {
+    let heatsink = before_open(|_| {});
+    let a = OPEN.key_on(0, "across:a");
+    let b = OPEN.key_on(0, "across:b");
+    assert_ne!(key_slot(&a), key_slot(&b));
+    let other = OPEN.key_on(1, "across");
+    let mut client = heatsink.client();
+    for _ in 0..3 {
+        assert_eq!(client.command(&["MULTI"]), Reply::ok());
+        assert_eq!(client.command(&["SET", &a, "1"]).text(), "QUEUED");
+        assert_eq!(client.command(&["SET", &b, "1"]).text(), "QUEUED");
+        let done = client.command(&["EXEC"]);
+        assert!(done.is_error() && done.error().starts_with("CROSSSLOT"), "{done}");
+        assert_eq!(client.command(&["GET", &other]), Reply::Null);
+        assert_eq!(client.command(&["MGET", &a, &b, &other]), Reply::Array(vec![Reply::Null; 3]));
+        assert_eq!(client.command(&["PING"]).text(), "PONG");
+        for end in ["EXEC", "DISCARD"] {
+            let refused = client.command(&[end]);
+            assert_eq!(refused.error(), format!("ERR {end} without MULTI"));
+        }
+        assert_eq!(client.command(&["GET", &other]), Reply::Null);
+    }
+}
+
+#[test]
+fn a_command_between_does_not_end_a_watch() {
+    let heatsink = before_open(|_| {});
+    let (mut client, mut other) = (heatsink.client(), heatsink.client());
+    for node in 0..3 {
+        for between in [&["SELECT", "0"][..], &["SELECT", "1"], &["AUTH", "wrong"], &["READONLY"]] {
+            let key = OPEN.key_on(node, &between.join(":"));
+            assert_eq!(client.command(&["WATCH", &key]), Reply::ok());
+            client.command(between);
+            assert_eq!(other.command(&["SET", &key, "theirs"]), Reply::ok());
+            assert_eq!(client.command(&["MULTI"]), Reply::ok());
+            let queued = client.command(&["SET", &key, "mine"]);
+            let done = client.command(&["EXEC"]);
+            let failed =
+                done == Reply::Null || (done.is_error() && done.error().starts_with("EXECABORT"));
+            assert!(failed, "{between:?}: {queued}, {done}");
+            assert_eq!(other.command(&["GET", &key]), Reply::bulk("theirs"), "{between:?}");
+        }
+    }
+}
+
+#[test]
+fn a_command_between_does_not_end_a_subscription() {
+    let heatsink = before_open(|_| {});
+    let (mut client, mut other) = (heatsink.client(), heatsink.client());
+    assert!(!client.command(&["HELLO", "3"]).is_error());
+    assert_eq!(client.command(&["SUBSCRIBE", "kept"]).items()[2].integer(), 1);
+    for between in [&["SELECT", "0"][..], &["SELECT", "1"], &["READONLY"], &["PING"]] {
+        client.command(between);
+        other.command(&["PUBLISH", "kept", "news"]);
+        let message = client.read_reply();
+        assert_eq!(message.items()[2], Reply::bulk("news"), "{between:?}: {message}");
+    }
+}
+
+#[test]
+fn a_long_transaction_is_followed_or_fails_as_a_whole() {
+    let heatsink = before_open(|_| {});
+    for (name, before) in [("middle", LONG / 2), ("end", LONG - 1)] {
+        let key = OPEN.key_on(0, name);
+        let mut client = heatsink.client();
+        client.set_timeout(SOON);
+        assert_eq!(client.command(&["MULTI"]), Reply::ok());
+        let increment = encode(&["INCR", &key]);
+        client.send_raw(&increment.repeat(before));
+        for n in 0..before {
+            assert_eq!(client.read_reply().text(), "QUEUED", "{name}: {n}");
+        }
+        OPEN.move_slot(key_slot(&key), elsewhere(&key));
+        let mut rest = increment.repeat(LONG - before);
+        rest.extend(encode(&["EXEC"]));
+        client.send_raw(&rest);
+        for _ in before..LONG {
+            client.read_reply();
+        }
+        let done = client.read_reply();
+        let executed = match client.command(&["GET", &key]) {
+            Reply::Null => 0,
+            value => value.text().parse().expect("a number"),
+        };
+        if done.is_error() {
+            assert_eq!(executed, 0, "{name}: {done}");
+        } else {
+            assert_eq!(done.items().len(), LONG, "{name}");
+            assert_eq!(executed, LONG, "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_is_urgent_outside_is_queued_inside() {
+    let heatsink = before_open(|_| {});
+    for node in 0..3 {
+        let mut client = heatsink.client();
+        assert_eq!(client.command(&["MULTI"]), Reply::ok());
+        assert_eq!(client.command(&["SCRIPT", "KILL"]).text(), "QUEUED");
+        let key = OPEN.key_on(node, "urgent");
+        assert_eq!(client.command(&["SET", &key, "1"]).text(), "QUEUED");
+        let done = client.command(&["EXEC"]);
+        assert!(done.items()[0].error().starts_with("NOTBUSY"), "{done}");
+        assert_eq!(done.items()[1], Reply::ok());
+    }
+}
+
+#[test]
+fn a_wrong_number_of_words_means_what_it_means_to_the_server() {
+    let heatsink = before_open(|_| {});
+    for node in 0..3 {
+        for wrong in [&["RESET", "x"][..], &["EXEC", "x"], &["DISCARD", "x"], &["MULTI", "x"]] {
+            let key = OPEN.key_on(node, &wrong.join(":"));
+            let commands = [&["MULTI"][..], wrong, &["SET", &key, "1"], &["EXEC"], &["GET", &key]];
+            let [direct, through] = [OPEN.node(node).client(), heatsink.client()].map(|client| {
+                let mut client = client;
+                let replies = commands.map(|command| client.command(command).to_string());
+                client.command(&["DEL", &key]);
+                replies
+            });
+            assert_eq!(through, direct, "{wrong:?}");
+            let aborted = direct[3].contains("EXECABORT") && direct[4] == Reply::Null.to_string();
+            assert!(aborted || wrong[0] == "EXEC", "{wrong:?}: {direct:?}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Finds hot keys.
+
+pub mod hot_ring;
