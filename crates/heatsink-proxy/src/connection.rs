@@ -168,6 +168,8 @@ impl Client {
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
     free: Vec<Vec<u8>>,
+    /// Small ones, for replies that wait for their turn.
+    small: Vec<Vec<u8>>,
 }
 
 /// More than this is sent at once.
@@ -176,27 +178,38 @@ const GATHER_BYTES: usize = 16 << 10;
 const POOLED_BYTES: usize = 64 << 10;
 /// At most this many are kept.
 const POOLED_COUNT: usize = 256;
+/// A buffer up to this size is small, and …
+const SMALL_BYTES: usize = 1 << 10;
+/// … this many of them are kept.
+const SMALL_COUNT: usize = 8192;
 
 impl BufferPool {
     /// Gives `output` a buffer if it has none.
     #[inline]
     pub(crate) fn lend(&mut self, output: &mut Outgoing) {
         if output.is_unbacked()
-            && let Some(buffer) = self.free.pop()
+            && let Some(buffer) = self.free.pop().or_else(|| self.small.pop())
         {
             output.adopt(buffer);
         }
     }
 
-    /// An empty buffer.
+    /// An empty buffer, to begin with a small one.
+    #[inline]
     pub(crate) fn take(&mut self) -> Vec<u8> {
-        self.free.pop().unwrap_or_default()
+        self.small.pop().unwrap_or_else(|| Vec::with_capacity(SMALL_BYTES / 8))
     }
 
     /// Takes a buffer back; what is in it is forgotten.
+    #[inline]
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() <= POOLED_BYTES && self.free.len() < POOLED_COUNT {
-            buffer.clear();
+        let capacity = buffer.capacity();
+        buffer.clear();
+        if capacity <= SMALL_BYTES {
+            if self.small.len() < SMALL_COUNT {
+                self.small.push(buffer);
+            }
+        } else if capacity <= POOLED_BYTES && self.free.len() < POOLED_COUNT {
             self.free.push(buffer);
         }
     }

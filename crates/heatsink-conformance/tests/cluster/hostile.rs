@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use heatsink_conformance::Heatsink;
 use heatsink_proxy::config::Auth;
-use heatsink_testkit::{RawClient, RedisCluster, Reply, key_slot};
+use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually, key_slot};
 use heatsink_users::{Users, hash};
 
 use crate::open::{OPEN, before_open};
@@ -16,6 +16,8 @@ use crate::open::{OPEN, before_open};
 const PROMPT: Duration = Duration::from_secs(1);
 /// For one that comes after everything allowed has been tried.
 const BOUNDED: Duration = Duration::from_secs(4);
+/// How long a slow script takes.
+const SLOW: Duration = Duration::from_millis(150);
 /// How often a request may be executed that says itself that it was not.
 const MAX_EXECUTIONS: i64 = 20;
 
@@ -50,6 +52,18 @@ impl Trap {
 /// Counts up and fails with `error`.
 fn script(error: &str) -> String {
     format!("redis.call('INCR', KEYS[1]) return redis.error_reply('{error}')")
+}
+
+/// The same, but the first time it takes long enough for the client to leave meanwhile.
+fn slow_script(error: &str) -> String {
+    format!(
+        "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
+         if redis.call('INCR', KEYS[1]) == 1 then \
+             local start = now() repeat until now() > start + {} \
+         end \
+         return redis.error_reply('{error}')",
+        SLOW.as_micros()
+    )
 }
 
 /// The client gets the error that its script made up, and nobody goes where that leads.
@@ -103,11 +117,17 @@ fn what_a_script_makes_up_is_an_answer() {
     let heatsink = before_open(|_| {});
     for (n, error) in ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN"].iter().enumerate() {
         let error = format!("{error} made up");
-        for way in ["shared", "own"] {
+        for way in ["shared", "watching", "listening"] {
             let key = OPEN.key_on(n % 3, &format!("{way}:{error}"));
             let mut client = heatsink.client();
-            if way == "own" {
-                assert_eq!(client.command(&["WATCH", &key]), Reply::ok());
+            // Some of these have a connection of their own.
+            let first: &[&[&str]] = match way {
+                "watching" => &[&["WATCH", &key]],
+                "listening" => &[&["HELLO", "3"], &["SUBSCRIBE", "made up"]],
+                _ => &[],
+            };
+            for command in first {
+                assert!(!client.command(command).is_error(), "{command:?}");
             }
             let begun = Instant::now();
             let reply = client.command(&["EVAL", &script(&error), "1", &key]);
@@ -133,12 +153,14 @@ fn a_script_that_sends_itself_in_circles_ends() {
             assert_eq!(client.command(&["WATCH", &key]), Reply::ok());
         }
         if way == "gone" {
-            // Known to the node, so that it is sent at once.
+            // With a connection to the node that is there already, so that it is sent at once.
             assert_eq!(client.command(&["GET", &key]), Reply::Null);
-            client.send(&["EVAL", &script(&error), "1", &key]);
-            heatsink_testkit::eventually(BOUNDED, || executions(&mut direct) > 0);
+            client.send(&["EVAL", &slow_script(&error), "1", &key]);
+            // It is executed, or the way there and back has been gone twice.
+            assert_eq!(client.try_read_frame(SLOW / 3).expect("open"), None);
             drop(client);
-            heatsink_testkit::eventually(BOUNDED, || heatsink.proxy().client_count() == 0);
+            eventually(BOUNDED, || heatsink.proxy().client_count() == 0);
+            eventually(BOUNDED, || executions(&mut direct) > 0);
         } else {
             client.set_timeout(BOUNDED);
             let reply = client.command(&["EVAL", &script(&error), "1", &key]);

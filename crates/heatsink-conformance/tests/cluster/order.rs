@@ -8,12 +8,8 @@ use crate::open::{OPEN, before_open, elsewhere, send_all};
 
 /// Long enough for what is wrong to happen.
 const MOMENT: Duration = Duration::from_millis(150);
-/// Keeps a node busy for this long and returns what the key was before.
-const BUSY: &str = "local was = redis.call('GET', KEYS[1]) \
-    local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
-    local until_us = now() + ARGV[1] * 1000 \
-    repeat until now() > until_us \
-    return was";
+/// Takes a while to send.
+const LARGE_BYTES: usize = 16 << 20;
 
 #[test]
 fn a_request_that_is_tried_again_is_not_overtaken() {
@@ -21,12 +17,20 @@ fn a_request_that_is_tried_again_is_not_overtaken() {
         config.live.timeouts.cluster_retry = Duration::from_secs(10);
     });
     // All at once, and the second when the first is known to have failed.
-    for (name, pause) in [("at-once", None), ("later", Some(MOMENT))] {
+    for (name, pause, watches) in [
+        ("at once", None, false),
+        ("later", Some(MOMENT), false),
+        ("at once, watching", None, true),
+        ("later, watching", Some(MOMENT), true),
+    ] {
         let tag = OPEN.key_on(0, name);
         let (a, b) = (format!("{tag}1"), format!("{tag}2"));
         let (slot, to) = (key_slot(&a), elsewhere(&a));
         let mut client = heatsink.client();
         assert_eq!(client.command(&["SET", &a, "0"]), Reply::ok());
+        if watches {
+            assert_eq!(client.command(&["WATCH", &a]), Reply::ok());
+        }
         OPEN.begin_move_slot(slot, to);
         let (first, second) =
             (encode(&["MSET", &a, "first", &b, "first"]), encode(&["SET", &a, "second"]));
@@ -98,18 +102,26 @@ fn a_transaction_waits_for_what_was_sent_before_it() {
     let heatsink = before_open(|_| {});
     let tag = OPEN.key_on(1, "before");
     let (watched, key) = (format!("{tag}w"), format!("{tag}k"));
-    let (mut client, mut other) = (heatsink.client(), heatsink.client());
-    assert_eq!(client.command(&["SET", &key, "0"]), Reply::ok());
-    assert_eq!(client.command(&["WATCH", &watched]), Reply::ok());
-    // The shared connection is busy, the client's own is not.
-    other.send(&["EVAL", BUSY, "1", &key, "200"]);
-    let commands =
-        [&["SET", &key, "1"][..], &["WATCH", &key], &["MULTI"], &["GET", &key], &["EXEC"]];
-    send_all(&mut client, &commands);
-    for _ in 0..3 {
-        assert_eq!(client.read_reply(), Reply::ok());
+    let large = "x".repeat(LARGE_BYTES);
+    for watches in [false, true] {
+        let mut client = heatsink.client();
+        assert_eq!(client.command(&["SET", &key, "0"]), Reply::ok());
+        if watches {
+            assert_eq!(client.command(&["WATCH", &watched]), Reply::ok());
+        }
+        let commands = [
+            &["SET", &key, &large][..],
+            &["WATCH", &key],
+            &["MULTI"],
+            &["STRLEN", &key],
+            &["EXEC"],
+        ];
+        send_all(&mut client, &commands);
+        for _ in 0..3 {
+            assert_eq!(client.read_reply(), Reply::ok());
+        }
+        assert_eq!(client.read_reply().text(), "QUEUED");
+        assert_eq!(client.read_reply(), Reply::Array(vec![Reply::Integer(LARGE_BYTES as i64)]));
     }
-    assert_eq!(client.read_reply().text(), "QUEUED");
-    assert_eq!(client.read_reply(), Reply::bulks(["1"]));
-    assert!(!other.read_reply().is_error());
+    assert_eq!(heatsink.client().command(&["DEL", &key]).integer(), 1);
 }

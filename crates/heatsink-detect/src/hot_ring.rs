@@ -1,1 +1,0 @@
-//! The hot ring: to come.

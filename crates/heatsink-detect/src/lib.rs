@@ -1,3 +1,0 @@
-//! Finds hot keys.
-
-pub mod hot_ring;
