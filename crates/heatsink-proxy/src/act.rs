@@ -202,8 +202,10 @@ impl Worker {
     /// A tunnel leads to one node: right for `MONITOR`, wrong for whoever goes on with
     /// commands of all kinds.
     fn take_over_clustered(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let queueing = self.is_queueing(key);
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        if ["readonly", "readwrite", "asking"].iter().any(|name| request.is(0, name)) {
+        let outside = client.transaction.is_none() && !queueing;
+        if outside && ["readonly", "readwrite", "asking"].iter().any(|name| request.is(0, name)) {
             // There are no replicas to speak to here, and no slots under way.
             self.clients.reply(key, b"+OK\r\n");
             return Flow::Taken;

@@ -72,6 +72,8 @@ pub(crate) struct Client {
     pub(crate) dirty: bool,
     /// In the list of clients to be flushed a little later.
     pub(crate) deferred: bool,
+    /// Its replies have gathered long enough.
+    pub(crate) overdue: bool,
     /// The client has shut its side; what it sent before may still be unread.
     pub(crate) hung_up: bool,
     /// Everything the client will ever send has been read.
@@ -138,6 +140,7 @@ impl Client {
             stopped: false,
             dirty: false,
             deferred: false,
+            overdue: false,
             hung_up: false,
             eof: false,
             closing: Closing::No,
@@ -151,6 +154,7 @@ impl Client {
     #[inline]
     pub(crate) fn gathers_replies(&mut self) -> bool {
         self.order.is_within_burst()
+            && !self.overdue
             && self.output.len() < GATHER_BYTES
             && self.closing == Closing::No
             && self.own.is_none()

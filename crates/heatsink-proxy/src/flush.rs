@@ -113,6 +113,8 @@ impl Worker {
                 && client.deferred
             {
                 client.order.end_burst();
+                client.deferred = false;
+                client.overdue = true;
                 if !client.dirty {
                     client.dirty = true;
                     self.clients.dirty.push(key);
@@ -140,6 +142,7 @@ impl Worker {
                 continue;
             }
             client.deferred = false;
+            client.overdue = false;
             if client.output.flush(&mut client.socket).is_err() || client.socket.flush().is_err() {
                 self.close_client(key);
                 continue;

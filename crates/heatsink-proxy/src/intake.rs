@@ -157,6 +157,7 @@ impl Worker {
         let listening = client.own.as_ref().is_some_and(|own| {
             own.tunnel || own.is_subscriber() || own.is_blocking() || own.uploading
         });
+        let listening = listening || client.apart > 0;
         let lingering = matches!(client.closing, Closing::Lingering { .. });
         let sent = client.output.is_empty() && !client.socket.wants_write();
         let answered = client.is_settled() && sent && !client.stopped;

@@ -42,6 +42,14 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
+    /// Both are parts of one request, which are no trouble to each other.
+    pub(crate) fn is_sibling(self, other: Self) -> bool {
+        match (self.purpose, other.purpose) {
+            (Purpose::Part { join, .. }, Purpose::Part { join: of_other, .. }) => join == of_other,
+            _ => false,
+        }
+    }
+
     /// A request of our own.
     pub(crate) fn internal(purpose: Purpose) -> Self {
         Self { client: ClientKey::NOBODY, seq: 0, purpose }
@@ -411,18 +419,18 @@ impl Worker {
         error: &LinkError,
         address: Option<SocketAddr>,
     ) {
-        if !matches!(error, LinkError::Refused(_)) {
-            if let Some(address) = address {
-                self.node(node).dialer.failed(address);
-            }
-            self.node_failed(node);
-        }
         let why = self.unavailable(node, error);
         let way = self.lanes[lane].way(node);
         if way.failed.is_none() {
             tracing::warn!("{}", &why["ERR heatsink: ".len()..]);
         }
         way.failed = Some((self.now, why));
+        if !matches!(error, LinkError::Refused(_)) {
+            if let Some(address) = address {
+                self.node(node).dialer.failed(address);
+            }
+            self.node_failed(node);
+        }
     }
 
     /// What clients are told when the upstream cannot be reached.
@@ -539,7 +547,7 @@ impl Worker {
                 if let Owner::Retired { until } = upstream.owner
                     && self.now >= until
                 {
-                    return Some((slot, LinkError::Silent));
+                    return Some((slot, upstream.generation, LinkError::Silent));
                 }
                 let owed = match upstream.owner {
                     Owner::Lane | Owner::Retired { .. } => upstream.link.waiting() > 0,
@@ -552,11 +560,14 @@ impl Worker {
                 };
                 let silence = timeouts.silence.filter(|_| owed);
                 let error = upstream.link.overdue(self.now, timeouts.connect, silence)?;
-                Some((slot, error))
+                Some((slot, upstream.generation, error))
             })
             .collect();
-        for (slot, error) in overdue {
-            self.lose_link(slot, &error);
+        for (slot, generation, error) in overdue {
+            // What is in its place may be another by now.
+            if self.links.get(slot).is_some_and(|link| link.generation == generation) {
+                self.lose_link(slot, &error);
+            }
         }
         let unused: Vec<_> = self
             .lanes

@@ -15,6 +15,7 @@ use heatsink_resp::value::Value;
 use heatsink_upstream::link::{Behind, Delivery, Received};
 
 use crate::clients::{BULKY_BYTES, Clients};
+use crate::cluster::detours::{MAX_LOOKED_AT, may_meet};
 use crate::cluster::route;
 use crate::connection::ClientKey;
 use crate::lanes::{Owner, Purpose, Ticket};
@@ -55,7 +56,7 @@ impl Worker {
     pub(crate) fn read_link(&mut self, slot: usize) {
         for _ in 0..READS_PER_TURN {
             let Some(upstream) = self.links.get_mut(slot) else { return };
-            let owner = upstream.owner;
+            let (owner, generation) = (upstream.owner, upstream.generation);
             let partly_told = upstream.link.partly_told().map(|ticket| ticket.client);
             match owner {
                 Owner::Client(key) => {
@@ -113,7 +114,9 @@ impl Worker {
                 }
                 Err(error) => {
                     self.look_at_kept(slot);
-                    self.lose_link(slot, &error);
+                    if self.links.get(slot).is_some_and(|link| link.generation == generation) {
+                        self.lose_link(slot, &error);
+                    }
                     return;
                 }
             }
@@ -283,7 +286,7 @@ fn deliver(
         }
         Delivery::Elsewhere { waiter, request, error, ref behind } => {
             doubted.pop_front();
-            let overtaken = is_overtaken(waiter, request, behind, table);
+            let overtaken = is_overtaken(waiter, request, error, behind, table, clients);
             let request = request.to_vec();
             let kept_here = Kept::Elsewhere { request, error: error.to_vec(), overtaken };
             kept.push((clients.detour(waiter), kept_here));
@@ -328,25 +331,38 @@ fn deliver(
     }
 }
 
-/// Requests behind one that are looked at; with more, it counts as overtaken.
-const MAX_LOOKED_AT: usize = 512;
-
 /// Whether the client of `waiter` has sent something behind `request` that must not be
-/// executed before it.
+/// executed before it, should it be tried again.
 fn is_overtaken(
     waiter: Ticket,
     request: &[u8],
+    error: &[u8],
     behind: &Behind<'_, Ticket>,
     table: &CommandTable,
+    clients: &Clients,
 ) -> bool {
+    let outstanding = clients.get_ref(waiter.client).map_or(0, |client| client.order.outstanding());
+    if outstanding <= 1 {
+        return false;
+    }
+    // What is sent on at once keeps its place.
+    let sent_on = error.starts_with(b"-MOVED ") || error.starts_with(b"-ASK ");
+    if sent_on || outstanding > MAX_LOOKED_AT {
+        return true;
+    }
     let slot = route::slot_of(table, request);
-    let mut looked_at = 0;
-    let mut of_client = behind.iter().filter(|(ticket, _)| ticket.client == waiter.client);
-    of_client.any(|(_, request)| {
-        looked_at += 1;
-        looked_at > MAX_LOOKED_AT || route::slot_of(table, request) == slot
+    let mut walked = 0;
+    behind.iter().any(|(ticket, request)| {
+        walked += 1;
+        walked > MAX_WALKED
+            || (ticket.client == waiter.client
+                && !ticket.is_sibling(waiter)
+                && may_meet(slot, route::slot_of(table, request)))
     })
 }
+
+/// Requests on a link that are walked over; with more, one counts as overtaken.
+const MAX_WALKED: usize = 4096;
 
 /// What is said of a node that another one has taken the place of.
 const REPLACED: &[u8] = b"-ERR heatsink: upstream unavailable: it is no longer the primary; \

@@ -218,7 +218,15 @@ fn in_transaction(words: &mut Words, connection: &mut Connection) -> Request {
             (connection.in_multi, connection.watches) = (false, false);
             Request::exact(&["DISCARD"])
         }
-        5 => Request::exact(words.pick(&[&["MULTI"][..], &["EXEC", "x"], &["DISCARD", "x"]])),
+        5 => match words.below(3) {
+            0 => Request::exact(&["MULTI"]),
+            // However wrong, it is the end.
+            1 => {
+                (connection.in_multi, connection.watches) = (false, false);
+                Request::exact(&["EXEC", "x"])
+            }
+            _ => Request::exact(&["DISCARD", "x"]),
+        },
         // What EXEC answers is compared byte for byte, so only exact commands go in.
         _ => loop {
             let command = for_one_node(words);

@@ -199,6 +199,13 @@ impl Words {
         }
     }
 
+    /// A sorted set whose members all have the same score. Of others a server does not say
+    /// what a lexicographical range holds, and it depends on chance.
+    pub(super) fn lex_key(&mut self) -> Vec<u8> {
+        let number = self.below(POOL_KEYS);
+        self.named(format!("lex:{number}").as_bytes())
+    }
+
     /// A bound of a lexicographical range.
     pub(super) fn lex_bound(&mut self) -> Vec<u8> {
         match self.below(5) {

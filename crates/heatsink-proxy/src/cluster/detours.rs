@@ -46,9 +46,25 @@ pub(crate) struct Detour {
 #[derive(Debug)]
 pub(crate) enum Later {
     /// On a shared link.
-    Shared { at: Instant, lane: usize, serial: u64, ticket: Ticket, request: Vec<u8> },
+    Shared {
+        at: Instant,
+        lane: usize,
+        serial: u64,
+        /// The node that it goes to again if no key says otherwise.
+        from: NodeId,
+        ticket: Ticket,
+        request: Vec<u8>,
+    },
     /// On the client's own connection, if that is still the same one.
     Own { at: Instant, client: ClientKey, link: usize, generation: u32 },
+}
+
+/// With more than this many requests under way, one of a client counts as overtaken.
+pub(crate) const MAX_LOOKED_AT: u32 = 256;
+
+/// Whether two requests may be about the same keys. One that names none may be about all.
+pub(crate) fn may_meet(one: Option<u16>, other: Option<u16>) -> bool {
+    one.is_none() || other.is_none() || one == other
 }
 
 impl Later {
@@ -106,7 +122,7 @@ impl Worker {
                 match self.named_node(from, host, port) {
                     Some(to) => self.resend(lane, to, ticket, &request, asking),
                     // It may have joined a moment ago.
-                    None => self.try_again(lane, ticket, request, error, overtaken),
+                    None => self.try_again(lane, from, ticket, request, error, overtaken),
                 }
             }
             Redirect::Loading | Redirect::MasterDown if self.is_replica(from) => {
@@ -126,7 +142,7 @@ impl Worker {
             | Redirect::Loading
             | Redirect::MasterDown => {
                 self.want_topology();
-                self.try_again(lane, ticket, request, error, overtaken);
+                self.try_again(lane, from, ticket, request, error, overtaken);
             }
         }
     }
@@ -135,6 +151,7 @@ impl Worker {
     fn try_again(
         &mut self,
         lane: usize,
+        from: NodeId,
         ticket: Ticket,
         request: Vec<u8>,
         error: &[u8],
@@ -145,7 +162,7 @@ impl Worker {
             && self.may_try_again(lane, ticket, &request, overtaken)
         {
             let at = self.now + RETRY_PAUSE;
-            self.later.push(Later::Shared { at, lane, serial, ticket, request });
+            self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
             self.next_tick = self.next_tick.min(at);
         } else {
             self.conclude(ticket, error);
@@ -154,14 +171,20 @@ impl Worker {
 
     /// A node says this of its own accord. What a script or a module says instead is an answer
     /// like any other: following it would execute the script again.
-    fn is_servers_own(&self, redirect: Redirect<'_>, error: &[u8], request: &[u8]) -> bool {
+    pub(crate) fn is_servers_own(
+        &self,
+        redirect: Redirect<'_>,
+        error: &[u8],
+        request: &[u8],
+    ) -> bool {
         match redirect {
             Redirect::Moved { slot, .. } | Redirect::Ask { slot, .. } => {
-                self.slot_of_request(request).is_none_or(|of_request| of_request == slot)
+                self.slot_of_request(request) == Some(slot)
             }
             _ => {
                 !self.may_be_made_up(request)
-                    || OWN_WORDS.iter().any(|words| error.starts_with(words))
+                    || (self.slot_of_request(request).is_some()
+                        && OWN_WORDS.iter().any(|words| error.starts_with(words)))
             }
         }
     }
@@ -243,13 +266,23 @@ impl Worker {
         detour.until.is_some_and(|until| self.now < until)
     }
 
-    /// Whether a client waits for another request for the slot of this one, anywhere.
+    /// Whether a client waits for another request that may be for the slot of this one,
+    /// anywhere.
     fn has_behind(&self, lane: usize, ticket: Ticket, request: &[u8]) -> bool {
+        let outstanding =
+            self.clients.get_ref(ticket.client).map_or(0, |client| client.order.outstanding());
+        match outstanding {
+            0 | 1 => return false,
+            many if many > MAX_LOOKED_AT => return true,
+            _ => {}
+        }
         let slot = self.slot_of_request(request);
         let of_lane = self.links.iter().filter(|(_, upstream)| upstream.lane == lane);
         let mut requests = of_lane.flat_map(|(_, upstream)| upstream.link.unanswered());
         requests.any(|(behind, request)| {
-            behind.client == ticket.client && self.slot_of_request(request) == slot
+            behind.client == ticket.client
+                && !behind.is_sibling(ticket)
+                && may_meet(slot, self.slot_of_request(request))
         })
     }
 
@@ -296,17 +329,14 @@ impl Worker {
         for later in std::mem::take(&mut self.later) {
             match later {
                 later if later.at() > now => self.later.push(later),
-                Later::Shared { lane, serial, ticket, request, .. } => {
+                Later::Shared { lane, serial, from, ticket, request, .. } => {
                     if self.lanes.get(lane).is_none_or(|lane| lane.serial != serial) {
                         // Whoever asked has gone, and the way it would have taken with it.
                         self.conclude(ticket, &error_line("ERR heatsink: given up"));
                         continue;
                     }
                     let slot = self.slot_of_request(&request);
-                    let to = slot.map_or_else(
-                        || self.home(ticket.client),
-                        |slot| self.primary_of(slot, ticket.client),
-                    );
+                    let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));
                     self.resend(lane, to, ticket, &request, false);
                 }
                 Later::Own { client, link, generation, .. } => {

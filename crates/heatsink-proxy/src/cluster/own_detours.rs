@@ -71,7 +71,13 @@ impl Worker {
         if give_up {
             self.answer_own(key, error);
         } else {
-            let redirect = redirect::parse(error);
+            // `EXEC` names no key, and a command that nobody knows may say anything.
+            let believed = |redirect: &Redirect<'_>| match expected {
+                Some(Expected::Exec) => true,
+                Some(Expected::Unknown) => false,
+                _ => self.is_servers_own(*redirect, error, &current),
+            };
+            let redirect = redirect::parse(error).filter(believed);
             let to = match redirect {
                 Some(Redirect::Moved { host, port, .. } | Redirect::Ask { host, port, .. }) => {
                     self.named_node(from, host, port)

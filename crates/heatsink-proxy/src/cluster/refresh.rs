@@ -10,18 +10,22 @@ use heatsink_cluster::members;
 use heatsink_cluster::topology::Topology;
 use heatsink_resp::value::Value;
 use heatsink_upstream::address::Endpoint;
+use heatsink_upstream::error::LinkError;
 
 use crate::cluster::routes::{Cluster, Routes};
 use crate::connection::ClientKey;
 use crate::intake::Flow;
 use crate::lanes::{Lane, Owner, Purpose, Ticket, Upstream};
 use crate::nodes::NodeId;
+use crate::own::Expected;
 use crate::worker::Worker;
 
 /// Without any reason, the map is looked at this often.
 const PERIOD: Duration = Duration::from_secs(5);
 /// After a node failed, it is looked at with every tick for this long.
 const ALERT: Duration = Duration::from_secs(30);
+/// Something has happened that the map may tell more about.
+const LOOK_SOON: Duration = Duration::from_millis(20);
 
 /// What a worker knows of the cluster.
 #[derive(Debug)]
@@ -109,14 +113,29 @@ impl Worker {
             (shared && !as_opened(upstream.node, upstream.replica)).then_some(slot)
         };
         let slots: Vec<_> = self.links.iter().filter_map(changed).collect();
+        let owners: Vec<_> =
+            self.links.iter().map(|(slot, link)| (slot, link.owner, link.node)).collect();
+        for (slot, owner, node) in owners {
+            let Owner::Client(key) = owner else { continue };
+            let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+            let ending = own.is_some_and(|own| own.expected.contains(&Expected::Exec));
+            if ending && self.is_replaced(node, before) {
+                // What it still says of a transaction is not worth anything.
+                self.lose_link(slot, &LinkError::Replaced { ready: true });
+            }
+        }
         for slot in slots {
             // One that was a primary and is none any more may not have noticed.
             let Some(upstream) = self.links.get(slot) else { continue };
-            let node = upstream.node;
-            let heirs = before.shards.iter().filter(|shard| shard.primary == node);
-            let replaced = heirs.flat_map(|shard| &shard.replicas).any(|heir| self.leads(*heir));
+            let replaced = self.is_replaced(upstream.node, before);
             self.retire_link(slot, replaced);
         }
+    }
+
+    /// Whether a node was a primary, and one of its replicas is it now.
+    fn is_replaced(&self, node: NodeId, before: &Routes) -> bool {
+        let shards = before.shards.iter().filter(|shard| shard.primary == node);
+        !self.leads(node) && shards.flat_map(|shard| &shard.replicas).any(|heir| self.leads(*heir))
     }
 
     /// Whether a node is a primary.
@@ -131,7 +150,7 @@ impl Worker {
             cluster.want();
             self.ask_any();
             // If it is too early to ask again.
-            self.next_tick = self.next_tick.min(self.now + Duration::from_millis(20));
+            self.next_tick = self.next_tick.min(self.now + LOOK_SOON);
         }
     }
 
@@ -146,7 +165,11 @@ impl Worker {
             view.seed = (view.seed + 1) % seeds.max(1);
             self.clients.resume.append(&mut view.waiting);
         }
-        self.want_topology();
+        // Not asked here: that may need a connection, which may fail just like this one.
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.want();
+        }
+        self.next_tick = self.next_tick.min(self.now + LOOK_SOON);
     }
 
     /// Asks on any link that is ready.
@@ -263,10 +286,12 @@ impl Worker {
                 }
                 return;
             }
-            Err(error) => view.error = Some(error),
-        }
-        if let Some(error) = &view.error {
-            tracing::warn!("the cluster's map was not found out: {error}");
+            Err(error) => {
+                if view.error.as_ref() != Some(&error) {
+                    tracing::warn!("the cluster's map was not found out: {error}");
+                }
+                view.error = Some(error);
+            }
         }
         cluster.want();
         self.clients.resume.append(&mut view.waiting);

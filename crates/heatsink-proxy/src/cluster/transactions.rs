@@ -77,10 +77,10 @@ impl Worker {
             return Flow::Wait;
         }
         let begun = client.own.is_some();
-        if let (Some(transaction), Some(own)) = (&mut client.transaction, &client.own)
+        if let (Some(transaction), Some(own)) = (&mut client.transaction, &mut client.own)
             && std::mem::take(&mut transaction.pending)
         {
-            transaction.keep(&own.current);
+            transaction.keep(&std::mem::take(&mut own.current));
         }
         if !begun {
             match role {
@@ -129,7 +129,10 @@ impl Worker {
             && let Some(client) = self.clients.get(key)
             && let Some(transaction) = &mut client.transaction
         {
-            transaction.pending = true;
+            // Not what was answered without being sent.
+            let own = client.own.as_ref();
+            transaction.pending =
+                own.is_some_and(|own| !own.is_settled() && own.current == request.bytes);
         }
         flow
     }
