@@ -1,0 +1,103 @@
+//! The bounded table: who gets in, who has to go, what expires.
+
+use super::{Claim, Table, Tally, WAYS, Weights};
+use crate::heat::Kind;
+use crate::key::{Key, KeyHasher};
+
+const WEIGHTS: Weights = Weights { request: 0.01, byte: 0.001, miss: 0.02, write_in_flight: 0.1 };
+
+fn key(name: &str) -> Key<'_> {
+    KeyHasher::with_seed(1).key(name.as_bytes())
+}
+
+fn claim(carried: [u32; 2]) -> Claim {
+    Claim { carried, credit: carried[0] + carried[1], ..Claim::default() }
+}
+
+fn record(table: &mut Table, name: &str, times: u32) {
+    let place = table.find(key(name)).expect("named");
+    for _ in 0..times {
+        table.entry_mut(place).open.record(Kind::Read, 10, false, false);
+    }
+}
+
+#[test]
+fn a_full_set_gives_its_coolest_entry_to_a_hotter_key_only() {
+    let mut table = Table::new(WAYS, 4, WEIGHTS);
+    let names: Vec<String> = (0..WAYS).map(|number| format!("key:{number}")).collect();
+    for (heat, name) in names.iter().enumerate() {
+        table.admit(key(name), &claim([0, 0])).expect("there is room");
+        record(&mut table, name, 10 * (heat as u32 + 1));
+    }
+    assert_eq!(table.admit(key("cool"), &claim([5, 0])), None);
+    assert_eq!(table.iter_mut().count(), WAYS);
+    assert!(table.admit(key("warm"), &claim([15, 0])).is_some());
+    assert_eq!(table.find(key("key:0")), None, "the coolest went");
+    assert!(table.find(key("warm")).is_some());
+    assert_eq!(table.iter_mut().count(), WAYS);
+}
+
+#[test]
+fn a_claim_that_is_only_noise_drives_nobody_out() {
+    let mut table = Table::new(WAYS, 4, WEIGHTS);
+    let names: Vec<String> = (0..WAYS).map(|number| format!("key:{number}")).collect();
+    for name in &names {
+        table.admit(key(name), &claim([0, 0])).expect("there is room");
+        record(&mut table, name, 1);
+    }
+    let noise = Claim { carried: [5000, 0], credit: 0, ..Claim::default() };
+    assert_eq!(table.admit(key("scanned"), &noise), None);
+    let big = Claim { bytes: 100, ..noise };
+    assert!(table.admit(key("big"), &big).is_some());
+}
+
+#[test]
+fn entries_count_exactly_over_the_window_and_carry_for_as_long() {
+    let mut table = Table::new(8, 4, WEIGHTS);
+    let place = table.admit(key("a"), &claim([7, 2])).expect("there is room");
+    record(&mut table, "a", 3);
+    for _ in 0..4 {
+        table.rotate(1);
+        let entry = table.entry_mut(place);
+        assert_eq!((entry.at_most(Kind::Read), entry.at_most(Kind::Write)), (10, 2));
+        assert_eq!(entry.certain().requests, [3, 0]);
+        assert!(entry.is_young());
+    }
+    table.rotate(1);
+    let entry = table.entry_mut(place);
+    assert_eq!((entry.at_most(Kind::Read), entry.certain()), (0, Tally::default()));
+    assert!(!entry.is_young());
+}
+
+#[test]
+fn after_a_pause_the_open_slot_and_what_it_carries_stay() {
+    let mut table = Table::new(8, 4, WEIGHTS);
+    let place = table.admit(key("a"), &claim([7, 0])).expect("there is room");
+    record(&mut table, "a", 3);
+    table.rotate(100);
+    assert_eq!(table.entry_mut(place).at_most(Kind::Read), 10);
+    table.rotate(3);
+    assert_eq!(table.entry_mut(place).at_most(Kind::Read), 10);
+    table.rotate(1);
+    assert_eq!(table.entry_mut(place).at_most(Kind::Read), 0);
+}
+
+#[test]
+fn a_successor_starts_from_nothing() {
+    let mut table = Table::new(8, 4, WEIGHTS);
+    let place = table.admit(key("a"), &claim([7, 0])).expect("there is room");
+    record(&mut table, "a", 3);
+    table.rotate(1);
+    record(&mut table, "a", 3);
+    let generation = table.entry_mut(place).generation;
+    table.sweep(|_| false);
+    assert_eq!(table.find(key("a")), None);
+    let place = table.admit(key("bb"), &claim([0, 0])).expect("there is room");
+    assert_ne!(table.entry_mut(place).generation, generation);
+    assert_eq!(table.entry_mut(place).certain(), Tally::default());
+    record(&mut table, "bb", 1);
+    for _ in 0..4 {
+        table.rotate(1);
+        assert_eq!(table.entry_mut(place).certain().requests, [1, 0]);
+    }
+}
