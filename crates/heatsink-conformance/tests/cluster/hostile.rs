@@ -177,6 +177,48 @@ fn a_script_that_sends_itself_in_circles_ends() {
     }
 }
 
+/// Counts its runs where it is executed: of `keys`, one for each node, only that one's is to be
+/// had there.
+fn keyless_script(keys: &[String], error: &str) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| format!("'{key}'")).collect();
+    format!(
+        "for _, key in ipairs({{ {} }}) do redis.pcall('INCR', key) end \
+         return redis.error_reply('{error}')",
+        keys.join(", ")
+    )
+}
+
+#[test]
+fn a_script_without_keys_is_executed_once() {
+    let heatsink = before_open(|_| {});
+    let mut errors: Vec<String> = (0..3)
+        .flat_map(|node| {
+            ["MOVED", "ASK"].map(|kind| format!("{kind} 1 {}", OPEN.node(node).addr()))
+        })
+        .collect();
+    errors.push("TRYAGAIN Multiple keys request during rehashing of slot".into());
+    errors.push("CLUSTERDOWN Hash slot not served".into());
+    for (n, error) in errors.iter().enumerate() {
+        for way in ["shared", "watching"] {
+            let keys: Vec<String> =
+                (0..3).map(|node| OPEN.key_on(node, &format!("keyless:{way}:{n}"))).collect();
+            let mut client = heatsink.client();
+            client.set_timeout(BOUNDED);
+            if way == "watching" {
+                assert_eq!(client.command(&["WATCH", &keys[n % 3]]), Reply::ok());
+            }
+            let reply = client.command(&["EVAL", &keyless_script(&keys, error), "0"]);
+            assert_eq!(reply, Reply::Error(error.clone()), "{way}");
+            let runs =
+                (0..3).map(|node| match OPEN.node(node).client().command(&["GET", &keys[node]]) {
+                    Reply::Null => 0,
+                    count => count.text().parse::<i64>().expect("a number"),
+                });
+            assert_eq!(runs.sum::<i64>(), 1, "{way}: {error}");
+        }
+    }
+}
+
 #[test]
 fn who_has_not_logged_in_is_told_so_at_once() {
     let commands = [

@@ -1,11 +1,14 @@
 //! What cannot be executed at the moment is tried again: not for ever, not for those who have
 //! gone, and not at the cost of others.
 
+use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::{ClusterRig, Heatsink};
-use heatsink_testkit::{RawClient, RedisCluster, Reply, encode, eventually, key_slot};
+use heatsink_testkit::{
+    RawClient, RedisCluster, Reply, encode, eventually, eventually_ok, key_slot,
+};
 
 use crate::open::{OPEN, before_open, doing, orphan};
 
@@ -13,10 +16,12 @@ const SOON: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(300);
 /// Within the bound, and a while on a busy machine.
 const GIVEN_UP: Duration = Duration::from_millis(1500);
-/// Requests that are refused all at once.
-const REFUSED: usize = 12_000;
+/// Requests of one client that are refused all at once.
+const REFUSED: usize = 6000;
+const REFUSED_CLIENTS: usize = 8;
 /// The longest that clients of other nodes may have to wait.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const LEAVING_CLIENTS: usize = 50;
 /// Sockets and buffers take some, but this is more than they may.
 const MOST_INPUT_BYTES: usize = 100 << 20;
 const CHUNK_BYTES: usize = 200_000;
@@ -141,41 +146,79 @@ fn a_node_that_stands_still_stops_those_who_send_to_it() {
     assert_eq!(client.read_reply(), Reply::ok());
 }
 
-#[test]
-fn a_node_that_refuses_everything_does_not_hold_up_others() {
-    let settings = RedisCluster::builder().replicas_per_primary(0);
-    let rig = ClusterRig::with(settings.line("cluster-require-full-coverage no"), |_| {});
-    let keys: Vec<String> = (0..REFUSED * 4).map(|n| format!("refused:{n}")).collect();
-    // As the cluster is made: node 0 has the first third.
-    let keys: Vec<&String> = keys.iter().filter(|key| key_slot(key) < 5461).take(REFUSED).collect();
-    assert_eq!(keys.len(), REFUSED);
+/// Has [`REFUSED_CLIENTS`] clients send all of `requests` at once, each of which must be refused
+/// with `error`, and looks how long another client has to wait for another node meanwhile.
+#[track_caller]
+fn check_others_go_on(rig: &ClusterRig, requests: &[Vec<u8>], error: &str) {
     let elsewhere = rig.cluster.key_on(1, "elsewhere");
-    let (mut client, mut other) = (rig.client(), rig.client());
+    let mut other = rig.client();
     assert_eq!(other.command(&["SET", &elsewhere, "1"]), Reply::ok());
-    assert!(!client.command(&["GET", keys[0]]).is_error());
-    let mut node = rig.cluster.node(0).client();
-    assert_eq!(node.command(&["CLUSTER", "DELSLOTSRANGE", "0", "5460"]), Reply::ok());
-    let bytes: Vec<u8> = keys.iter().flat_map(|key| encode(&["SET", key, "v"])).collect();
-    client.send_raw(&bytes);
     other.set_timeout(Duration::from_secs(20));
-    client.set_timeout(Duration::from_secs(20));
+    let bytes = requests.concat();
+    let mut refused: Vec<RawClient> = (0..REFUSED_CLIENTS).map(|_| rig.client()).collect();
     let longest = thread::scope(|scope| {
-        let client = &mut client;
-        let refused = scope.spawn(move || {
-            keys.len() == keys.iter().filter(|_| client.read_reply().is_error()).count()
-        });
+        let clients: Vec<_> = refused
+            .iter_mut()
+            .map(|client| {
+                client.set_timeout(Duration::from_secs(30));
+                let mut writer = client.stream().try_clone().expect("a second handle");
+                let bytes = &bytes;
+                scope.spawn(move || writer.write_all(bytes).expect("all is taken"));
+                scope.spawn(move || {
+                    for n in 0..requests.len() {
+                        let reply = client.read_reply();
+                        let as_expected = reply.is_error() && reply.error().starts_with(error);
+                        assert!(as_expected, "request {n}: {reply}");
+                    }
+                })
+            })
+            .collect();
         let mut longest = Duration::ZERO;
-        while !refused.is_finished() {
+        while !clients.iter().all(thread::ScopedJoinHandle::is_finished) {
             let asked = Instant::now();
             assert_eq!(other.command(&["GET", &elsewhere]), Reply::bulk("1"));
             longest = longest.max(asked.elapsed());
         }
-        assert!(refused.join().expect("what it panicked with is above"), "some were executed");
         longest
     });
-    println!("the longest pause was {longest:?}");
-    assert!(longest < LONGEST_PAUSE, "{longest:?}");
-    assert_eq!(client.command(&["GET", &elsewhere]), Reply::bulk("1"));
+    println!("{error}: the longest pause was {longest:?}");
+    assert!(longest < LONGEST_PAUSE, "{error}: {longest:?}");
+    for client in &mut refused {
+        assert_eq!(client.command(&["GET", &elsewhere]), Reply::bulk("1"));
+    }
+}
+
+#[test]
+fn a_node_that_refuses_everything_does_not_hold_up_others() {
+    let settings = RedisCluster::builder().replicas_per_primary(0);
+    let rig = ClusterRig::with(settings.line("cluster-require-full-coverage no"), |_| {});
+    // As the cluster is made: node 0 has the first third.
+    let keys = (0..).map(|n| format!("refused:{n}")).filter(|key| key_slot(key) < 5461);
+    let keys: Vec<String> = keys.take(REFUSED).collect();
+    assert!(!rig.client().command(&["GET", &keys[0]]).is_error());
+    let mut node = rig.cluster.node(0).client();
+    assert_eq!(node.command(&["CLUSTER", "DELSLOTSRANGE", "0", "5460"]), Reply::ok());
+    let requests = keys.iter().enumerate().map(|(n, key)| match n % 2 {
+        0 => encode(&["GET", key]),
+        _ => encode(&["SET", key, "v"]),
+    });
+    check_others_go_on(&rig, &requests.collect::<Vec<_>>(), "CLUSTERDOWN");
+}
+
+#[test]
+fn a_slot_under_way_does_not_hold_up_others() {
+    let rig = ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |_| {});
+    let here = rig.cluster.key_on(0, "here");
+    let gone = format!("{here}:gone");
+    assert_eq!(key_slot(&gone), key_slot(&here));
+    assert_eq!(rig.client().command(&["SET", &here, "1"]), Reply::ok());
+    let slot = key_slot(&here).to_string();
+    let mut node = rig.cluster.node(0).client();
+    let migrating = ["CLUSTER", "SETSLOT", &slot, "MIGRATING", rig.cluster.id(2)];
+    assert_eq!(node.command(&migrating), Reply::ok());
+    // One is there and the other is not: neither node can answer for both.
+    let requests = (0..REFUSED).map(|n| encode(&[["MGET", "LCS"][n % 2], &here, &gone]));
+    check_others_go_on(&rig, &requests.collect::<Vec<_>>(), "TRYAGAIN");
 }
 
 #[test]
@@ -193,4 +236,49 @@ fn those_who_wait_and_leave_are_gone() {
         eventually(SOON, || (0..3).all(|node| doing(node, "wait").is_empty()));
     }
     assert_eq!(heatsink.client().command(&["WAIT", "0", "0"]).integer(), 0);
+}
+
+/// 1. a client sends `WAIT` and closes, so that both are seen at once
+/// 2. the request is sent on for a client that has left
+/// 3. nobody takes the connections back on which it waits for ever
+#[test]
+fn those_who_wait_and_leave_at_once_are_gone() {
+    let rig = ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |_| {});
+    let keys = [0, 1, 2].map(|node| rig.cluster.key_on(node, "left"));
+    let settle = || {
+        // Those who came earlier have been accepted, and all nodes been spoken to since.
+        let mut last = rig.client();
+        for key in &keys {
+            assert_eq!(last.command(&["SET", key, "1"]), Reply::ok());
+        }
+        assert_eq!(last.command(&["WAIT", "0", "0"]).integer(), 0);
+        drop(last);
+        eventually(SOON, || rig.heatsink.proxy().client_count() == 0);
+    };
+    let connected = || [0, 1, 2].map(|node| rig.cluster.info_u64(node, "connected_clients"));
+    settle();
+    let before = connected();
+    for way in ["wait", "set, wait", "half closed"] {
+        for n in 0..LEAVING_CLIENTS {
+            let mut client = rig.client();
+            let mut bytes = encode(&["WAIT", "3", "0"]);
+            if way == "set, wait" {
+                bytes.splice(0..0, encode(&["SET", &keys[n % 3], "1"]));
+            }
+            client.send_raw(&bytes);
+            if way == "half closed" {
+                client.shutdown_write();
+            }
+        }
+        for _ in 0..2 {
+            settle();
+            eventually(SOON, || {
+                (0..3).all(|node| rig.cluster.info_u64(node, "blocked_clients") == 0)
+            });
+        }
+        eventually_ok(SOON, || match connected() {
+            now if now.iter().zip(&before).all(|(now, before)| now <= before) => Ok(()),
+            now => Err(format!("{way}: {now:?} connections, {before:?} at first")),
+        });
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::Heatsink;
+use heatsink_proxy::config::{Target, Upstream};
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually_ok, free_port};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -101,4 +102,32 @@ fn a_seed_that_is_no_cluster_is_said_to_be_none() {
         );
     }
     assert_eq!(server.client().command(&["DBSIZE"]).integer(), 0);
+}
+
+/// Such a name fails before a connection is even begun, without anybody being asked for it.
+#[test]
+fn a_seed_whose_name_leads_nowhere_is_said_to_be_unavailable() {
+    let name = format!("{}.invalid", "x".repeat(64));
+    for names in [&[&name][..], &[&name, &name]] {
+        let seeds = names.iter().map(|name| ((*name).clone(), 7000)).collect();
+        let heatsink = Heatsink::before(Upstream::new(Target::Cluster(seeds)), |_| {});
+        let mut kept = heatsink.client();
+        for round in 0..2 {
+            for client in [&mut kept, &mut heatsink.client()] {
+                for command in
+                    [&["GET", "a"][..], &["MGET", "a", "b"], &["DBSIZE"], &["WATCH", "a"]]
+                {
+                    let begun = Instant::now();
+                    let reply = client.command(command);
+                    assert!(
+                        reply.is_error()
+                            && reply.error().contains(&name)
+                            && reply.error().contains("unavailable"),
+                        "round {round}: {command:?}: {reply}"
+                    );
+                    assert!(begun.elapsed() < SOON / 5, "{command:?}: {:?}", begun.elapsed());
+                }
+            }
+        }
+    }
 }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use heatsink_testkit::{Reply, encode, key_slot};
 
-use crate::open::{OPEN, before_open, elsewhere};
+use crate::open::{OPEN, before_open, elsewhere, send_all};
 
 /// More than what is queued on one connection at once elsewhere.
 const LONG: usize = 9000;
 const SOON: Duration = Duration::from_secs(10);
+/// For an answer that nothing has to be waited for.
+const PROMPT: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_transaction_across_slots_leaves_an_ordinary_connection() {
@@ -135,6 +137,66 @@ fn a_wrong_number_of_words_means_what_it_means_to_the_server() {
             assert_eq!(through, direct, "{wrong:?}");
             let aborted = direct[3].contains("EXECABORT") && direct[4] == Reply::Null.to_string();
             assert!(aborted || wrong[0] == "EXEC", "{wrong:?}: {direct:?}");
+        }
+    }
+}
+
+/// Either it is queued or it fails the transaction, wherever the keys are.
+#[test]
+fn a_word_about_replicas_inside_is_queued_or_fails_the_whole() {
+    let heatsink = before_open(|_| {});
+    for between in ["READONLY", "READWRITE", "ASKING"] {
+        for node in 0..3 {
+            let key = OPEN.key_on(node, &format!("inside:{between}"));
+            let mut client = heatsink.client();
+            client.set_timeout(PROMPT);
+            assert_eq!(client.command(&["MULTI"]), Reply::ok());
+            let answer = client.command(&[between]);
+            let queued = client.command(&["SET", &key, "v"]);
+            let done = client.command(&["EXEC"]);
+            let value = client.command(&["GET", &key]);
+            if answer.is_error() {
+                assert!(done.is_error() && done.error().starts_with("EXECABORT"), "{done}");
+                assert_eq!(value, Reply::Null, "{between}: {queued}");
+            } else {
+                assert_eq!(answer.text(), "QUEUED", "{between}");
+                assert_eq!(done.items(), [Reply::ok(), Reply::ok()], "{between}");
+                assert_eq!(value, Reply::bulk("v"), "{between}");
+            }
+            assert_eq!(client.command(&["EXEC"]).error(), "ERR EXEC without MULTI");
+        }
+    }
+}
+
+#[test]
+fn a_word_about_replicas_inside_executes_nothing_twice() {
+    let heatsink = before_open(|_| {});
+    for between in ["READONLY", "READWRITE", "ASKING"] {
+        for node in 0..3 {
+            for at_once in [false, true] {
+                let key = OPEN.key_on(node, &format!("twice:{between}:{at_once}"));
+                let commands =
+                    [&["MULTI"][..], &["INCR", &key], &[between], &["GET", &key], &["EXEC"]];
+                let mut client = heatsink.client();
+                client.set_timeout(PROMPT);
+                let replies = if at_once {
+                    send_all(&mut client, &commands);
+                    commands.map(|_| client.read_reply())
+                } else {
+                    commands.map(|command| client.command(command))
+                };
+                let value = client.command(&["GET", &key]);
+                let done = &replies[4];
+                if done.is_error() {
+                    assert!(done.error().starts_with("EXECABORT"), "{between}: {replies:?}");
+                    assert_eq!(value, Reply::Null, "{between}: {replies:?}");
+                } else {
+                    assert!(!replies[2].is_error(), "{between}: {replies:?}");
+                    let expected = [Reply::Integer(1), Reply::ok(), Reply::bulk("1")];
+                    assert_eq!(done.items(), expected, "{between}");
+                    assert_eq!(value, Reply::bulk("1"), "{between}: {replies:?}");
+                }
+            }
         }
     }
 }
