@@ -102,11 +102,7 @@ impl KeySpec {
                 if begin + count_at >= arg_count {
                     return;
                 }
-                let text = arg(begin + count_at);
-                let Some(count) = crate::number::parse(text).and_then(|n| usize::try_from(n).ok())
-                else {
-                    return;
-                };
+                let count = leading_number(arg(begin + count_at));
                 if count == 0 {
                     return;
                 }
@@ -122,6 +118,17 @@ impl KeySpec {
             at += step.max(1);
         }
     }
+}
+
+/// The number at the start of a text, 0 if there is none. What stands behind it makes the
+/// request wrong, but a server finds the keys first, and finds them like this.
+fn leading_number(text: &[u8]) -> usize {
+    let text = text.trim_ascii_start();
+    let text = text.strip_prefix(b"+").unwrap_or(text);
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |number: usize, digit| {
+        number.saturating_mul(10).saturating_add(usize::from(digit - b'0'))
+    })
 }
 
 impl Begin {

@@ -188,3 +188,14 @@ fn the_only_key_has_a_place() {
         assert_eq!(place(name, second), None, "{name}");
     }
 }
+
+#[test]
+fn a_number_of_keys_counts_up_to_where_it_stops_being_one() {
+    let table = CommandTable::default();
+    assert_eq!(keys(&table, "EVAL script 1x a b"), ["a"]);
+    assert_eq!(keys(&table, "EVAL script +2 a b c"), ["a", "b"]);
+    for none in ["EVAL script x a", "EVAL script -1 a", "EVAL script 0 a"] {
+        assert!(keys(&table, none).is_empty(), "{none}");
+    }
+    assert_eq!(keys(&table, "EVAL script 99999999999999999999999 a b"), ["a", "b"]);
+}
