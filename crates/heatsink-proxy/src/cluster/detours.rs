@@ -19,7 +19,7 @@ use crate::nodes::NodeId;
 use crate::worker::Worker;
 
 /// Nodes that a request is sent to, one after the other.
-const MAX_HOPS: u32 = 16;
+pub(crate) const MAX_HOPS: u32 = 16;
 /// Time between two attempts.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -127,7 +127,7 @@ impl Worker {
             }
             Redirect::Loading | Redirect::MasterDown if self.is_replica(from) => {
                 if let Some(view) = &mut self.cluster {
-                    view.sick.push((from, self.now + Duration::from_secs(1)));
+                    view.avoid(from, self.now + Duration::from_secs(1));
                 }
                 match self.slot_of_request(&request) {
                     Some(slot) => {

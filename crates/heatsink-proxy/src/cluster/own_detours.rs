@@ -10,15 +10,13 @@ use std::time::Duration;
 use heatsink_cluster::redirect::{self, Redirect};
 use heatsink_upstream::Protocol;
 
-use crate::cluster::detours::{Later, RETRY_PAUSE};
+use crate::cluster::detours::{Later, MAX_HOPS, RETRY_PAUSE};
 use crate::cluster::transactions::{CROSS_SLOT, MULTI};
 use crate::connection::{ClientKey, Lost};
 use crate::nodes::NodeId;
 use crate::own::{Expected, Transaction};
 use crate::worker::Worker;
 
-/// Nodes that a request is sent to, one after the other.
-const MAX_HOPS: u32 = 16;
 /// After this long, being sent on again is not the same search any more.
 const ANOTHER_STORY: Duration = Duration::from_secs(2);
 

@@ -61,6 +61,14 @@ impl View {
         }
     }
 
+    /// Leaves a node alone until then. One entry a node, however often it fails.
+    pub(crate) fn avoid(&mut self, node: NodeId, until: Instant) {
+        match self.sick.iter_mut().find(|(sick, _)| *sick == node) {
+            Some(entry) => entry.1 = until,
+            None => self.sick.push((node, until)),
+        }
+    }
+
     /// Something is wrong, so that the map is looked at all the time.
     pub(crate) fn is_alert(&self) -> bool {
         self.alert_until.is_some() || !self.routes.is_known()
@@ -110,23 +118,29 @@ impl Worker {
         };
         let changed = |(slot, upstream): (usize, &Upstream)| {
             let shared = matches!(upstream.owner, Owner::Lane | Owner::Spare);
-            (shared && !as_opened(upstream.node, upstream.replica)).then_some(slot)
+            let changed = shared && !as_opened(upstream.node, upstream.replica);
+            changed.then_some((slot, upstream.generation))
         };
-        let slots: Vec<_> = self.links.iter().filter_map(changed).collect();
-        let owners: Vec<_> =
-            self.links.iter().map(|(slot, link)| (slot, link.owner, link.node)).collect();
-        for (slot, owner, node) in owners {
-            let Owner::Client(key) = owner else { continue };
-            let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
-            let ending = own.is_some_and(|own| own.expected.contains(&Expected::Exec));
-            if ending && self.is_replaced(node, before) {
+        let ending = |(slot, upstream): (usize, &Upstream)| {
+            let Owner::Client(key) = upstream.owner else { return None };
+            let own = self.clients.get_ref(key)?.own.as_ref()?;
+            let ending = own.expected.contains(&Expected::Exec);
+            (ending && self.is_replaced(upstream.node, before))
+                .then_some((slot, upstream.generation))
+        };
+        let changed: Vec<_> = self.links.iter().filter_map(changed).collect();
+        let ending: Vec<_> = self.links.iter().filter_map(ending).collect();
+        // What is done about one may close others, and open new ones in their place.
+        for (slot, generation) in ending {
+            if self.links.get(slot).is_some_and(|link| link.generation == generation) {
                 // What it still says of a transaction is not worth anything.
                 self.lose_link(slot, &LinkError::Replaced { ready: true });
             }
         }
-        for slot in slots {
+        for (slot, generation) in changed {
+            let link = self.links.get(slot).filter(|link| link.generation == generation);
+            let Some(upstream) = link else { continue };
             // One that was a primary and is none any more may not have noticed.
-            let Some(upstream) = self.links.get(slot) else { continue };
             let replaced = self.is_replaced(upstream.node, before);
             self.retire_link(slot, replaced);
         }
@@ -159,7 +173,7 @@ impl Worker {
         self.shared.primary_lost();
         let Some(view) = &mut self.cluster else { return };
         view.alert_until = Some(self.now + ALERT);
-        view.sick.push((node, self.now + PERIOD / 5));
+        view.avoid(node, self.now + PERIOD / 5);
         if !view.routes.is_known() {
             let seeds = self.shared.cluster.as_ref().map_or(1, |cluster| cluster.seeds);
             view.seed = (view.seed + 1) % seeds.max(1);
@@ -276,6 +290,7 @@ impl Worker {
                 view.error = Some("no node has any slot".to_owned());
             }
             Ok(topology) => {
+                view.error = None;
                 let (shards, covered) = (topology.shards.len(), topology.covered());
                 if cluster.publish(topology, &self.shared.nodes) {
                     tracing::info!(shards, slots = covered, "the cluster's map has changed");

@@ -58,16 +58,18 @@ impl Worker {
         command: &Command,
     ) -> Flow {
         let single = command.single_key_index().and_then(|index| request.arg(index));
-        if let Some(name) = single
-            && self.forward_straight(key, slot::of_key(name), request.bytes)
+        let single = single.map(|name| (name, slot::of_key(name)));
+        if let Some((_, slot)) = single
+            && self.forward_straight(key, slot, request.bytes)
         {
             return Flow::Taken;
         }
         if let Some(flow) = self.without_map(key).or_else(|| self.wait_for_reader(key)) {
             return flow;
         }
-        let Some(name) = single else { return self.forward_unusual(key, request, command) };
-        let slot = slot::of_key(name);
+        let Some((name, slot)) = single else {
+            return self.forward_unusual(key, request, command);
+        };
         if let Some(flow) = self.note_written(key, request, command) {
             return flow;
         }
@@ -256,12 +258,7 @@ impl Worker {
 
     /// What a server calls the command of a request.
     pub(crate) fn name_of_request(&self, bytes: &[u8]) -> String {
-        let mut args = Vec::new();
-        let _ =
-            RequestScan::default().advance(bytes, &self.request_limits[0], |span| args.push(span));
-        let request = Request { bytes, args: &args };
-        let command = self.table.lookup(request.name(), request.arg(1));
-        command.map_or_else(String::new, |command| command.name.to_string())
+        look_into(&self.table, bytes, |command, _| command.name.to_string()).unwrap_or_default()
     }
 
     /// The slot that a request is about, found from its bytes alone.
