@@ -1,8 +1,8 @@
 //! What is measured: a command, a number of clients, a depth of pipelining.
 //!
-//! Called by: `main` to choose, `benchmark` to run, `proxy` and `cluster` for the goal that
-//! applies.
-//! Bound: four commands in three shapes for `proxy`, nine cases for `cluster`.
+//! Called by: `main` to choose, `benchmark` to run, `proxy`, `hot` and `cluster` for the goal
+//! that applies.
+//! Bound: four commands in three shapes for `proxy`, three cases for `hot`, nine cases for `cluster`.
 //! Invariant: a random key that a case reads has been written before it is measured, see
 //! `preload`; keys of values of one size are never written with another.
 
@@ -15,7 +15,8 @@ use crate::benchmark::Access;
 pub(crate) const KEYS: usize = 100_000;
 /// The key that every client reads in "one key".
 pub(crate) const ONE_KEY: &str = "one:key";
-const COUNTER: &str = "one:counter";
+/// The key that every client increments.
+pub(crate) const COUNTER: &str = "one:counter";
 const RANDOM_NUMBER: &str = "__rand_int__";
 const VALUE_BYTES: usize = 100;
 const SMALL_BYTES: usize = 3;
@@ -155,6 +156,15 @@ pub(crate) fn of_proxies() -> Vec<Case> {
         }
     }
     cases
+}
+
+/// The cases with a key that is hot.
+pub(crate) fn of_hot() -> Vec<Case> {
+    vec![
+        Case { workload: Workload::GetOne, clients: 50, pipeline: 1 },
+        Case { workload: Workload::GetOne, clients: 50, pipeline: 16 },
+        Case { workload: Workload::IncrOne, clients: 200, pipeline: 1 },
+    ]
 }
 
 /// The cases of the comparison of ways to a cluster: every pair of number of clients, depth and

@@ -1,7 +1,7 @@
 //! What makes one comparison differ from another: who takes part, in which cases, what is shown
 //! and what must be reached.
 //!
-//! Called by: `main`; `proxy` and `cluster` are the two there are.
+//! Called by: `main`; `proxy`, `hot` and `cluster` are those there are.
 //! Bound: constants.
 //! Invariant: the measurement, the medians and the form of the report are the same for all.
 

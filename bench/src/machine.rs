@@ -37,13 +37,18 @@ impl Machine {
             twemproxy: twemproxy_version(),
         }
     }
+
+    /// The lines that matter when no server takes part.
+    pub(crate) fn host(&self) -> String {
+        let Self { date, kernel, cpus, cpu_model, .. } = self;
+        format!("- date: {date}\n- machine: {cpus} CPUs ({cpu_model}), Linux {kernel}\n")
+    }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { date, kernel, cpus, cpu_model, redis, twemproxy } = self;
-        writeln!(f, "- date: {date}")?;
-        writeln!(f, "- machine: {cpus} CPUs ({cpu_model}), Linux {kernel}")?;
+        let Self { redis, twemproxy, .. } = self;
+        write!(f, "{}", self.host())?;
         writeln!(f, "- redis-server {redis}, twemproxy {twemproxy}")
     }
 }

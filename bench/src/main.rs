@@ -1,25 +1,36 @@
 //! Heatsink beside its peers on this machine: throughput, latency and CPU per request.
 //!
-//! Called by: `cargo run --release -p heatsink-bench -- proxy` (or `cluster`, or `idle`).
+//! Called by: `cargo run --release -p heatsink-bench -- proxy` (or `hot`, `cold`,
+//! `viral`, `cache`, `cluster`, `idle`, `detect`, `fleet`).
 //! Bound: about eight minutes with the defaults, under 20 s with `--quick`.
 //! Invariant: peers are measured in the same run, in turns, and compared as ratios; a figure
 //! of one peer alone says more about the machine and the hour than about the peer.
 
+mod admin;
 mod benchmark;
+mod cache;
 mod case;
 mod cluster;
+mod cold;
 mod comparison;
+mod detect;
+mod fleet;
+mod hot;
 mod idle;
 mod limits;
 mod machine;
+mod pairs;
 mod peer;
 mod preload;
 mod proxy;
+mod ratios;
 mod report;
 mod rounds;
+mod section;
 mod summary;
 mod upstream_commands;
 mod verdict;
+mod viral;
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,11 +38,16 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::cache::CacheArgs;
+use crate::cold::ColdArgs;
 use crate::comparison::Comparison;
+use crate::detect::DetectArgs;
+use crate::fleet::FleetArgs;
 use crate::machine::Machine;
 use crate::peer::{ExtraPeer, HeatsinkChoice};
 use crate::rounds::Plan;
 use crate::verdict::Verdict;
+use crate::viral::ViralArgs;
 
 const REQUESTS: u64 = 160_000;
 const REQUESTS_QUICK: u64 = 4_000;
@@ -48,10 +64,22 @@ struct Cli {
 enum Command {
     /// Throughput, latency and CPU of plain Redis, twemproxy and Heatsink in turns
     Proxy(ComparisonArgs),
-    /// The same of a cluster without a proxy, of Heatsink on it, and of Heatsink on one server
+    /// As `proxy`, with one key that is hot
+    Hot(ComparisonArgs),
+    /// What reaches Redis of keys that become hot by themselves
+    Viral(ViralArgs),
+    /// What mitigations cost keys that are not hot
+    Cold(ColdArgs),
+    /// As `proxy`, of a cluster without a proxy, of Heatsink on it, and of Heatsink on one server
     Cluster(ComparisonArgs),
+    /// A hit of the local cache alone, beside other caches
+    Cache(CacheArgs),
     /// Memory of idle connections
     Idle(IdleArgs),
+    /// Cost, memory, accuracy and delay of the detector, beside other ways to count
+    Detect(DetectArgs),
+    /// Several processes as one fleet: delays, what is found, what it costs
+    Fleet(FleetArgs),
 }
 
 #[derive(Args)]
@@ -103,8 +131,14 @@ struct IdleArgs {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Proxy(args) => compare(&proxy::COMPARISON, args),
+        Command::Hot(args) => compare(&hot::COMPARISON, args),
+        Command::Viral(args) => viral::run(args),
+        Command::Cold(args) => cold::run(args),
         Command::Cluster(args) => compare(&cluster::COMPARISON, args),
+        Command::Cache(args) => cache::run(&args),
         Command::Idle(args) => idle(args),
+        Command::Detect(args) => detect::run(&args),
+        Command::Fleet(args) => fleet::run(args),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

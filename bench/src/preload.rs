@@ -1,6 +1,6 @@
 //! Keys that exist before they are read.
 //!
-//! Called by: `rounds`, once per peer.
+//! Called by: `rounds`, once per peer; `fleet`, for its background.
 //! Bound: `KEYS` keys for each size of values.
 //! Invariant: they are written through the peer itself, except on a cluster without a proxy:
 //! there to the nodes, with the tags that `redis-benchmark` was seen to use.
@@ -74,7 +74,8 @@ fn take_probes(addr: SocketAddr) -> io::Result<Vec<String>> {
     Ok(tags)
 }
 
-fn set_all(addr: SocketAddr, keys: &[String], value: &str) -> io::Result<()> {
+/// Gives each of the keys the value.
+pub(crate) fn set_all(addr: SocketAddr, keys: &[String], value: &str) -> io::Result<()> {
     let mut client = RawClient::try_connect(addr)?;
     for batch in keys.chunks(BATCH) {
         let bytes: Vec<u8> = batch.iter().flat_map(|key| encode(&["SET", key, value])).collect();

@@ -1,6 +1,6 @@
 //! The comparison of proxies: plain Redis, twemproxy and Heatsink.
 //!
-//! Called by: `main`, for `proxy` and, for its peers, `idle`.
+//! Called by: `main`, for `proxy` and, for its peers, `idle`; `hot`, for the other two peers.
 //! Bound: each proxy has a `redis-server` of its own.
 //! Invariant: plain Redis comes first and is always there; a peer that is not installed is
 //! left out with a notice that says how to get it.
@@ -18,8 +18,8 @@ use crate::summary::Summary;
 use crate::verdict::Cell;
 
 pub(crate) const REDIS: &str = "redis";
-const TWEMPROXY: &str = "twemproxy";
-const HEATSINK: &str = "heatsink";
+pub(crate) const TWEMPROXY: &str = "twemproxy";
+pub(crate) const HEATSINK: &str = "heatsink";
 
 const CPU_RATIO_MAX: f64 = 0.85;
 const CPU_RATIO_MAX_PIPELINED: f64 = 0.60;
@@ -76,7 +76,8 @@ pub(crate) fn plain() -> Result<Peer, String> {
     Ok(Peer::direct(REDIS, Target { addr, access: Access::Server }, redis))
 }
 
-fn start_twemproxy() -> Result<Peer, String> {
+/// Twemproxy before a Redis of its own.
+pub(crate) fn start_twemproxy() -> Result<Peer, String> {
     let redis = Backend::server();
     let redis_addr = redis.addr().ok_or("there is no server")?;
     let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));

@@ -78,12 +78,12 @@ fn push_verdict(text: &mut String, comparison: &Comparison, verdict: &Verdict) {
     let _ = writeln!(text, "\n{}", if reached { "All reached." } else { "Not all reached." });
 }
 
-fn push_head(text: &mut String, first: &str, headings: &[&str]) {
+pub(crate) fn push_head(text: &mut String, first: &str, headings: &[&str]) {
     let _ = writeln!(text, "| {first} | {} |", headings.join(" | "));
     let _ = writeln!(text, "|---|{}", "--:|".repeat(headings.len()));
 }
 
-fn push_row(text: &mut String, first: &str, cells: impl Iterator<Item = String>) {
+pub(crate) fn push_row(text: &mut String, first: &str, cells: impl Iterator<Item = String>) {
     let cells: Vec<String> = cells.collect();
     let _ = writeln!(text, "| {first} | {} |", cells.join(" | "));
 }

@@ -63,7 +63,8 @@ fn row(peer: &str, samples: &[&Sample]) -> Row {
     }
 }
 
-fn median(mut figures: Vec<f64>) -> Option<f64> {
+/// The middle one, or the mean of the two in the middle.
+pub(crate) fn median(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_by(f64::total_cmp);
     let middle = figures.len() / 2;
     match figures.len() {

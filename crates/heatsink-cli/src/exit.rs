@@ -1,7 +1,7 @@
 //! How a run ends: the one place that knows the exit codes and prints the last words.
 //!
 //! Called by: `main`, with the outcome of a command; `cli`, for the text in `--help`.
-//! Invariant: a usage error (code 2) is clap's and never passes through here.
+//! A usage error that clap can tell ends there, with the same code as the others (2).
 
 use std::fmt;
 use std::process::ExitCode;
@@ -12,8 +12,9 @@ use crate::config::Mistake;
 pub(crate) const CODES: &str = "\
 Exit codes:
   0  done, stopped by SIGTERM or SIGINT, or handed over to another process
-  1  failure at run time: address in use, file unreadable, second signal
-  2  wrong usage: unknown command or flag
+  1  failure at run time: address in use, file unreadable, second signal, wrong
+     replies, claims of the demo that do not hold
+  2  wrong usage: unknown command or flag, a cost that nobody has accepted
   3  invalid configuration: file, environment, value of a flag, certificate, users file";
 
 /// Why a command could not do its work.
@@ -21,6 +22,8 @@ Exit codes:
 pub(crate) enum Failure {
     /// The configuration is fine, the world is not.
     Runtime(String),
+    /// What was typed makes no sense, or wants a word more.
+    Usage(String),
     /// Everything that is wrong with the configuration, in the order to be shown.
     Invalid(Vec<Mistake>),
 }
@@ -28,7 +31,7 @@ pub(crate) enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Runtime(reason) => f.write_str(reason),
+            Self::Runtime(reason) | Self::Usage(reason) => f.write_str(reason),
             Self::Invalid(mistakes) => {
                 let texts: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
                 f.write_str(&texts.join("; "))
@@ -44,6 +47,10 @@ pub(crate) fn finish(outcome: Result<(), Failure>) -> ExitCode {
         Err(Failure::Runtime(reason)) => {
             eprintln!("heatsink: {reason}");
             ExitCode::from(1)
+        }
+        Err(Failure::Usage(reason)) => {
+            eprintln!("heatsink: {reason}");
+            ExitCode::from(2)
         }
         Err(Failure::Invalid(mistakes)) => {
             for mistake in mistakes {

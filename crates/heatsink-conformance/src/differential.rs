@@ -12,10 +12,10 @@
 //! # Long runs
 //!
 //! The tests take the number of steps from `HEATSINK_DIFFERENTIAL_STEPS`, and one seed from
-//! `HEATSINK_DIFFERENTIAL_SEED` instead of a random one:
+//! `HEATSINK_DIFFERENTIAL_SEED` instead of the usual ones, or a random one:
 //!
 //! ```text
-//! HEATSINK_DIFFERENTIAL_STEPS=1000000 cargo test --release -p heatsink-conformance --test differential
+//! HEATSINK_DIFFERENTIAL_SEED=random HEATSINK_DIFFERENTIAL_STEPS=1000000 cargo test --release -p heatsink-conformance --test differential
 //! ```
 //!
 //! # What is left out, and why
@@ -60,6 +60,7 @@ mod words;
 
 pub use sequence::difference;
 
+use heatsink_proxy::hot_keys::{HotKeys, Treatment};
 use heatsink_testkit::{RedisCluster, RedisClusterBuilder, RedisServer, RedisServerBuilder, Reply};
 
 use crate::{ClusterRig, Rig};
@@ -106,8 +107,18 @@ pub fn cluster_settings() -> RedisClusterBuilder {
 }
 
 /// Compares a plain server with Heatsink in front of a cluster, which is emptied first; panics
-/// at the first difference.
-pub fn compare_cluster(rig: &ClusterRig, seed: u64, steps: usize, mode: Mode, keys: Keys) {
+/// at the first difference. Every key is treated as `heat` says; through several workers, only
+/// what is exact is the same for everyone at every moment.
+pub fn compare_cluster(
+    rig: &ClusterRig,
+    seed: u64,
+    steps: usize,
+    mode: Mode,
+    keys: Keys,
+    heat: Treatment,
+) {
+    let handle = rig.heatsink.proxy().handle();
+    handle.set_hot_keys(HotKeys::default());
     let reference = settings().start();
     // A cluster keeps no users in common.
     for node in rig.cluster.nodes() {
@@ -120,6 +131,8 @@ pub fn compare_cluster(rig: &ClusterRig, seed: u64, steps: usize, mode: Mode, ke
             assert_eq!(client.command(command), Reply::ok());
         }
     }
+    let names = words::Words::new(seed, keys).all_keys();
+    handle.set_hot_keys(names.into_iter().map(|key| (key, heat)).collect());
     runner::Runner::new(reference.addr(), rig.heatsink.addr(), seed, mode, keys).run(steps);
 }
 
@@ -129,6 +142,24 @@ pub fn compare(seed: u64, steps: usize, mode: Mode) {
     let reference = settings().start();
     let rig = Rig::with_server(settings(), 2);
     runner::Runner::new(reference.addr(), rig.addr(), seed, mode, Keys::Free).run(steps);
+}
+
+/// The same with every key hot, so that reads are answered from the cache, or only coalesced if
+/// the seed is even. Through one worker there is nobody else's write that a client would hear of
+/// later.
+pub fn compare_hot(seed: u64, steps: usize, mode: Mode) {
+    let reference = settings().start();
+    let rig = Rig::with_server(settings(), 1);
+    let treatment = heat_of(seed);
+    let names = words::Words::new(seed, Keys::Free).all_keys();
+    let hot = names.into_iter().map(|key| (key, treatment)).collect();
+    rig.heatsink().proxy().handle().set_hot_keys(hot);
+    runner::Runner::new(reference.addr(), rig.addr(), seed, mode, Keys::Free).run(steps);
+}
+
+/// How hot keys are treated in the run of a seed.
+pub fn heat_of(seed: u64) -> Treatment {
+    if seed.is_multiple_of(2) { Treatment::EXACT } else { Treatment::COHERENT }
 }
 
 /// Compares two plain servers: finds what the generator must not do.

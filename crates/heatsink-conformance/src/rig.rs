@@ -8,8 +8,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use heatsink_proxy::Proxy;
+use heatsink_detect::config::Settings;
 use heatsink_proxy::config::{Config, Target, Upstream};
+use heatsink_proxy::{Detector, Proxy};
 use heatsink_testkit::{
     RawClient, RedisCluster, RedisClusterBuilder, RedisServer, RedisServerBuilder,
 };
@@ -28,6 +29,7 @@ impl Heatsink {
     #[track_caller]
     pub fn before(upstream: Upstream, adjust: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new((Ipv4Addr::LOCALHOST, 0).into(), upstream);
+        config.detect = Some(Settings::default());
         adjust(&mut config);
         let proxy = Proxy::start(config).expect("a free port can be bound");
         let addr = proxy.local_addr();
@@ -45,6 +47,11 @@ impl Heatsink {
     /// Where clients connect.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// What its workers count; only the first call gets it.
+    pub fn take_detector(&mut self) -> Option<Detector> {
+        self.proxy.as_mut()?.take_detector()
     }
 
     /// The proxy itself.
@@ -111,6 +118,16 @@ impl Rig {
     /// The server behind, for stopping it.
     pub fn server_mut(&mut self) -> &mut RedisServer {
         &mut self.server
+    }
+
+    /// The Heatsink in front.
+    pub fn heatsink(&self) -> &Heatsink {
+        &self.heatsink
+    }
+
+    /// The Heatsink in front, for taking something from it.
+    pub fn heatsink_mut(&mut self) -> &mut Heatsink {
+        &mut self.heatsink
     }
 
     /// Shuts Heatsink down; returns how many requests it left unanswered.

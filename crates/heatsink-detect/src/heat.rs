@@ -75,6 +75,9 @@ pub struct KeyHeat {
     pub misses_per_second: f64,
     /// The most writes that were in flight at once since the last tick.
     pub writes_in_flight: u32,
+    /// What the last request that knew said the value is: a number that the caller gives a
+    /// meaning, 0 if no request knew.
+    pub value_kind: u8,
 }
 
 impl KeyHeat {

@@ -18,7 +18,13 @@
 //!
 //! Three more ways lead in: a single request that moves more bytes than the byte threshold
 //! divided by `T`; a miss when the estimate is a quarter of the miss threshold; and a write
-//! while half of the contention threshold is in flight.
+//! while half of the contention threshold is in flight. All three thresholds are those of the
+//! fleet, and this worker's share of them counts: the part of one of `w` workers of one of so
+//! many proxies ([`WorkerCounter::set_proxies`]). Of writes in flight at least two are needed,
+//! and more where so many are out that two meet by chance. What only the reply shows lets the
+//! key in with its next request, see [`Tag`].
+
+mod exchange;
 
 use std::time::Duration;
 
@@ -30,12 +36,8 @@ use crate::snapshot::{Snapshot, SnapshotEntry};
 use crate::table::{Claim, Entry, Table, Weights};
 use crate::truth::{Truth, TruthReading};
 use crate::window::Window;
-
-/// Counters of writes in flight, shared by the keys whose hashes fall together.
-const IN_FLIGHT_CELLS: usize = 2048;
-
-/// Marks a ticket whose key has no name.
-const NO_PLACE: u32 = u32::MAX;
+use exchange::Exchange;
+pub use exchange::Tag;
 
 /// Counts the requests of one worker.
 ///
@@ -47,11 +49,11 @@ pub struct WorkerCounter {
     streams: [Stream; 2],
     bars: Bars,
     table: Table,
-    /// Exact sums, because begin and end cancel out: never below a key's writes in flight.
-    in_flight: Vec<u32>,
+    exchange: Exchange,
     clock: SlotClock,
     settings: Settings,
     workers: usize,
+    proxies: usize,
     report_threshold: u32,
     refused: u64,
     too_long: u64,
@@ -77,15 +79,6 @@ struct Bars {
     in_flight: u32,
 }
 
-/// A write in flight, to be given back when it is answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a write that is never ended counts as in flight for ever"]
-pub struct WriteTicket {
-    cell: u32,
-    place: u32,
-    generation: u32,
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Request {
     kind: Kind,
@@ -107,11 +100,16 @@ impl WorkerCounter {
         let mut counter = Self {
             streams: [stream(), stream()],
             bars: Bars::default(),
-            table: Table::new(settings.table_entries, slots, weights(settings, report_threshold)),
-            in_flight: vec![0; IN_FLIGHT_CELLS],
+            table: Table::new(
+                settings.table_entries,
+                slots,
+                weights(settings, report_threshold, 1),
+            ),
+            exchange: Exchange::default(),
             clock: SlotClock::new(settings.slot_length(), now),
             settings: settings.clone(),
             workers: workers.max(1),
+            proxies: 1,
             report_threshold,
             refused: 0,
             too_long: 0,
@@ -124,96 +122,76 @@ impl WorkerCounter {
     /// [`Settings::report_floor`].
     pub fn set_report_threshold(&mut self, requests_per_second: u32) {
         self.report_threshold = requests_per_second.max(1);
-        self.table.weights = weights(&self.settings, self.report_threshold);
+        self.set_weights();
+    }
+
+    /// Follows the fleet: so many proxies share the traffic, and the thresholds for bytes,
+    /// misses and writes in flight.
+    pub fn set_proxies(&mut self, proxies: usize) {
+        self.proxies = proxies.max(1);
+        self.set_weights();
+    }
+
+    /// Takes over settings that were changed: the thresholds for bytes, misses and writes in
+    /// flight, and the retire fraction. The others are for a counter that is built anew, but
+    /// for the one that [`WorkerCounter::set_report_threshold`] changes.
+    pub fn apply(&mut self, settings: &Settings) {
+        self.settings.hot_bytes_per_second = settings.hot_bytes_per_second;
+        self.settings.miss_storm_threshold = settings.miss_storm_threshold;
+        self.settings.write_contention_threshold = settings.write_contention_threshold;
+        self.settings.retire_fraction = settings.retire_fraction;
+        self.set_weights();
+    }
+
+    fn set_weights(&mut self) {
+        self.table.weights = weights(&self.settings, self.report_threshold, self.proxies);
         self.set_bars();
     }
 
-    /// Counts one request that went upstream, or will. Bytes and misses that are known only
-    /// with the reply can follow in [`WorkerCounter::record_reply`].
+    /// Counts one request of which everything is known. Where bytes and misses are known only
+    /// with the reply, [`WorkerCounter::begin`] is the one to call.
     #[inline]
     pub fn record(&mut self, key: Key<'_>, kind: Kind, bytes_moved: u64, miss: bool) {
-        self.count(key, Request { kind, bytes: bytes_moved, miss, absorbed: false });
+        let _ = self.count(key, Request { kind, bytes: bytes_moved, miss, absorbed: false });
     }
 
     /// Counts one request that a mitigation answered: a key does not cool down because it
     /// is being cooled.
     #[inline]
     pub fn record_absorbed(&mut self, key: Key<'_>, kind: Kind, bytes_moved: u64) {
-        self.count(key, Request { kind, bytes: bytes_moved, miss: false, absorbed: true });
-    }
-
-    /// Adds what the reply shows to a request that is counted already.
-    #[inline]
-    pub fn record_reply(&mut self, key: Key<'_>, bytes_moved: u64, miss: bool) {
-        if bytes_moved == 0 && !miss {
-            return;
-        }
-        let place = match self.table.find(key) {
-            Some(place) => place,
-            None if bytes_moved >= self.bars.bytes || miss => {
-                match self.admit_reply(key, bytes_moved, miss) {
-                    Some(place) => place,
-                    None => return,
-                }
-            }
-            None => return,
-        };
-        let open = &mut self.table.entry_mut(place).open;
-        open.bytes = open.bytes.saturating_add(bytes_moved);
-        open.misses = open.misses.saturating_add(u32::from(miss));
-    }
-
-    /// A write is on its way upstream.
-    #[inline]
-    pub fn begin_write(&mut self, key: Key<'_>) -> WriteTicket {
-        let cell = (key.hash() >> 40) as usize % IN_FLIGHT_CELLS;
-        self.in_flight[cell] = self.in_flight[cell].saturating_add(1);
-        let in_flight = self.in_flight[cell];
-        let place = match self.table.find(key) {
-            Some(place) => Some(place),
-            None if in_flight >= self.bars.in_flight => self.admit_write(key, in_flight),
-            None => None,
-        };
-        let Some(place) = place else {
-            return WriteTicket { cell: cell as u32, place: NO_PLACE, generation: 0 };
-        };
-        let entry = self.table.entry_mut(place);
-        entry.begin_write();
-        WriteTicket { cell: cell as u32, place: place as u32, generation: entry.generation }
-    }
-
-    /// A write was answered, failed or given up.
-    #[inline]
-    pub fn end_write(&mut self, ticket: WriteTicket) {
-        let cell = &mut self.in_flight[ticket.cell as usize];
-        *cell = cell.saturating_sub(1);
-        if ticket.place == NO_PLACE {
-            return;
-        }
-        let entry = self.table.entry_mut(ticket.place as usize);
-        if entry.generation == ticket.generation {
-            entry.in_flight = entry.in_flight.saturating_sub(1);
-        }
+        let _ = self.count(key, Request { kind, bytes: bytes_moved, miss: false, absorbed: true });
     }
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as a call the key goes over the stack: 2 ns more")]
-    fn count(&mut self, key: Key<'_>, request: Request) {
+    fn count(&mut self, key: Key<'_>, request: Request) -> Option<usize> {
         let stream = &mut self.streams[request.kind as usize];
-        let estimate = stream.window.add(key.hash(), 1);
+        let maybe_over = stream.window.add_one(key.hash());
         stream.truth.record(key.hash());
         let place = match self.table.find(key) {
             Some(place) => place,
-            None if self.bars.are_reached(estimate, request) => {
-                match self.admit_request(key, estimate, request) {
-                    Some(place) => place,
-                    None => return,
-                }
+            None if maybe_over || request.miss || request.bytes >= self.bars.bytes => {
+                self.consider(key, request)?
             }
-            None => return,
+            None if self.exchange.is_wanted(key.hash()) => self.admit_wanted(key)?,
+            None => return None,
         };
         let open = &mut self.table.entry_mut(place).open;
         open.record(request.kind, request.bytes, request.miss, request.absorbed);
+        Some(place)
+    }
+
+    /// A key without a name that may have deserved one.
+    #[inline(never)]
+    fn consider(&mut self, key: Key<'_>, request: Request) -> Option<usize> {
+        let estimate = self.streams[request.kind as usize].window.estimate(key.hash());
+        if self.bars.are_reached(estimate, request) {
+            self.admit_request(key, estimate, request)
+        } else if self.exchange.is_wanted(key.hash()) {
+            self.admit_wanted(key)
+        } else {
+            None
+        }
     }
 
     #[cold]
@@ -223,22 +201,6 @@ impl WorkerCounter {
         claim.carried[request.kind as usize] = estimate - 1;
         claim.bytes = request.bytes;
         claim.misses = u32::from(request.miss);
-        self.admit(key, &claim)
-    }
-
-    #[cold]
-    fn admit_reply(&mut self, key: Key<'_>, bytes: u64, miss: bool) -> Option<usize> {
-        let claim = Claim { bytes, misses: u32::from(miss), ..self.claim(key) };
-        let requests = claim.carried[0].saturating_add(claim.carried[1]);
-        if bytes < self.bars.bytes && requests < self.bars.missed_requests {
-            return None;
-        }
-        self.admit(key, &claim)
-    }
-
-    #[cold]
-    fn admit_write(&mut self, key: Key<'_>, in_flight: u32) -> Option<usize> {
-        let claim = Claim { in_flight, ..self.claim(key) };
         self.admit(key, &claim)
     }
 
@@ -295,6 +257,7 @@ impl WorkerCounter {
                 certain: entry.certain(),
                 at_most,
                 in_flight_peak: entry.in_flight_peak,
+                value_kind: entry.value_kind,
             });
             snapshot.keys.extend_from_slice(&entry.key);
             entry.in_flight_peak = entry.in_flight;
@@ -305,12 +268,13 @@ impl WorkerCounter {
 
     /// Lets go of names that were known for a whole window and are far below every bar.
     fn sweep(&mut self) {
-        let Self { table, bars, settings, .. } = self;
-        let window_s = settings.window().as_secs_f64();
+        let Self { table, bars, settings, workers, proxies, .. } = self;
+        let share = settings.window().as_secs_f64() / (*workers * *proxies) as f64;
         let requests = bars.requests[0].min(bars.requests[1]).div_ceil(2);
-        let bytes = (settings.hot_bytes_per_second as f64 * window_s / 8.0) as u64;
-        let misses = (f64::from(settings.miss_storm_threshold) * window_s / 8.0) as u32;
-        let in_flight = bars.in_flight.div_ceil(2);
+        let bytes = (settings.hot_bytes_per_second as f64 * share / 8.0) as u64;
+        let misses = (f64::from(settings.miss_storm_threshold) * share / 8.0) as u32;
+        // One write in flight is no contention.
+        let in_flight = bars.in_flight.div_ceil(2).max(2);
         table.sweep(|entry: &Entry| {
             let certain = entry.certain();
             entry.is_young()
@@ -331,13 +295,23 @@ impl WorkerCounter {
             let cell_load = window.total() as f64 / window.shape().width() as f64;
             ((2.0 * cell_load).clamp(lowest, highest) as u32).max(1)
         });
-        let quarter = self.settings.miss_storm_threshold / (4 * self.workers as u32);
+        let settings = &self.settings;
+        let shares = (self.workers * self.proxies) as f64;
+        let misses = f64::from(settings.miss_storm_threshold) * window_s / shares;
+        let bytes = settings.hot_bytes_per_second as f64 / self.proxies as f64;
+        // What chance brings together raises the bar, though never over half of the threshold.
+        let half = f64::from(settings.write_contention_threshold) / 2.0;
+        let in_flight =
+            self.exchange.in_flight_noise().clamp(1.0, half.max(1.0)).max(half / shares);
         self.bars = Bars {
             requests,
-            bytes: (self.settings.hot_bytes_per_second / u64::from(self.report_threshold)).max(1),
-            missed_requests: quarter.max(1),
-            in_flight: (self.settings.write_contention_threshold / 2).max(1),
+            bytes: ((bytes / f64::from(self.report_threshold)) as u64).max(1),
+            missed_requests: ((misses / 4.0) as u32).max(1),
+            in_flight: (in_flight as u32).max(1),
         };
+        for (stream, bar) in self.streams.iter_mut().zip(requests) {
+            stream.window.set_bar(bar);
+        }
     }
 
     /// Bytes in use: fixed for the sketches, bounded for the names.
@@ -347,7 +321,7 @@ impl WorkerCounter {
             .map(|stream| stream.window.memory_bytes() + stream.truth.memory_bytes())
             .sum::<usize>()
             + self.table.memory_bytes()
-            + size_of_val(self.in_flight.as_slice())
+            + self.exchange.memory_bytes()
             + size_of::<Self>()
     }
 }
@@ -361,13 +335,14 @@ impl Bars {
     }
 }
 
-fn weights(settings: &Settings, report_threshold: u32) -> Weights {
+fn weights(settings: &Settings, report_threshold: u32, proxies: usize) -> Weights {
     let window_s = settings.window().as_secs_f32();
+    let proxies = proxies as f32;
     Weights {
         request: 1.0 / (report_threshold as f32 * window_s),
-        byte: 1.0 / (settings.hot_bytes_per_second as f32 * window_s),
-        miss: 1.0 / (settings.miss_storm_threshold as f32 * window_s),
-        write_in_flight: 1.0 / settings.write_contention_threshold as f32,
+        byte: proxies / (settings.hot_bytes_per_second as f32 * window_s),
+        miss: proxies / (settings.miss_storm_threshold as f32 * window_s),
+        write_in_flight: proxies / settings.write_contention_threshold as f32,
     }
 }
 

@@ -28,8 +28,8 @@
 //!   was known by name for a whole window has an exact rate.
 //! - **Error.** The sketch overestimates by at most e/2048 of a worker's requests of one kind
 //!   in the window with probability 98 %; [`truth`] measures what it really is.
-//! - **Cost.** A request costs one hash, four pairs of counters and one look at a cache line
-//!   of tags; nothing is allocated, nothing shared is written.
+//! - **Cost.** A request costs one hash, four counters of two bytes (16 KiB in all) and one
+//!   look at a cache line of tags; nothing is allocated, nothing shared is written.
 //! - **Memory.** About 2.2 MiB per worker, whatever the number of keys, plus at most 1024
 //!   names of at most 1 KiB ([`heavy::WorkerCounter::memory_bytes`] tells).
 //!

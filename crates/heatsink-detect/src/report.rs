@@ -1,23 +1,26 @@
 //! The report of a tick: the snapshots of all workers added up, key by key.
 //!
 //! Called by: the ticker, with the latest snapshot of every worker.
-//! Bound: the sum of the workers' tables; time grows with named keys times workers.
+//! Bound: the sum of the workers' tables, and the keys that are asked for; time grows with
+//! both times workers.
 //! Invariant: a key's requests are never too low. A worker that does not know the key by
 //! name adds its sketch's estimate to what is possible, and nothing to what is certain.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use crate::heat::{KeyHeat, Kind, Thresholds};
+use crate::key::Key;
 use crate::snapshot::{Snapshot, SnapshotEntry};
 use crate::truth::{HashIsKey, TruthReading};
 
 /// What all workers together saw in the last window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
-    /// The named keys, most requests first; no order is promised among equals.
+    /// The named keys, and those that were asked for, most requests first; no order is promised among equals.
     pub keys: Vec<KeyHeat>,
     /// Reads/s of all keys.
     pub reads_per_second: f64,
@@ -60,26 +63,28 @@ impl Report {
 /// Adds up snapshots; keeps its buffers from tick to tick.
 #[derive(Debug, Default)]
 pub struct Merger {
-    places: HashMap<u64, usize, BuildHasherDefault<HashIsKey>>,
+    places: HashMap<u64, u32, BuildHasherDefault<HashIsKey>>,
     sums: Vec<Sum>,
     /// Requests and place of each sum, to be sorted.
-    order: Vec<(u64, usize)>,
+    order: Vec<(u64, u32)>,
 }
 
-/// One key over the workers that were added so far.
+/// One key over the workers that were added so far. Small, because thousands of them go
+/// through the caches at each tick.
 #[derive(Debug)]
 struct Sum {
     hash: u64,
     /// Where the name stands: which snapshot, which entry.
-    named_in: (usize, usize),
+    named_in: (u32, u32),
     /// The last snapshot that was added.
-    added: usize,
+    added: u32,
     certain_requests: u64,
     at_most: [u64; 2],
     misses: u64,
     absorbed: u64,
     bytes: u64,
     in_flight: u32,
+    value_kind: u8,
 }
 
 impl Merger {
@@ -90,6 +95,18 @@ impl Merger {
 
     /// The report over the latest snapshots of all workers.
     pub fn merge(&mut self, now: Duration, snapshots: &[&Snapshot]) -> Report {
+        self.merge_with(now, snapshots, [])
+    }
+
+    /// The same, and `asked` keys are in it even if no worker has named them: with what the
+    /// sketches say of their requests, of which nothing is certain. One without
+    /// any is left out.
+    pub fn merge_with<'a>(
+        &mut self,
+        now: Duration,
+        snapshots: &[&Snapshot],
+        asked: impl IntoIterator<Item = Key<'a>>,
+    ) -> Report {
         self.places.clear();
         self.sums.clear();
         let mut report = Report::default();
@@ -118,55 +135,84 @@ impl Merger {
         self.order.clear();
         self.order.extend(self.sums.iter().map(Sum::at_most).zip(0..));
         self.order.sort_unstable_by_key(|(at_most, _)| Reverse(*at_most));
-        let hottest_first = self.order.iter().map(|(_, place)| &self.sums[*place]);
+        let hottest_first = self.order.iter().map(|(_, place)| &self.sums[*place as usize]);
         report.keys = hottest_first.map(|sum| sum.heat(&live, window_s)).collect();
+        let unnamed = asked.into_iter().filter(|key| self.find(&live, *key).is_none());
+        let mut unnamed: Vec<_> = unnamed.collect();
+        unnamed.sort_unstable_by_key(|key| key.bytes());
+        unnamed.dedup();
+        let estimates = unnamed.into_iter().filter_map(|key| estimate(&live, window_s, key));
+        let named = report.keys.len();
+        report.keys.extend(estimates);
+        if report.keys.len() > named {
+            let rate = KeyHeat::requests_per_second;
+            report.keys.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+        }
         report
+    }
+
+    /// The sum of a key that a worker has named.
+    fn find(&self, snapshots: &[&Snapshot], key: Key<'_>) -> Option<u32> {
+        let mut slot = key.hash();
+        loop {
+            let place = *self.places.get(&slot)?;
+            if self.sums[place as usize].name(snapshots) == key.bytes() {
+                return Some(place);
+            }
+            slot = slot.wrapping_add(1);
+        }
     }
 
     fn add(&mut self, snapshots: &[&Snapshot], number: usize) {
         let snapshot = snapshots[number];
         let known = self.sums.len();
         for (index, entry) in snapshot.entries.iter().enumerate() {
-            let place = self.place(snapshots, (number, index));
-            self.sums[place].add(number, entry);
+            let place = self.place(snapshots, (number as u32, index as u32), entry);
+            self.sums[place as usize].add(number as u32, entry);
         }
         // Keys that others have named and this worker has not.
-        for sum in self.sums[..known].iter_mut().filter(|sum| sum.added != number) {
+        for sum in self.sums[..known].iter_mut().filter(|sum| sum.added != number as u32) {
             sum.add_estimate(snapshot);
         }
     }
 
     /// The sum of the named key, begun with the estimates of the workers before if it is new.
-    fn place(&mut self, snapshots: &[&Snapshot], named_in: (usize, usize)) -> usize {
-        let (number, index) = named_in;
-        let entry = &snapshots[number].entries[index];
+    #[inline]
+    fn place(
+        &mut self,
+        snapshots: &[&Snapshot],
+        named_in: (u32, u32),
+        entry: &SnapshotEntry,
+    ) -> u32 {
+        let number = named_in.0 as usize;
+        let name = snapshots[number].key(entry);
         let mut slot = entry.hash;
         loop {
-            match self.places.get(&slot) {
-                None => break,
-                Some(place) => {
-                    let (number, index) = self.sums[*place].named_in;
-                    let other = &snapshots[number].entries[index];
-                    if snapshots[number].key(other) == snapshots[named_in.0].key(entry) {
-                        return *place;
+            match self.places.entry(slot) {
+                Entry::Occupied(place) => {
+                    let place = *place.get();
+                    if self.sums[place as usize].name(snapshots) == name {
+                        return place;
                     }
                     // Another name with this hash: look at the next place, as it did.
                     slot = slot.wrapping_add(1);
                 }
+                Entry::Vacant(free) => {
+                    let mut sum = Sum::new(entry.hash, named_in);
+                    for earlier in &snapshots[..number] {
+                        sum.add_estimate(earlier);
+                    }
+                    let place = self.sums.len() as u32;
+                    self.sums.push(sum);
+                    return *free.insert(place);
+                }
             }
         }
-        let mut sum = Sum::new(entry.hash, named_in);
-        for earlier in &snapshots[..number] {
-            sum.add_estimate(earlier);
-        }
-        self.places.insert(slot, self.sums.len());
-        self.sums.push(sum);
-        self.sums.len() - 1
     }
 }
 
 impl Sum {
-    fn new(hash: u64, named_in: (usize, usize)) -> Self {
+    fn new(hash: u64, named_in: (u32, u32)) -> Self {
         Self {
             hash,
             named_in,
@@ -177,10 +223,11 @@ impl Sum {
             absorbed: 0,
             bytes: 0,
             in_flight: 0,
+            value_kind: 0,
         }
     }
 
-    fn add(&mut self, number: usize, entry: &SnapshotEntry) {
+    fn add(&mut self, number: u32, entry: &SnapshotEntry) {
         self.added = number;
         for (sum, more) in self.at_most.iter_mut().zip(entry.at_most) {
             *sum += u64::from(more);
@@ -191,6 +238,7 @@ impl Sum {
         self.absorbed += u64::from(certain.absorbed);
         self.bytes = self.bytes.saturating_add(certain.bytes);
         self.in_flight = self.in_flight.saturating_add(entry.in_flight_peak);
+        self.value_kind = self.value_kind.max(entry.value_kind);
     }
 
     fn add_estimate(&mut self, snapshot: &Snapshot) {
@@ -203,11 +251,14 @@ impl Sum {
         self.at_most[0] + self.at_most[1]
     }
 
+    fn name<'a>(&self, snapshots: &[&'a Snapshot]) -> &'a [u8] {
+        let snapshot = snapshots[self.named_in.0 as usize];
+        snapshot.key(&snapshot.entries[self.named_in.1 as usize])
+    }
+
     fn heat(&self, snapshots: &[&Snapshot], window_s: f64) -> KeyHeat {
-        let (number, index) = self.named_in;
-        let snapshot = snapshots[number];
         KeyHeat {
-            key: snapshot.key(&snapshot.entries[index]).to_vec(),
+            key: self.name(snapshots).to_vec(),
             reads_per_second: self.at_most[Kind::Read as usize] as f64 / window_s,
             writes_per_second: self.at_most[Kind::Write as usize] as f64 / window_s,
             error_per_second: self.at_most().saturating_sub(self.certain_requests) as f64
@@ -216,8 +267,24 @@ impl Sum {
             bytes_per_second: self.bytes as f64 / window_s,
             misses_per_second: self.misses as f64 / window_s,
             writes_in_flight: self.in_flight,
+            value_kind: self.value_kind,
         }
     }
+}
+
+/// A key that no worker has named, by what their sketches say.
+fn estimate(snapshots: &[&Snapshot], window_s: f64, key: Key<'_>) -> Option<KeyHeat> {
+    let mut sum = Sum::new(key.hash(), (0, 0));
+    for snapshot in snapshots {
+        sum.add_estimate(snapshot);
+    }
+    (sum.at_most() > 0).then(|| KeyHeat {
+        key: key.bytes().to_vec(),
+        reads_per_second: sum.at_most[Kind::Read as usize] as f64 / window_s,
+        writes_per_second: sum.at_most[Kind::Write as usize] as f64 / window_s,
+        error_per_second: sum.at_most() as f64 / window_s,
+        ..KeyHeat::default()
+    })
 }
 
 #[cfg(test)]

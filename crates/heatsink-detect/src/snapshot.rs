@@ -33,6 +33,8 @@ pub(crate) struct SnapshotEntry {
     pub(crate) certain: Tally,
     pub(crate) at_most: [u32; 2],
     pub(crate) in_flight_peak: u32,
+    /// What the last request that knew said the value is.
+    pub(crate) value_kind: u8,
 }
 
 impl Snapshot {

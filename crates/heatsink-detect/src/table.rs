@@ -118,6 +118,8 @@ pub(crate) struct Entry {
     pub(crate) generation: u32,
     pub(crate) in_flight: u32,
     pub(crate) in_flight_peak: u32,
+    /// What the last request that knew said the value is.
+    pub(crate) value_kind: u8,
 }
 
 impl Entry {
@@ -252,6 +254,7 @@ impl Table {
         entry.generation = entry.generation.wrapping_add(1);
         entry.in_flight = 0;
         entry.in_flight_peak = 0;
+        entry.value_kind = 0;
         Some(place)
     }
 

@@ -12,6 +12,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
+
 use crate::config::Settings;
 use crate::heat::{HeatKind, KeyHeat, Thresholds};
 use crate::report::Report;
@@ -46,18 +48,38 @@ pub enum Event {
 /// Follows the hot keys from tick to tick.
 #[derive(Debug)]
 pub struct Tracker {
-    hot: HashMap<Vec<u8>, HotKey>,
+    hot: HashMap<Vec<u8>, HotKey, RandomState>,
+    rules: Rules,
+    max_hot_keys: usize,
+    left_out: u64,
+    /// Ticks so far, to tell the keys of this one's report from the others.
+    ticks: u64,
+}
+
+/// When a key is hot, and when no longer.
+#[derive(Debug, Clone, Copy)]
+struct Rules {
     thresholds: Thresholds,
     retire_fraction: f64,
     hold: Duration,
-    max_hot_keys: usize,
-    left_out: u64,
+}
+
+impl Rules {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            thresholds: settings.thresholds(),
+            retire_fraction: settings.retire_fraction,
+            hold: settings.hold(),
+        }
+    }
 }
 
 /// The kinds in which one key is hot, by `HeatKind as usize`.
 #[derive(Debug, Default)]
 struct HotKey {
     kinds: [Option<Phase>; 4],
+    /// The last tick whose report held the key.
+    seen: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,20 +93,17 @@ impl Tracker {
     /// A tracker that knows no hot key yet.
     pub fn new(settings: &Settings) -> Self {
         Self {
-            hot: HashMap::new(),
-            thresholds: settings.thresholds(),
-            retire_fraction: settings.retire_fraction,
-            hold: settings.hold(),
+            hot: HashMap::default(),
+            rules: Rules::of(settings),
             max_hot_keys: settings.max_hot_keys,
             left_out: 0,
+            ticks: 0,
         }
     }
 
     /// Takes over other settings; what is hot stays hot until it cools down by the new ones.
     pub fn apply(&mut self, settings: &Settings) {
-        self.thresholds = settings.thresholds();
-        self.retire_fraction = settings.retire_fraction;
-        self.hold = settings.hold();
+        self.rules = Rules::of(settings);
         self.max_hot_keys = settings.max_hot_keys;
     }
 
@@ -92,57 +111,45 @@ impl Tracker {
     /// before recoveries, hottest first.
     pub fn tick(&mut self, now: Duration, report: &Report) -> Vec<Event> {
         let mut events = Vec::new();
+        let mut recoveries = Vec::new();
+        self.ticks = self.ticks.wrapping_add(1);
         for heat in &report.keys {
-            self.heat_up(now, heat, &mut events);
+            self.look_at(now, heat, &mut events, &mut recoveries);
         }
-        if !self.hot.is_empty() {
-            self.cool_down(now, report, &mut events);
-        }
-        events
-    }
-
-    fn heat_up(&mut self, now: Duration, heat: &KeyHeat, events: &mut Vec<Event>) {
-        for kind in HeatKind::ALL {
-            let threshold = self.thresholds.of(kind);
-            if !heat.exceeds(kind, threshold) {
-                continue;
-            }
-            if !self.hot.contains_key(&heat.key) {
-                if self.hot.len() >= self.max_hot_keys {
-                    self.left_out += 1;
-                    return;
-                }
-                self.hot.insert(heat.key.clone(), HotKey::default());
-            }
-            let Some(hot) = self.hot.get_mut(&heat.key) else { return };
-            let phase = &mut hot.kinds[kind as usize];
-            if phase.is_none() {
-                *phase = Some(Phase { since: now, below_since: None });
-                let level = heat.level(kind);
-                events.push(Event::Hot { heat: heat.clone(), kind, level, threshold });
-            }
-        }
-    }
-
-    fn cool_down(&mut self, now: Duration, report: &Report, events: &mut Vec<Event>) {
         let silent = KeyHeat::default();
-        let reported: HashMap<&[u8], &KeyHeat> = report
-            .keys
-            .iter()
-            .filter(|heat| self.hot.contains_key(&heat.key))
-            .map(|heat| (heat.key.as_slice(), heat))
-            .collect();
-        let Self { hot, thresholds, retire_fraction, hold, .. } = self;
+        let Self { hot, rules, ticks, .. } = self;
         hot.retain(|key, hot| {
-            let heat = reported.get(key.as_slice()).copied().unwrap_or(&silent);
-            for kind in HeatKind::ALL {
-                let warm = heat.level(kind) >= thresholds.of(kind) * *retire_fraction;
-                let Some(hot_for) = hot.cool(kind, warm, now, *hold) else { continue };
-                let still_hot = hot.is_hot();
-                events.push(Event::Cooled { key: key.clone(), kind, hot_for, still_hot });
+            if hot.seen != *ticks {
+                hot.cool_down(now, key, &silent, rules, &mut recoveries);
             }
             hot.is_hot()
         });
+        events.append(&mut recoveries);
+        events
+    }
+
+    /// One look-up for each key: this is most of what a tick with many named keys costs.
+    fn look_at(
+        &mut self,
+        now: Duration,
+        heat: &KeyHeat,
+        onsets: &mut Vec<Event>,
+        recoveries: &mut Vec<Event>,
+    ) {
+        let mut look = |hot: &mut HotKey| {
+            hot.seen = self.ticks;
+            hot.heat_up(now, heat, &self.rules, onsets);
+            hot.cool_down(now, &heat.key, heat, &self.rules, recoveries);
+        };
+        if let Some(hot) = self.hot.get_mut(&heat.key) {
+            look(hot);
+        } else if !heat.exceeds_any(&self.rules.thresholds) {
+            // Neither hot before nor now.
+        } else if self.hot.len() >= self.max_hot_keys {
+            self.left_out += 1;
+        } else {
+            look(self.hot.entry(heat.key.clone()).or_default());
+        }
     }
 
     /// Keys that are hot now.
@@ -162,6 +169,34 @@ impl Tracker {
 }
 
 impl HotKey {
+    fn heat_up(&mut self, now: Duration, heat: &KeyHeat, rules: &Rules, events: &mut Vec<Event>) {
+        for kind in HeatKind::ALL {
+            let threshold = rules.thresholds.of(kind);
+            let phase = &mut self.kinds[kind as usize];
+            if phase.is_none() && heat.exceeds(kind, threshold) {
+                *phase = Some(Phase { since: now, below_since: None });
+                let level = heat.level(kind);
+                events.push(Event::Hot { heat: heat.clone(), kind, level, threshold });
+            }
+        }
+    }
+
+    fn cool_down(
+        &mut self,
+        now: Duration,
+        key: &[u8],
+        heat: &KeyHeat,
+        rules: &Rules,
+        events: &mut Vec<Event>,
+    ) {
+        for kind in HeatKind::ALL {
+            let warm = heat.level(kind) >= rules.thresholds.of(kind) * rules.retire_fraction;
+            let Some(hot_for) = self.cool(kind, warm, now, rules.hold) else { continue };
+            let still_hot = self.is_hot();
+            events.push(Event::Cooled { key: key.to_vec(), kind, hot_for, still_hot });
+        }
+    }
+
     fn is_hot(&self) -> bool {
         self.kinds.iter().any(Option::is_some)
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod bits;
 pub(crate) mod clients;
+pub(crate) mod cluster;
 pub(crate) mod connection;
 pub(crate) mod counters;
 pub(crate) mod databases;

@@ -10,6 +10,7 @@ use heatsink_resp::request::{Limits, Status};
 
 use crate::args::{Args, is};
 use crate::client::{Client, ConnId, Queue, ReplyMode};
+use crate::cluster::Membership;
 use crate::failure::Failure;
 use crate::reply::{self, Proto, Reply};
 use crate::table;
@@ -39,6 +40,7 @@ pub struct Engine {
     pub(crate) world: World,
     limits: Limits,
     last_id: u64,
+    requests_total: u64,
     /// Connections with output to write; a stack, as in Redis: whoever was answered last is
     /// written to first, and so a writer hears before those whose keys it invalidated.
     dirty: Vec<ConnId>,
@@ -55,8 +57,21 @@ impl Engine {
             world: World::new(seed, now_ms),
             limits: Limits::default(),
             last_id: 0,
+            requests_total: 0,
             dirty: Vec::new(),
         }
+    }
+
+    /// Makes the store a node of a cluster: it has its part of the slots and database 0.
+    #[must_use]
+    pub fn in_cluster(mut self, membership: Membership) -> Self {
+        self.world.cluster = Some(membership);
+        self
+    }
+
+    /// Commands that were run or refused so far.
+    pub fn requests_total(&self) -> u64 {
+        self.requests_total
     }
 
     /// A new connection.
@@ -145,8 +160,12 @@ impl Engine {
     /// Runs or queues one request, then tells others what it caused.
     fn execute(&mut self, client: &mut Client, args: Args<'_>) {
         let before = client.reply.out.len();
+        self.requests_total += 1;
         match table::find(args).and_then(|command| {
             table::check_context(client, command)?;
+            if let Some(cluster) = &self.world.cluster {
+                cluster.check(command, args)?;
+            }
             Ok(command)
         }) {
             Err(failure) if is(args[0], "exec") => {

@@ -8,6 +8,8 @@
 //!
 //! - [`Engine`]: the store itself: bytes in, bytes out, time and randomness passed in.
 //! - [`Server`]: the engine on a thread of its own, behind the interface of an upstream.
+//! - [`Cluster`]: several of them with the slots divided among them, on ports of this machine,
+//!   each as fast as its [`Pace`] says.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -26,6 +28,7 @@
 
 mod args;
 mod client;
+mod cluster;
 mod commands;
 mod db;
 mod engine;
@@ -45,5 +48,6 @@ mod world;
 mod tests;
 
 pub use client::ConnId;
+pub use cluster::Membership;
 pub use engine::Engine;
-pub use server::Server;
+pub use server::{Cluster, Pace, Server};

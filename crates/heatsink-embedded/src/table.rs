@@ -179,7 +179,7 @@ pub(crate) fn check_context(client: &Client, command: &Command) -> Outcome {
 }
 
 /// The error about a command that Redis has and the store has not.
-fn unsupported(name: &[u8]) -> Option<Failure> {
+pub(crate) fn unsupported(name: &[u8]) -> Option<Failure> {
     let lower = String::from_utf8(name.to_ascii_lowercase()).ok()?;
     let container = lower.split('|').next().unwrap_or_default();
     let known =

@@ -9,6 +9,7 @@ use indexmap::IndexMap;
 
 use crate::args::Args;
 use crate::client::{Client, ConnId};
+use crate::cluster::Membership;
 use crate::db::Db;
 use crate::failure::Outcome;
 use crate::pubsub::{Note, PubSub};
@@ -36,6 +37,8 @@ pub(crate) struct World {
     pub(crate) killed: Vec<ConnId>,
     pub(crate) stats: Stats,
     pub(crate) now_ms: u64,
+    /// The cluster that the store is part of.
+    pub(crate) cluster: Option<Membership>,
     is_observed: bool,
 }
 
@@ -68,6 +71,7 @@ impl World {
             killed: Vec::new(),
             stats: Stats { started_ms: now_ms, ..Stats::default() },
             now_ms: 0,
+            cluster: None,
             is_observed: false,
         };
         world.set_time(now_ms);

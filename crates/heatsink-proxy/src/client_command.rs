@@ -302,6 +302,7 @@ impl Worker {
             }
             Answer::SetName(name) => {
                 card.facts().name = name;
+                self.name_own(key);
                 b"+OK\r\n".to_vec()
             }
             Answer::Info => verbatim(&card.line(Instant::now()), protocol),

@@ -3,12 +3,12 @@
 //! Called by: links with what the server sent, other stages with what is answered here.
 //! Invariant: replies leave in the order of the requests, see [`crate::order`].
 
-use std::time::Instant;
+use std::collections::VecDeque;
 
 use heatsink_upstream::outgoing::Outgoing;
 use slab::Slab;
 
-use crate::connection::{BufferPool, Client, ClientKey, Closing};
+use crate::connection::{BufferPool, Client, ClientKey, Closing, Deferral};
 use crate::order::Order;
 
 /// A client with more unread output than this gets an upstream connection of its own.
@@ -25,11 +25,10 @@ pub(crate) struct Clients {
     pub(crate) pool: BufferPool,
     /// To be flushed at the end of this turn.
     pub(crate) dirty: Vec<ClientKey>,
-    /// To be flushed when nothing else is to be done, or at this time.
-    pub(crate) deferred: Vec<ClientKey>,
-    pub(crate) deferred_until: Option<Instant>,
-    /// That time had come a turn ago.
-    pub(crate) deferred_turn: bool,
+    /// To be flushed at some time, the first to come first, unless more has come by then.
+    pub(crate) deferred: VecDeque<(ClientKey, Deferral)>,
+    /// Turns of the event loop; may wrap around.
+    pub(crate) turn: u32,
     /// To be looked at again: what they waited for has happened.
     pub(crate) resume: Vec<ClientKey>,
     /// To be read from again: there may be more.
@@ -45,9 +44,8 @@ impl Clients {
             slab: Slab::new(),
             pool: BufferPool::default(),
             dirty: Vec::new(),
-            deferred: Vec::new(),
-            deferred_until: None,
-            deferred_turn: false,
+            deferred: VecDeque::new(),
+            turn: 0,
             resume: Vec::new(),
             eager: Vec::new(),
             overflown: Vec::new(),
@@ -59,6 +57,16 @@ impl Clients {
     #[inline]
     pub(crate) fn get(&mut self, key: ClientKey) -> Option<&mut Client> {
         self.slab.get_mut(key.slot as usize).filter(|client| client.generation == key.generation)
+    }
+
+    /// The same, with what its replies are held in.
+    #[inline]
+    pub(crate) fn get_with_pool(
+        &mut self,
+        key: ClientKey,
+    ) -> Option<(&mut Client, &mut BufferPool)> {
+        let client = self.slab.get_mut(key.slot as usize)?;
+        (client.generation == key.generation).then_some((client, &mut self.pool))
     }
 
     /// The same, only to look at.
@@ -79,20 +87,20 @@ impl Clients {
         self.tell(key, |order, output, pool| order.local(bytes, output, pool));
     }
 
-    /// Gives a client `count` replies that it waits for under the number `seq`.
+    /// Gives a client replies that come a way; `ends` tells where each ends.
     #[inline]
-    pub(crate) fn deliver(&mut self, key: ClientKey, seq: u32, count: u32, bytes: &[u8]) {
-        self.tell(key, |order, output, pool| order.arrived(seq, count, bytes, output, pool));
+    pub(crate) fn deliver(&mut self, key: ClientKey, way: u32, ends: &[usize], bytes: &[u8]) {
+        self.tell(key, |order, output, _| order.arrived(way, ends, bytes, output));
     }
 
     /// Gives a client a piece of a reply.
-    pub(crate) fn deliver_part(&mut self, key: ClientKey, seq: u32, bytes: &[u8]) {
-        self.tell(key, |order, output, pool| order.part(seq, bytes, output, pool));
+    pub(crate) fn deliver_part(&mut self, key: ClientKey, way: u32, bytes: &[u8]) {
+        self.tell(key, |order, output, _| order.part(way, bytes, output));
     }
 
-    /// Gives a client a reply that had to be sent for elsewhere.
-    pub(crate) fn fill(&mut self, key: ClientKey, seq: u32, hole: u32, bytes: &[u8]) {
-        self.tell(key, |order, output, pool| order.fill(seq, hole, bytes, output, pool));
+    /// Gives a client a reply that it waits for in a place of its own.
+    pub(crate) fn fill(&mut self, key: ClientKey, place: u32, bytes: &[u8]) {
+        self.tell(key, |order, _, _| order.fill(place, bytes));
     }
 
     /// What is passed on is sent at the end of this turn.

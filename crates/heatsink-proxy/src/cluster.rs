@@ -2,7 +2,7 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | which node has a slot, and who finds out | `routes`, `refresh` |
+//! | which node has a slot, and who finds out | `routes`, `slot_map`, `refresh` |
 //! | where does a request go | `route` |
 //! | a request for several nodes, and one reply made of theirs | `fan_out` |
 //! | a node says that it is not the one (`MOVED`, `ASK`, `TRYAGAIN` …) | `detours` |
@@ -33,4 +33,5 @@ pub(crate) mod own_detours;
 pub(crate) mod refresh;
 pub(crate) mod route;
 pub(crate) mod routes;
+mod slot_map;
 pub(crate) mod transactions;

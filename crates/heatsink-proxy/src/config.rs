@@ -23,6 +23,9 @@ pub struct Config {
     pub announce: Option<(String, u16)>,
     /// Worker threads, at least one.
     pub workers: usize,
+    /// How keys are counted; `None` counts nothing. Valid, see
+    /// [`heatsink_detect::config::Settings::validate`].
+    pub detect: Option<heatsink_detect::config::Settings>,
     /// What can be changed while the proxy runs.
     pub live: Live,
 }
@@ -37,6 +40,7 @@ impl Config {
             auth: Auth::PassThrough,
             announce: None,
             workers: 1,
+            detect: None,
             live: Live::default(),
         }
     }
@@ -111,7 +115,7 @@ pub enum Auth {
 }
 
 /// Settings that can be changed while the proxy runs.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Live {
     /// Bounds on what a client may use.
     pub limits: Limits,
@@ -119,6 +123,68 @@ pub struct Live {
     pub timeouts: Timeouts,
     /// What keys may be treated how; the first rule that matches holds.
     pub policy: Arc<[Rule]>,
+    /// Keys that no rule matches are counted.
+    pub counts_others: bool,
+    /// Bounds of what is cached of hot keys.
+    pub local_cache: LocalCache,
+    /// Bounds of requests that wait for each other.
+    pub coalesce: Coalesce,
+    /// The thresholds of these hold from now on; `None` leaves them as they are. What else they
+    /// say is looked at only when the proxy starts, in [`Config::detect`].
+    pub detect: Option<heatsink_detect::config::Settings>,
+}
+
+/// Bounds of requests for hot keys that wait for each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coalesce {
+    /// Longest wait of a request that is not sent itself.
+    pub max_wait: Duration,
+    /// What a read gets that has waited too long is not older, where old is allowed at all.
+    pub max_stale: Duration,
+}
+
+impl Default for Coalesce {
+    fn default() -> Self {
+        Self { max_wait: Duration::from_secs(1), max_stale: Duration::from_secs(10) }
+    }
+}
+
+/// Bounds of what is cached of hot keys, all workers together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalCache {
+    /// Replies.
+    pub entries: usize,
+    /// Bytes of requests and replies.
+    pub max_bytes: u64,
+    /// Age of a reply.
+    pub max_ttl: Duration,
+    /// The same, as a fraction of the time that the key had left to live.
+    pub ttl_fraction: f64,
+}
+
+impl Default for LocalCache {
+    fn default() -> Self {
+        Self {
+            entries: 2048,
+            max_bytes: 64 << 20,
+            max_ttl: Duration::from_secs(60),
+            ttl_fraction: 0.2,
+        }
+    }
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            policy: Arc::default(),
+            counts_others: true,
+            local_cache: LocalCache::default(),
+            coalesce: Coalesce::default(),
+            detect: None,
+        }
+    }
 }
 
 /// What keys of a pattern may be treated how.
@@ -128,6 +194,8 @@ pub struct Rule {
     pub pattern: Box<[u8]>,
     /// Reads may be answered by replicas.
     pub replica_reads: bool,
+    /// Requests are counted.
+    pub counted: bool,
 }
 
 /// Bounds on what a client may use. Over a limit the client gets an error and is closed.

@@ -7,9 +7,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use heatsink_cache::combine::LaneId;
+use heatsink_cache::flights::FlightId;
+use heatsink_cache::local::WriteToken;
+
 use crate::cluster::transactions::Transaction;
 use crate::directory::Card;
-use crate::order::Order;
+use crate::observe::QueuedKeys;
+use crate::order::{Order, Spread};
 use crate::own::Own;
 use crate::session::Session;
 use crate::socket::Socket;
@@ -59,6 +64,20 @@ pub(crate) struct Client {
     pub(crate) written: Written,
     /// An upstream connection of its own, while its state needs one.
     pub(crate) own: Option<Box<Own>>,
+    /// Unanswered requests of its own that touch hot keys, and reads of hot keys.
+    pub(crate) hot_writes: u32,
+    /// The places of the latter, and what each waits for.
+    pub(crate) hot_reads: Vec<(u32, FlightId)>,
+    /// Unanswered changes of its own that may be combined, and with what.
+    pub(crate) hot_changes: u32,
+    pub(crate) changes: Option<LaneId>,
+    /// The hot keys by which its outstanding requests were sent; see [`crate::cool`].
+    pub(crate) heat: u64,
+    /// It has touched hot keys in another way since it was last settled; those that are cached.
+    pub(crate) hot_apart: bool,
+    pub(crate) hot_touched: Vec<WriteToken>,
+    /// What the transaction under way has named, to be counted when it is executed.
+    pub(crate) queued_keys: Option<Box<QueuedKeys>>,
     /// A change of user, database or protocol, or another command that is answered here
     /// once the server has agreed.
     pub(crate) session: Option<Box<Session>>,
@@ -71,7 +90,7 @@ pub(crate) struct Client {
     /// In the list of clients to be flushed.
     pub(crate) dirty: bool,
     /// In the list of clients to be flushed a little later.
-    pub(crate) deferred: bool,
+    pub(crate) deferred: Option<Deferral>,
     /// Its replies have gathered long enough.
     pub(crate) overdue: bool,
     /// The client has shut its side; what it sent before may still be unread.
@@ -86,6 +105,14 @@ pub(crate) struct Client {
     pub(crate) lags: bool,
     /// Whoever checks passwords here knows who it is.
     pub(crate) is_known: bool,
+}
+
+/// Until when replies gather at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deferral {
+    pub(crate) until: Instant,
+    /// The turn in which it began.
+    pub(crate) turn: u32,
 }
 
 /// How far a connection is on its way out.
@@ -117,6 +144,13 @@ pub(crate) enum Lost {
 }
 
 impl Client {
+    /// It waits for reads or changes of hot keys, which took a way of their own: what touches
+    /// hot keys otherwise must not overtake them.
+    #[inline]
+    pub(crate) fn awaits_hot(&self) -> bool {
+        !self.hot_reads.is_empty() || self.hot_changes > 0
+    }
+
     pub(crate) fn new(socket: Socket, generation: u32, card: Arc<Card>, lane: usize) -> Self {
         Self {
             socket,
@@ -134,12 +168,20 @@ impl Client {
             transaction: None,
             written: Written::default(),
             own: None,
+            hot_writes: 0,
+            hot_reads: Vec::new(),
+            hot_changes: 0,
+            changes: None,
+            heat: 0,
+            hot_apart: false,
+            hot_touched: Vec::new(),
+            queued_keys: None,
             session: None,
             lost: Lost::Nothing,
             readable: true,
             stopped: false,
             dirty: false,
-            deferred: false,
+            deferred: None,
             overdue: false,
             hung_up: false,
             eof: false,
@@ -155,9 +197,16 @@ impl Client {
     pub(crate) fn gathers_replies(&mut self) -> bool {
         self.order.is_within_burst()
             && !self.overdue
-            && self.output.len() < GATHER_BYTES
+            && self.output.len() + self.order.held_bytes() < GATHER_BYTES
             && self.closing == Closing::No
             && self.own.is_none()
+    }
+
+    /// Commands are queued until `EXEC`, or would be if it were not lost already.
+    pub(crate) fn is_queueing(&self) -> bool {
+        self.transaction.is_some()
+            || matches!(self.lost, Lost::Transaction | Lost::MovedTransaction)
+            || self.own.as_ref().is_some_and(|own| own.will_queue())
     }
 
     /// Every request so far has been answered.
@@ -172,8 +221,9 @@ impl Client {
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
     free: Vec<Vec<u8>>,
-    /// Small ones, for replies that wait for their turn.
-    small: Vec<Vec<u8>>,
+    /// The places of replies, for clients that have some to come several ways.
+    #[expect(clippy::vec_box, reason = "handed on as they are, from client to client")]
+    pub(crate) spreads: Vec<Box<Spread>>,
 }
 
 /// More than this is sent at once.
@@ -182,47 +232,37 @@ const GATHER_BYTES: usize = 16 << 10;
 const POOLED_BYTES: usize = 64 << 10;
 /// At most this many are kept.
 const POOLED_COUNT: usize = 256;
-/// A buffer up to this size is small, and …
-const SMALL_BYTES: usize = 1 << 10;
-/// … this many of them are kept.
-const SMALL_COUNT: usize = 8192;
+/// This many spreads are kept.
+const SPREAD_COUNT: usize = 512;
 
 impl BufferPool {
     /// Gives `output` a buffer if it has none.
     #[inline]
     pub(crate) fn lend(&mut self, output: &mut Outgoing) {
         if output.is_unbacked()
-            && let Some(buffer) = self.free.pop().or_else(|| self.small.pop())
+            && let Some(buffer) = self.free.pop()
         {
             output.adopt(buffer);
         }
     }
 
-    /// An empty buffer, to begin with a small one.
+    /// Takes the places of replies back that have all been told.
     #[inline]
-    pub(crate) fn take(&mut self) -> Vec<u8> {
-        self.small.pop().unwrap_or_else(|| Vec::with_capacity(SMALL_BYTES / 8))
-    }
-
-    /// Takes a buffer back; what is in it is forgotten.
-    #[inline]
-    pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
-        let capacity = buffer.capacity();
-        buffer.clear();
-        if capacity <= SMALL_BYTES {
-            if self.small.len() < SMALL_COUNT {
-                self.small.push(buffer);
-            }
-        } else if capacity <= POOLED_BYTES && self.free.len() < POOLED_COUNT {
-            self.free.push(buffer);
+    pub(crate) fn give_spread(&mut self, mut spread: Box<Spread>) {
+        if self.spreads.len() < SPREAD_COUNT {
+            spread.trim();
+            self.spreads.push(spread);
         }
     }
 
     /// Takes the buffer of an output back once it is empty.
     #[inline]
     pub(crate) fn reclaim(&mut self, output: &mut Outgoing) {
-        if let Some(buffer) = output.release() {
-            self.give(buffer);
+        if let Some(buffer) = output.release()
+            && buffer.capacity() <= POOLED_BYTES
+            && self.free.len() < POOLED_COUNT
+        {
+            self.free.push(buffer);
         }
     }
 }

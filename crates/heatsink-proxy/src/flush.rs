@@ -4,14 +4,16 @@ use std::io::Write;
 use std::time::Duration;
 
 use crate::clients::{BULKY_BYTES, Clients};
-use crate::connection::{ClientKey, Closing};
+use crate::connection::{Client, ClientKey, Closing, Deferral};
 use crate::lanes::Owner;
 use crate::worker::Worker;
 
 /// How long a client that was told why it is closed may take to read that.
 const LINGER: Duration = Duration::from_millis(500);
 /// Replies of a pipeline over several nodes gather this long at most.
-const GATHER_TIME: Duration = Duration::from_millis(1);
+const GATHER_TIME: Duration = Duration::from_millis(2);
+/// … but so many turns of the event loop at least.
+const GATHER_TURNS: u32 = 2;
 
 impl Worker {
     /// Writes what the turn has produced, and does what became possible by it.
@@ -56,6 +58,8 @@ impl Worker {
     }
 
     fn flush_links(&mut self) {
+        self.depart();
+        self.close_flights();
         let mut dirty = std::mem::take(&mut self.dirty_links);
         for slot in dirty.drain(..) {
             let Some(upstream) = self.links.get_mut(slot) else { continue };
@@ -84,7 +88,11 @@ impl Worker {
                             self.clients.resume.push(key);
                         }
                     }
-                    Owner::Spare | Owner::Once | Owner::Retired { .. } => {}
+                    Owner::Spare
+                    | Owner::Once
+                    | Owner::Tracked
+                    | Owner::Listener
+                    | Owner::Retired { .. } => {}
                 }
             }
         }
@@ -98,22 +106,19 @@ impl Worker {
     /// so that they leave in one write. Not for long: the event loop wakes up for those that
     /// wait in vain, to the millisecond.
     pub(crate) fn end_gathering(&mut self) {
-        if self.clients.deferred_until.is_none_or(|until| self.now < until) {
-            return;
-        }
-        if !self.clients.deferred_turn {
-            // However long the turn before took: what came meanwhile is looked at first.
-            self.clients.deferred_turn = true;
-            return;
-        }
-        self.clients.deferred_turn = false;
-        self.clients.deferred_until = None;
-        for key in std::mem::take(&mut self.clients.deferred) {
+        self.clients.turn = self.clients.turn.wrapping_add(1);
+        while let Some((key, deferral)) = self.clients.deferred.front().copied() {
+            // However long a turn took: what came meanwhile is looked at first.
+            let turns = self.clients.turn.wrapping_sub(deferral.turn);
+            if self.now < deferral.until || turns < GATHER_TURNS {
+                return;
+            }
+            self.clients.deferred.pop_front();
             if let Some(client) = self.clients.get(key)
-                && client.deferred
+                && client.deferred == Some(deferral)
             {
                 client.order.end_burst();
-                client.deferred = false;
+                client.deferred = None;
                 client.overdue = true;
                 if !client.dirty {
                     client.dirty = true;
@@ -127,23 +132,33 @@ impl Worker {
         let gathers = self.cluster.is_some();
         let mut dirty = std::mem::take(&mut self.clients.dirty);
         for key in dirty.drain(..) {
-            let Clients { slab, pool, .. } = &mut self.clients;
+            let Clients { slab, pool, deferred, turn, .. } = &mut self.clients;
             let Some(client) = slab.get_mut(key.slot as usize) else { continue };
             if client.generation != key.generation {
                 continue;
             }
             client.dirty = false;
             if gathers && client.gathers_replies() {
-                if !client.deferred {
-                    client.deferred = true;
-                    self.clients.deferred.push(key);
-                    self.clients.deferred_until.get_or_insert(self.now + GATHER_TIME);
+                if client.deferred.is_none() {
+                    let until = self.now + GATHER_TIME;
+                    let deferral = Deferral { until, turn: *turn };
+                    client.deferred = Some(deferral);
+                    deferred.push_back((key, deferral));
                 }
                 continue;
             }
-            client.deferred = false;
+            if client.deferred.take().is_some()
+                && deferred.front().is_some_and(|(first, _)| *first == key)
+            {
+                // The event loop need not wake up for it.
+                deferred.pop_front();
+            }
             client.overdue = false;
-            if client.output.flush(&mut client.socket).is_err() || client.socket.flush().is_err() {
+            let Client { order, output, socket, .. } = client;
+            if order.write(socket.plain(), output, pool).is_err()
+                || output.flush(socket).is_err()
+                || socket.flush().is_err()
+            {
                 self.close_client(key);
                 continue;
             }

@@ -15,9 +15,12 @@ use heatsink_resp::{encode, inline};
 
 use crate::clients::MAX_OUTSTANDING;
 use crate::connection::{Client, ClientKey, Closing, Lost};
+use crate::cool::Cool;
 use crate::decide::{decide, decide_clustered, needs_settled};
 use crate::lanes::{Purpose, Ticket};
 use crate::nodes::NodeId;
+use crate::observe::{Mark, Observer, Writer};
+use crate::own::Expected;
 use crate::request::Request;
 use crate::worker::Worker;
 
@@ -35,11 +38,13 @@ pub(crate) struct Scratch {
     pub(crate) read: Vec<u8>,
     /// The arguments of the request at hand.
     args: Vec<Range<usize>>,
+    /// What is remembered of the requests that go together.
+    marks: Vec<Mark>,
 }
 
 impl Scratch {
     pub(crate) fn new(read_bytes: usize) -> Self {
-        Self { read: vec![0; read_bytes], args: Vec::new() }
+        Self { read: vec![0; read_bytes], args: Vec::new(), marks: Vec::new() }
     }
 }
 
@@ -55,7 +60,8 @@ pub(crate) enum Flow {
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Range<usize>,
-    count: u32,
+    /// One for each.
+    marks: Vec<Mark>,
 }
 
 /// The command before, which in a pipeline is often the same.
@@ -159,7 +165,8 @@ impl Worker {
         });
         let listening = listening || client.apart > 0;
         let lingering = matches!(client.closing, Closing::Lingering { .. });
-        let sent = client.output.is_empty() && !client.socket.wants_write();
+        let told = client.output.is_empty() && client.order.held_bytes() == 0;
+        let sent = told && !client.socket.wants_write();
         let answered = client.is_settled() && sent && !client.stopped;
         if listening || lingering || answered {
             self.close_client(key);
@@ -202,7 +209,7 @@ impl Worker {
     fn take_requests(&mut self, key: ClientKey, buf: &[u8]) -> usize {
         let table = Rc::clone(&self.table);
         let mut args = std::mem::take(&mut self.scratch.args);
-        let mut batch = Batch::default();
+        let mut batch = Batch { marks: std::mem::take(&mut self.scratch.marks), bytes: 0..0 };
         let mut last = None;
         let used = self.take_each(key, buf, &table, &mut args, &mut batch, &mut last);
         self.forward_batch(key, buf, &mut batch);
@@ -218,6 +225,7 @@ impl Worker {
         args.clear();
         args.shrink_to(1024);
         self.scratch.args = args;
+        self.scratch.marks = batch.marks;
         used
     }
 
@@ -233,7 +241,6 @@ impl Worker {
         let mut at = 0;
         let mut memo = Memo::default();
         while at < buf.len() {
-            let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
             let Some(client) = self.clients.get_ref(key) else { return buf.len() };
             if client.closing != Closing::No {
                 return buf.len();
@@ -253,6 +260,12 @@ impl Worker {
                 }
                 continue;
             }
+            if client.heat != self.cooling.version() && !self.follow_heat(key) {
+                self.stop(key);
+                break;
+            }
+            let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
+            let Some(client) = self.clients.get_ref(key) else { return buf.len() };
             args.clear();
             let mut scan = client.scan;
             let resumed = scan.is_within_request();
@@ -274,6 +287,35 @@ impl Worker {
                     let role = command.map(|command| command.role);
                     *last = command.map(|command| &*command.name);
                     let plain = role == Some(Role::Plain) && self.is_plain(key);
+                    let mut hot = None;
+                    let cools = plain && self.cooling.is_active();
+                    if cools && self.waits_for_hot(key, command) {
+                        self.stop(key);
+                        break;
+                    }
+                    if cools
+                        && let Some(command) = command
+                        && self.touches_hot_keys(request, command)
+                    {
+                        self.forward_batch(key, buf, batch);
+                        // Before anything is remembered of it: a request that waits comes again.
+                        if self.behind_old_map(key).is_some() {
+                            self.stop(key);
+                            break;
+                        }
+                        match self.cool(key, request, command) {
+                            Cool::Done(Flow::Taken) => {
+                                self.taken += 1;
+                                at += len;
+                                continue;
+                            }
+                            Cool::Done(Flow::Wait) => {
+                                self.stop(key);
+                                break;
+                            }
+                            Cool::Marked(mark) => hot = Some(mark),
+                        }
+                    }
                     if plain
                         && self.cluster.is_some()
                         && let Some(command) = command
@@ -282,6 +324,7 @@ impl Worker {
                             self.stop(key);
                             break;
                         }
+                        self.taken += 1;
                         at += len;
                         continue;
                     }
@@ -290,17 +333,25 @@ impl Worker {
                             self.forward_batch(key, buf, batch);
                             batch.bytes.start = at;
                         }
-                        if batch.count == 0
+                        if batch.marks.is_empty()
                             && let Some(flow) = self.behind_old_map(key)
                         {
                             debug_assert_eq!(flow, Flow::Wait);
                             self.stop(key);
                             break;
                         }
+                        let place = batch.marks.len();
+                        let mark = hot.unwrap_or_else(|| match (command, &mut self.observer) {
+                            (Some(command), Some(observer)) => {
+                                observer.sent_in_batch(key, command, request, at, place)
+                            }
+                            _ => Mark::Nothing,
+                        });
+                        batch.marks.push(mark);
                         batch.bytes.end = at + len;
-                        batch.count += 1;
+                        self.taken += 1;
                         at += len;
-                        if batch.count >= MAX_OUTSTANDING / 4 {
+                        if batch.marks.len() as u32 >= MAX_OUTSTANDING / 4 {
                             self.forward_batch(key, buf, batch);
                         }
                         continue;
@@ -310,12 +361,16 @@ impl Worker {
                         self.stop(key);
                         break;
                     }
+                    self.taken += 1;
                     at += len;
                 }
                 Ok(Status::Inline { len }) => {
                     self.forward_batch(key, buf, batch);
                     match self.take_inline(key, &buf[at..at + len], table) {
-                        Ok(Flow::Taken) => at += len,
+                        Ok(Flow::Taken) => {
+                            self.taken += 1;
+                            at += len;
+                        }
                         Ok(Flow::Wait) => {
                             self.stop(key);
                             break;
@@ -383,11 +438,15 @@ impl Worker {
     /// Sends requests that need nothing but to be passed on.
     #[inline]
     fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
-        if batch.count == 0 {
+        if batch.marks.is_empty() {
             return;
         }
-        let Batch { bytes, count } = std::mem::take(batch);
-        self.send_on(key, NodeId::FIRST, &buf[bytes], count);
+        if let Some(observer) = &mut self.observer {
+            observer.count_batch(key, buf, &mut batch.marks);
+        }
+        self.send_on(key, NodeId::FIRST, &buf[batch.bytes.clone()], &batch.marks);
+        batch.marks.clear();
+        batch.bytes = 0..0;
     }
 
     /// Passes `count` requests on along the client's lane, to any node.
@@ -402,7 +461,7 @@ impl Worker {
         if let Some(flow) = self.behind_old_map(key) {
             return flow;
         }
-        self.send_on(key, node, bytes, 1);
+        self.send_on(key, node, bytes, &[Mark::Nothing]);
         Flow::Taken
     }
 
@@ -421,27 +480,30 @@ impl Worker {
         None
     }
 
+    /// Sends requests on to a node, each with what is remembered of it.
     #[inline]
-    fn send_on(&mut self, key: ClientKey, node: NodeId, bytes: &[u8], count: u32) {
+    pub(crate) fn send_on(&mut self, key: ClientKey, node: NodeId, bytes: &[u8], marks: &[Mark]) {
+        let count = marks.len() as u32;
         let Some(client) = self.clients.get(key) else { return };
         let lane = client.lane;
         match self.lane_link(lane, node) {
             Ok(link) => {
                 let source = self.links[link].source(link);
-                let Some(client) = self.clients.get(key) else { return };
-                let seq = client.order.expect(source, count);
+                let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
+                let seq = client.order.expect(source, count, pool);
                 if client.order.outstanding() >= MAX_OUTSTANDING {
                     client.stopped = true;
                 }
                 let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
-                self.push_to_link(link, bytes, ticket, count);
+                self.push_marked(link, bytes, ticket, marks);
                 if self.links[link].is_full() {
                     self.throttle(key, lane, link);
                 }
             }
             Err(why) => {
-                for _ in 0..count {
+                for mark in marks {
                     self.clients.error(key, &why);
+                    self.give_up(*mark);
                 }
             }
         }
@@ -458,6 +520,7 @@ impl Worker {
 
     /// The shared link has more to send than it should: send now, or wait.
     pub(crate) fn throttle(&mut self, key: ClientKey, lane: usize, link: usize) {
+        self.close_flights();
         if let Err(error) = self.links[link].link.flush() {
             self.lose_link(link, &error);
             return;
@@ -502,6 +565,10 @@ impl Worker {
         if needs_settled(role, client) && !client.is_settled() {
             return Flow::Wait;
         }
+        let touches = |command: &Command| self.touches_hot_keys(request, command);
+        if self.waits_for_hot(key, command) || self.awaits_hot(key) && command.is_none_or(touches) {
+            return Flow::Wait;
+        }
         if let Some(flow) = self.refuse_unknown(key, role, request) {
             return flow;
         }
@@ -509,14 +576,77 @@ impl Worker {
             return flow;
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        if client.transaction.is_some() {
-            return self.step_transaction(key, request, command);
+        let queueing = client.is_queueing();
+        if let Some(own) = &mut client.own {
+            own.unmarked = false;
         }
-        let decision = match self.cluster {
-            Some(_) => decide_clustered(role, request, client, service),
-            None => decide(role, request, client, service),
+        let counted = self.observer.as_ref().map(Observer::counted);
+        let flow = if client.transaction.is_some() {
+            self.step_transaction(key, request, command)
+        } else {
+            let decision = match self.cluster {
+                Some(_) => decide_clustered(role, request, client, service),
+                None => decide(role, request, client, service),
+            };
+            self.carry_out(key, request, command, decision)
         };
-        self.carry_out(key, request, command, decision)
+        if flow == Flow::Taken && command.is_none() {
+            self.touch_all(key);
+        }
+        if flow == Flow::Taken
+            && let Some(command) = command
+        {
+            self.touch_dispatched(key, command, request, queueing);
+            if counted == self.observer.as_ref().map(Observer::counted) {
+                self.observe_apart(key, command, request, queueing);
+            }
+        }
+        flow
+    }
+
+    /// Counts the keys of a request that did not go the usual way; those of a transaction are
+    /// only noted, and counted when the server has executed it.
+    pub(crate) fn observe_apart(
+        &mut self,
+        key: ClientKey,
+        command: &Command,
+        request: Request<'_>,
+        queueing: bool,
+    ) {
+        let Some(observer) = &mut self.observer else { return };
+        let Some(client) = self.clients.get(key) else { return };
+        // What went elsewhere, or was answered here, must not be taken for what went there last.
+        let own = client.own.as_mut().filter(|own| own.unmarked);
+        if !queueing {
+            // What a `MULTI` that was refused has left.
+            client.queued_keys = None;
+            let mark = observer.sent_apart(Writer(key.slot), command, request);
+            if let Some(own) = own
+                && own.expected.back() == Some(&Expected::Plain)
+                && let Some(last) = own.marks.back_mut()
+            {
+                *last = mark;
+            }
+            return;
+        }
+        match command.role {
+            Role::Exec => {
+                let queued = client.queued_keys.take();
+                if let Some(own) = own
+                    && own.expected.back() == Some(&Expected::Exec)
+                    && let Some(last) = own.executing.back_mut()
+                {
+                    *last = queued;
+                }
+            }
+            Role::Discard | Role::Reset | Role::Quit => client.queued_keys = None,
+            _ => {
+                let queued = client.queued_keys.get_or_insert_default();
+                if !queued.add(command, request) {
+                    let _ = observer.sent_apart(Writer(key.slot), command, request);
+                }
+            }
+        }
     }
 
     /// A request that breaks the protocol or a limit: said so, then closed.

@@ -10,14 +10,16 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use heatsink_upstream::Login;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::{Link, Use, Waiter};
+use heatsink_upstream::{Login, Protocol};
 
 use crate::clients::error_line;
 use crate::connection::ClientKey;
+use crate::cool::SILENCE;
 use crate::intake::{BACKLOG_BYTES, KEPT_BYTES};
 use crate::nodes::NodeId;
+use crate::observe::Mark;
 use crate::order::Source;
 use crate::worker::{Worker, link_token};
 
@@ -29,6 +31,8 @@ const MAX_LANES: usize = 1024;
 const LANE_IDLE: Duration = Duration::from_secs(30);
 /// After a failed attempt to connect, requests are refused without a new one this long.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
+/// A server that refused to track is asked again after this time.
+pub(crate) const TRACKING_RETRY: Duration = Duration::from_secs(5);
 /// A link that is no longer used may take this long to answer what it was asked.
 const RETIRED: Duration = Duration::from_secs(30);
 
@@ -36,7 +40,8 @@ const RETIRED: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ticket {
     pub(crate) client: ClientKey,
-    /// The number of the reply in the client's order.
+    /// The way that the client gets its replies by, or the place of the only one; see
+    /// [`crate::order`].
     pub(crate) seq: u32,
     pub(crate) purpose: Purpose,
 }
@@ -48,6 +53,11 @@ impl Ticket {
             (Purpose::Part { join, .. }, Purpose::Part { join: of_other, .. }) => join == of_other,
             _ => false,
         }
+    }
+
+    /// Several clients may wait for it.
+    pub(crate) fn is_for_many(self) -> bool {
+        matches!(self.purpose, Purpose::Fill(_) | Purpose::Combined(_))
     }
 
     /// A request of our own.
@@ -77,9 +87,19 @@ pub(crate) enum Purpose {
     Ignored,
     /// It is for the client's own connection.
     Own,
+    /// The reply to a read of a hot key.
+    Fill(u32),
+    /// How long the key lives that was read right before.
+    FillTtl(u32),
+    /// The reply to writes of a hot key that were combined.
+    Combined(u32),
+    /// A link of the cache is still there.
+    Pulse,
 }
 
 impl Waiter for Ticket {
+    type Mark = Mark;
+
     fn wants_whole(&self) -> bool {
         self.purpose != Purpose::Forward
     }
@@ -96,6 +116,10 @@ pub(crate) enum Owner {
     Spare,
     /// Whoever waits for its replies; then it is spare.
     Once,
+    /// The cache: reads of hot keys, and word of their changes.
+    Tracked,
+    /// The cache: word of other Heatsinks.
+    Listener,
     /// Whoever still waits for its replies; then it is closed, or at this time.
     Retired { until: Instant },
 }
@@ -155,6 +179,15 @@ pub(crate) struct Lane {
     pub(crate) throttled: Vec<ClientKey>,
     /// The server wants these clients to authenticate first.
     pub(crate) needs_auth: bool,
+    /// The links of the cache to each node, or when the server last refused one.
+    tracked: Vec<TrackedWay>,
+}
+
+/// A lane's link of the cache to one node.
+#[derive(Clone, Debug, Default)]
+struct TrackedWay {
+    link: Option<usize>,
+    refused_at: Option<Instant>,
 }
 
 /// A lane's way to one node.
@@ -207,6 +240,7 @@ impl Worker {
             idle_since: self.now,
             throttled: Vec::new(),
             needs_auth: false,
+            tracked: Vec::new(),
         }))
     }
 
@@ -247,6 +281,35 @@ impl Worker {
         }
     }
 
+    /// The link of a lane on which the server tells of changes, opened if it is not there;
+    /// `None` if there is none to be had at the moment.
+    pub(crate) fn tracked_link(&mut self, lane: usize, node: NodeId) -> Option<usize> {
+        let ways = &mut self.lanes[lane].tracked;
+        if ways.len() <= node.index() {
+            ways.resize(node.index() + 1, TrackedWay::default());
+        }
+        let way = &ways[node.index()];
+        if way.link.is_some() {
+            return way.link;
+        }
+        let now = self.now;
+        if way.refused_at.is_some_and(|at| now.saturating_duration_since(at) < TRACKING_RETRY) {
+            return None;
+        }
+        let link = self.open_link(lane, node, Owner::Tracked).ok()?;
+        self.lanes[lane].tracked[node.index()].link = Some(link);
+        Some(link)
+    }
+
+    /// A tracked link is gone. If it never worked, it is not tried again for a while.
+    fn forget_tracked(&mut self, lane: usize, node: NodeId, refused: bool) {
+        let now = self.now;
+        if let Some(way) = self.lanes.get_mut(lane).and_then(|l| l.tracked.get_mut(node.index())) {
+            way.link = None;
+            way.refused_at = refused.then_some(now);
+        }
+    }
+
     /// A link for one use: a spare one, or a new one.
     pub(crate) fn take_link(
         &mut self,
@@ -281,11 +344,22 @@ impl Worker {
     pub(crate) fn drop_link(&mut self, slot: usize) {
         if let Some(mut upstream) = self.links.try_remove(slot) {
             upstream.link.deregister(&self.registry);
+            for mark in upstream.link.take_marks() {
+                self.give_up(mark);
+            }
             let lane = &mut self.lanes[upstream.lane];
             lane.spare.retain(|spare| *spare != slot);
             let way = lane.way(upstream.node);
             if way.link == Some(slot) {
                 way.link = None;
+            }
+            if upstream.owner == Owner::Tracked {
+                let refused = !upstream.link.is_ready();
+                self.forget_tracked(upstream.lane, upstream.node, refused);
+                self.tracking_lost(upstream.generation);
+            }
+            if upstream.owner == Owner::Listener {
+                self.listener_lost(upstream.generation);
             }
             self.report_requests(upstream.node, upstream.requests);
         }
@@ -334,10 +408,16 @@ impl Worker {
             return;
         }
         let ready = upstream.link.is_ready();
+        let tracked = upstream.owner == Owner::Tracked;
         upstream.owner = Owner::Retired { until };
-        let (index, node) = (upstream.lane, upstream.node);
+        let (index, node, generation) = (upstream.lane, upstream.node, upstream.generation);
+        if tracked {
+            self.forget_tracked(index, node, false);
+            self.tracking_lost(generation);
+        } else {
+            self.lanes[index].way(node).link = None;
+        }
         let lane = &mut self.lanes[index];
-        lane.way(node).link = None;
         self.clients.resume.append(&mut lane.throttled);
         if ready && replaced {
             if self.links[slot].link.partly_told().is_some() {
@@ -367,24 +447,39 @@ impl Worker {
         match upstream.owner {
             Owner::Once => self.spare_link(slot),
             Owner::Retired { .. } => self.drop_link(slot),
-            Owner::Lane | Owner::Client(_) | Owner::Spare => {}
+            Owner::Lane | Owner::Client(_) | Owner::Spare | Owner::Tracked | Owner::Listener => {}
         }
     }
 
-    fn open_link(&mut self, lane: usize, node: NodeId, owner: Owner) -> Result<usize, LinkError> {
+    pub(crate) fn open_link(
+        &mut self,
+        lane: usize,
+        node: NodeId,
+        owner: Owner,
+    ) -> Result<usize, LinkError> {
         let purpose = Use {
             shared: owner == Owner::Lane,
-            keeps_requests: owner == Owner::Lane && self.cluster.is_some(),
+            keeps_requests: matches!(owner, Owner::Lane | Owner::Tracked) && self.cluster.is_some(),
             replica: self.is_replica(node),
+            marks: true,
+            tracking: owner == Owner::Tracked,
         };
         let dialer = self.node(node);
         self.next_generation = self.next_generation.wrapping_add(1);
         let generation = self.next_generation;
         let entry = self.links.vacant_entry();
         let slot = entry.key();
-        let login = &self.lanes[lane].login;
+        let mut login = self.lanes[lane].login.clone();
+        if purpose.tracking {
+            // What the server tells by itself comes only in this form.
+            login.protocol = Protocol::Resp3;
+        }
+        if owner == Owner::Listener {
+            // Every server speaks it.
+            login.protocol = Protocol::Resp2;
+        }
         let token = link_token(slot, generation);
-        let link = Link::connect(&dialer.dialer, login, purpose, &self.registry, token, self.now);
+        let link = Link::connect(&dialer.dialer, &login, purpose, &self.registry, token, self.now);
         match link {
             Ok(link) => {
                 let upstream = Upstream {
@@ -468,7 +563,8 @@ impl Worker {
                     client.card.set_upstream_id(id);
                 }
             }
-            Owner::Lane | Owner::Spare | Owner::Once | Owner::Retired { .. } => {}
+            Owner::Tracked => self.tracking_ready(slot),
+            Owner::Lane | Owner::Spare | Owner::Once | Owner::Listener | Owner::Retired { .. } => {}
         }
     }
 
@@ -483,7 +579,9 @@ impl Worker {
         let (part_sent, abandoned) = upstream.link.abandon();
         let mut abandoned: Vec<_> = abandoned.collect();
         self.drop_link(slot);
-        if error.before_ready() {
+        if owner == Owner::Tracked && matches!(error, LinkError::Refused(_)) {
+            self.tracking_refused();
+        } else if error.before_ready() {
             self.note_failure(lane, node, error, address);
         } else if owner == Owner::Lane {
             let endpoint = self.endpoint(node);
@@ -510,9 +608,10 @@ impl Worker {
         for (ticket, count) in abandoned {
             match ticket.purpose {
                 Purpose::Forward => {
-                    let cut = cut == Some(ticket.client);
-                    let lines = if cut { Vec::new() } else { told.repeat(count as usize) };
-                    self.clients.deliver(ticket.client, ticket.seq, count, &lines);
+                    let error = if cut == Some(ticket.client) { &[][..] } else { &told };
+                    for _ in 0..count {
+                        self.clients.deliver(ticket.client, ticket.seq, &[error.len()], error);
+                    }
                 }
                 Purpose::Detour(_) | Purpose::Part { .. } => {
                     for _ in 0..count {
@@ -525,7 +624,16 @@ impl Worker {
                 }
                 Purpose::Commands => self.forget_commands(),
                 Purpose::Topology => self.forget_topology_question(),
-                Purpose::Members | Purpose::Ignored | Purpose::Own => {}
+                Purpose::Fill(fill) => {
+                    self.end_detour(ticket);
+                    self.fill_failed(fill, &told);
+                }
+                Purpose::FillTtl(fill) => self.fill_ttl_failed(fill),
+                Purpose::Combined(batch) => {
+                    self.end_detour(ticket);
+                    self.batch_lost(batch, &told);
+                }
+                Purpose::Members | Purpose::Ignored | Purpose::Own | Purpose::Pulse => {}
             }
         }
         if let Owner::Client(key) = owner {
@@ -550,15 +658,23 @@ impl Worker {
                     return Some((slot, upstream.generation, LinkError::Silent));
                 }
                 let owed = match upstream.owner {
-                    Owner::Lane | Owner::Retired { .. } => upstream.link.waiting() > 0,
+                    Owner::Lane | Owner::Tracked | Owner::Retired { .. } => {
+                        upstream.link.waiting() > 0
+                    }
                     Owner::Client(key) => {
                         let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
                         own.is_some_and(|own| own.awaits_prompt_answer())
                     }
                     // `WAIT` may take as long as its client wants.
                     Owner::Spare | Owner::Once => false,
+                    // It is asked all the time whether it is there.
+                    Owner::Listener => true,
                 };
-                let silence = timeouts.silence.filter(|_| owed);
+                let bound = match upstream.owner {
+                    Owner::Tracked | Owner::Listener => Some(SILENCE),
+                    _ => timeouts.silence,
+                };
+                let silence = bound.filter(|_| owed);
                 let error = upstream.link.overdue(self.now, timeouts.connect, silence)?;
                 Some((slot, upstream.generation, error))
             })
@@ -607,6 +723,8 @@ impl Worker {
                 _ => self.drop_link(link),
             }
         }
-        self.lanes.try_remove(lane);
+        if let Some(lane) = self.lanes.try_remove(lane) {
+            self.forget_listening_lane(lane.serial);
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! | the event loop of one worker | `worker` |
 //! | a client's connection and buffers | `connection` |
 //! | bytes to requests | `intake` |
+//! | every key counted | `observe` |
 //! | what becomes of a request | `decide`, carried out by `act` |
 //! | the shared pipelines | `lanes`, to the servers in `nodes` |
 //! | a cluster behind: where a request goes, and what becomes of the replies | `cluster` |
@@ -27,14 +28,17 @@ mod clients;
 mod cluster;
 pub mod config;
 mod connection;
+mod cool;
 mod decide;
 mod directory;
 mod flush;
+pub mod hot_keys;
 mod intake;
 mod lanes;
 mod listener;
 mod load;
 mod nodes;
+mod observe;
 mod order;
 mod own;
 mod own_link;
@@ -51,9 +55,9 @@ mod written;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -63,8 +67,11 @@ use mio::{Poll, Waker};
 
 pub use config::Config;
 use config::{Auth, Live, Target};
+use hot_keys::{Cooled, Guard, HotKeys, Told};
 use listener::Acceptor;
 pub use load::{NodeLoad, UpstreamLoad};
+pub use observe::Detector;
+use observe::Observer;
 use shared::{Mailbox, Message, Shared};
 use worker::{MAIL, Worker};
 
@@ -76,6 +83,7 @@ pub struct Proxy {
     acceptor: Acceptor,
     tls_acceptor: Option<Acceptor>,
     workers: Vec<JoinHandle<()>>,
+    detector: Option<Detector>,
 }
 
 impl Proxy {
@@ -123,9 +131,23 @@ impl Proxy {
             sentinel::watch(url, config.upstream.tls.as_ref(), &shared)?;
         }
         let mut workers = Vec::new();
+        let count = loops.len();
+        let (mut stations, detector) = match &config.detect {
+            Some(settings) => {
+                let (stations, detector) = observe::stations(settings, count);
+                (stations.into_iter(), Some(detector))
+            }
+            None => (Vec::new().into_iter(), None),
+        };
         for (index, (poll, mail)) in loops.into_iter().enumerate() {
             let shared = Arc::clone(&shared);
-            let work = move || match Worker::new(index, poll, mail, shared) {
+            let station = stations.next().zip(config.detect.clone());
+            let live = shared.live();
+            let observer = move |(station, settings): (observe::Station, _)| {
+                Observer::new(station, &settings, count, &live)
+            };
+            let start = move || Worker::new(index, poll, mail, shared, station.map(observer));
+            let work = move || match start() {
                 Ok(worker) => worker.run(),
                 Err(error) => tracing::error!(%error, "a worker could not start"),
             };
@@ -136,7 +158,7 @@ impl Proxy {
             Some((listener, tls)) => Some(Acceptor::start(listener, Some(tls), &shared)?),
             None => None,
         };
-        Ok(Self { shared, acceptor, tls_acceptor, workers })
+        Ok(Self { shared, acceptor, tls_acceptor, workers, detector })
     }
 
     /// The address clients connect to, with the real port.
@@ -175,9 +197,20 @@ impl Proxy {
         self.shared.client_count.load(Ordering::Acquire)
     }
 
+    /// What the workers count, to be added up at each tick; `None` if they do not count, or if
+    /// it was taken before.
+    pub fn take_detector(&mut self) -> Option<Detector> {
+        self.detector.take()
+    }
+
     /// How busy each server behind is, as of the last second.
     pub fn upstream_load(&self) -> UpstreamLoad {
         load::of(&self.shared)
+    }
+
+    /// Something to ask the proxy by, from another thread.
+    pub fn handle(&self) -> Handle {
+        Handle { shared: Arc::clone(&self.shared) }
     }
 
     /// Stops accepting, lets requests in flight finish, then closes every connection.
@@ -196,6 +229,69 @@ impl Proxy {
             let _ = worker.join();
         }
         self.shared.unanswered.load(Ordering::Acquire)
+    }
+}
+
+/// Something to ask a proxy by, from another thread.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Handle {
+    /// Clients that are connected.
+    pub fn client_count(&self) -> usize {
+        self.shared.client_count.load(Ordering::Acquire)
+    }
+
+    /// How busy each server behind is, as of the last second.
+    pub fn upstream_load(&self) -> UpstreamLoad {
+        load::of(&self.shared)
+    }
+
+    /// Treats these keys in their own way from now on, and no others.
+    pub fn set_hot_keys(&self, hot_keys: HotKeys) {
+        self.shared.publish_hot_keys(hot_keys);
+    }
+
+    /// What was done for a hot key; up to a tick behind.
+    pub fn cooled(&self, key: &[u8]) -> Option<Cooled> {
+        let cooled = self.shared.cooled.lock().unwrap_or_else(PoisonError::into_inner);
+        cooled.keys.get(key).copied()
+    }
+
+    /// What was done for all hot keys together, those that have cooled down included; up to a
+    /// tick behind.
+    pub fn cooled_total(&self) -> Cooled {
+        self.shared.cooled.lock().unwrap_or_else(PoisonError::into_inner).all
+    }
+
+    /// By what the caches of all workers that have one hear of changes.
+    pub fn guard(&self) -> Guard {
+        let guards = self.told().map(|told| told.guard).filter(|guard| *guard != Guard::Nothing);
+        let weaker = |one: Guard, other: Guard| if one == Guard::Broadcast { one } else { other };
+        guards.reduce(weaker).unwrap_or_default()
+    }
+
+    /// How long the slowest worker's link to a server takes there and back, at the last look:
+    /// word of a change takes less.
+    pub fn invalidation_delay(&self) -> Option<Duration> {
+        self.told().filter_map(|told| told.delay).max()
+    }
+
+    fn told(&self) -> impl Iterator<Item = Told> {
+        self.shared.told.iter().map(|told| Told::unpack(told.load(Ordering::Relaxed)))
+    }
+
+    /// Requests that were taken from clients; up to a tick behind.
+    pub fn requests_total(&self) -> u64 {
+        self.shared.requests_total.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were sent to servers, all nodes together; up to a tick behind.
+    pub fn upstream_requests_total(&self) -> u64 {
+        let nodes = self.shared.nodes.all();
+        nodes.iter().map(|node| node.requests.load(Ordering::Relaxed)).sum()
     }
 }
 

@@ -1,5 +1,7 @@
 //! How busy the servers behind are: plain numbers for whoever wants to show or use them.
 
+use std::sync::atomic::Ordering;
+
 use heatsink_upstream::address::Endpoint;
 
 use crate::nodes::NodeId;
@@ -21,6 +23,8 @@ pub struct NodeLoad {
     pub endpoint: String,
     /// Requests it got from this process in the last second.
     pub requests_per_second: f64,
+    /// Requests it got from this process since it is known.
+    pub requests_total: u64,
 }
 
 pub(crate) fn of(shared: &Shared) -> UpstreamLoad {
@@ -32,7 +36,9 @@ pub(crate) fn of(shared: &Shared) -> UpstreamLoad {
     let load = |id: NodeId| {
         let endpoint = nodes.get(id.index()).map(|node| node.dialer.endpoint());
         let endpoint = endpoint.as_ref().map(Endpoint::to_string).unwrap_or_default();
-        NodeLoad { endpoint, requests_per_second: shared.nodes.rate(id) }
+        let node = nodes.get(id.index());
+        let requests_total = node.map_or(0, |node| node.requests.load(Ordering::Relaxed));
+        NodeLoad { endpoint, requests_per_second: shared.nodes.rate(id), requests_total }
     };
     let primaries: Vec<_> = ids.into_iter().map(load).collect();
     let total: f64 = primaries.iter().map(|node| node.requests_per_second).sum();

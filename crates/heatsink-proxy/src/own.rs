@@ -14,6 +14,7 @@ use heatsink_resp::value::Value;
 use heatsink_upstream::Protocol;
 
 use crate::nodes::NodeId;
+use crate::observe::{Mark, QueuedKeys, Upload, is_nothing};
 
 /// What the next reply on the connection answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,23 @@ pub(crate) struct Own {
     pub(crate) link: usize,
     pub(crate) node: NodeId,
     pub(crate) expected: VecDeque<Expected>,
+    /// What is remembered of the plain requests among them.
+    pub(crate) marks: VecDeque<Mark>,
+    /// The last request was sent a moment ago, and nothing is remembered of it yet.
+    pub(crate) unmarked: bool,
+    /// The transaction, when all that was sent is answered as it is wanted: whether commands
+    /// are queued then.
+    will_queue: bool,
+    /// What the transactions have named whose `EXEC` is under way.
+    pub(crate) executing: VecDeque<Option<Box<QueuedKeys>>>,
+    /// The same of those that were executed, until they are counted.
+    pub(crate) executed: Vec<QueuedKeys>,
+    /// The large request that is being passed on, if its keys are counted.
+    pub(crate) upload: Option<Upload>,
+    /// The reply under way: whose it is, bytes so far, and whether it says that there is nothing.
+    answering: Option<Answer>,
+    /// Replies that have come, until they are counted.
+    pub(crate) answers: Vec<Answer>,
     /// On a cluster, the request under way: it may have to be sent elsewhere.
     pub(crate) current: Vec<u8>,
     /// Nodes the request under way has been sent to after the first.
@@ -92,6 +110,14 @@ pub(crate) struct Own {
     pub(crate) within_frame: bool,
 }
 
+/// What a reply has shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) mark: Mark,
+    pub(crate) bytes: u64,
+    pub(crate) miss: bool,
+}
+
 /// What to do with the bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
@@ -105,6 +131,14 @@ impl Own {
             link,
             node,
             expected: VecDeque::new(),
+            marks: VecDeque::new(),
+            unmarked: false,
+            will_queue: false,
+            executing: VecDeque::new(),
+            executed: Vec::new(),
+            upload: None,
+            answering: None,
+            answers: Vec::new(),
             current: Vec::new(),
             hops: 0,
             retry_until: None,
@@ -151,6 +185,34 @@ impl Own {
         self.transaction != Transaction::Queueing && !self.is_confined() && !self.tunnel
     }
 
+    /// A request was sent that is answered with this.
+    pub(crate) fn sent(&mut self, expected: Expected) {
+        // What was foreseen and did not come about is forgotten when everything is answered.
+        self.will_queue = self.will_queue();
+        self.expected.push_back(expected);
+        self.unmarked = true;
+        match expected {
+            Expected::Plain => self.marks.push_back(Mark::Nothing),
+            Expected::Multi => self.will_queue = true,
+            Expected::Exec => {
+                self.will_queue = false;
+                self.executing.push_back(None);
+            }
+            Expected::Discard => self.will_queue = false,
+            _ => {}
+        }
+    }
+
+    /// What is sent now will be queued, as far as one can know before earlier requests are
+    /// answered.
+    pub(crate) fn will_queue(&self) -> bool {
+        if self.expected.is_empty() {
+            self.transaction == Transaction::Queueing
+        } else {
+            self.will_queue
+        }
+    }
+
     /// Something that may take for ever is being waited for.
     pub(crate) fn is_blocking(&self) -> bool {
         self.expected.contains(&Expected::Blocking)
@@ -187,8 +249,18 @@ impl Own {
         if begins {
             self.dropping = self.begin_frame(bytes) == Pass::Drop;
         }
+        self.measure(bytes.len(), ends);
         self.within_frame = !ends;
         if self.dropping { Pass::Drop } else { Pass::ToClient }
+    }
+
+    fn measure(&mut self, bytes: usize, ends: bool) {
+        if let Some(answer) = &mut self.answering {
+            answer.bytes += bytes as u64;
+            if ends {
+                self.answers.extend(self.answering.take());
+            }
+        }
     }
 
     /// The next frame answers a request of the client's.
@@ -222,7 +294,21 @@ impl Own {
             }
         }
         let failed = frame.first() == Some(&b'-');
-        match self.expected.pop_front() {
+        let expected = self.expected.pop_front();
+        if expected == Some(Expected::Exec)
+            && let Some(keys) = self.executing.pop_front().flatten()
+            && !failed
+            && !is_nothing(frame)
+        {
+            self.executed.push(*keys);
+        }
+        match expected {
+            Some(Expected::Plain) => {
+                let mark = self.marks.pop_front().unwrap_or_default();
+                if mark != Mark::Nothing {
+                    self.answering = Some(Answer { mark, bytes: 0, miss: is_nothing(frame) });
+                }
+            }
             Some(Expected::Unasked) => return Pass::Drop,
             Some(Expected::Multi) if !failed => self.transaction = Transaction::Queueing,
             Some(Expected::Exec | Expected::Discard) if !failed || discards(frame) => {

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use heatsink_resp::command::{CommandTable, Role};
+use heatsink_resp::command::{Command, CommandTable, Role};
 use heatsink_resp::encode;
 use heatsink_resp::request::RequestScan;
 use heatsink_upstream::error::LinkError;
@@ -16,6 +16,7 @@ use crate::decide::LostStep;
 use crate::intake::{BACKLOG_BYTES, Flow};
 use crate::lanes::Owner;
 use crate::nodes::NodeId;
+use crate::observe::Writer;
 use crate::own::{Expected, Own, Transaction};
 use crate::request::Request;
 use crate::worker::Worker;
@@ -56,7 +57,8 @@ impl Worker {
         if own.expected.is_empty() {
             self.links[link].link.expect_answer(self.now);
         }
-        own.expected.push_back(expected);
+        own.sent(expected);
+        self.links[link].requests += 1;
         self.push_own(key, link, bytes);
         Flow::Taken
     }
@@ -67,6 +69,7 @@ impl Worker {
         let Some(own) = &mut client.own else { return };
         let link = own.link;
         own.expected.extend(std::iter::repeat_n(Expected::Unasked, count));
+        self.links[link].requests += count as u64;
         self.push_own(key, link, bytes);
     }
 
@@ -107,6 +110,7 @@ impl Worker {
             && let Some(own) = &client.own
         {
             let link = own.link;
+            self.links[link].requests += 1;
             self.push_own(key, link, bytes);
         }
         Flow::Taken
@@ -143,14 +147,22 @@ impl Worker {
             return None;
         }
         let request = Request { bytes: buf, args };
-        let role = table.lookup(request.name(), request.arg(1)).map(|command| command.role);
+        let command = table.lookup(request.name(), request.arg(1));
+        let role = command.map(|command| command.role);
         let client = self.clients.get(key)?;
+        let queueing = client.is_queueing();
         if !matches!(role, None | Some(Role::Plain)) || client.lost != Lost::Nothing {
             return None;
         }
         let node = self.home(key);
         let flow = self.send_own(key, node, b"", Own::expect(role, 0));
         if flow == Flow::Taken {
+            self.taken += 1;
+            // Not all of its keys may be there yet.
+            self.touch_all(key);
+            if let Some(command) = command {
+                self.observe_upload(key, command, request, queueing);
+            }
             let client = self.clients.get(key)?;
             match &mut client.own {
                 Some(own) => own.uploading = true,
@@ -161,6 +173,31 @@ impl Worker {
             }
         }
         Some(flow)
+    }
+
+    /// Counts the keys of a large request, so far as it is there.
+    fn observe_upload(
+        &mut self,
+        key: ClientKey,
+        command: &Command,
+        request: Request<'_>,
+        queueing: bool,
+    ) {
+        if queueing {
+            self.observe_apart(key, command, request, queueing);
+            return;
+        }
+        let Some(observer) = &mut self.observer else { return };
+        let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
+            return;
+        };
+        let (upload, mark) = observer.upload_begins(Writer(key.slot), command, request);
+        own.upload = Some(upload);
+        if own.expected.back() == Some(&Expected::Plain)
+            && let Some(last) = own.marks.back_mut()
+        {
+            *last = mark;
+        }
     }
 
     /// Passes bytes of a tunnel or of a large request on; returns how many.
@@ -175,7 +212,11 @@ impl Worker {
             match client.scan.pass(buf, limits) {
                 Ok((passed, done)) => {
                     own.uploading = !done;
+                    if let (Some(observer), Some(upload)) = (&mut self.observer, &mut own.upload) {
+                        observer.uploaded(upload, passed);
+                    }
                     if done {
+                        own.upload = None;
                         self.links[link].link.expect_answer(self.now);
                     }
                     passed
@@ -236,29 +277,39 @@ impl Worker {
         let lane = client.lane;
         let link = self.take_link(lane, node, Owner::Client(key))?;
         let protocol = self.lanes[lane].login.protocol;
-        let Self { clients, links, dirty_links, .. } = self;
+        let Self { clients, links, .. } = self;
         let (Some(client), upstream) = (clients.get(key), &mut links[link]) else {
             return Ok(());
         };
         upstream.link.set_framing(Framing::Frames);
         client.card.set_upstream_node(node);
         client.card.set_upstream_id(upstream.link.connection_id());
-        let mut own = Box::new(Own::new(link, node, protocol));
-        // A queued `CLIENT GETNAME`, or one in a tunnel, is the server's to answer.
-        let name = client.card.facts().name.clone();
-        if upstream.name != name {
-            let mut bytes = Vec::new();
-            encode::command(&mut bytes, &[&b"CLIENT"[..], b"SETNAME", &name]);
-            upstream.link.push_unmatched(&bytes);
-            upstream.name = name;
-            own.expected.push_back(Expected::Unasked);
-            if !upstream.dirty {
-                upstream.dirty = true;
-                dirty_links.push(link);
-            }
-        }
-        client.own = Some(own);
+        client.own = Some(Box::new(Own::new(link, node, protocol)));
+        self.name_own(key);
         Ok(())
+    }
+
+    /// Gives a client's own connection the client's name, if it has another one: a queued
+    /// `CLIENT GETNAME`, or one in a tunnel, is the server's to answer.
+    pub(crate) fn name_own(&mut self, key: ClientKey) {
+        let Self { clients, links, dirty_links, .. } = self;
+        let Some(client) = clients.get(key) else { return };
+        let name = client.card.facts().name.clone();
+        let Some(own) = &mut client.own else { return };
+        let Some(upstream) = links.get_mut(own.link) else { return };
+        if upstream.name == name {
+            return;
+        }
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, &[&b"CLIENT"[..], b"SETNAME", &name]);
+        upstream.link.push_unmatched(&bytes);
+        upstream.name = name;
+        upstream.requests += 1;
+        own.expected.push_back(Expected::Unasked);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            dirty_links.push(own.link);
+        }
     }
 
     /// After frames came: take the connection back if its state has ended.

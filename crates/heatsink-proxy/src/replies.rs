@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use heatsink_resp::command::CommandTable;
-use heatsink_resp::reply::{ReplyScan, Status};
 use heatsink_resp::value::Value;
 use heatsink_upstream::link::{Behind, Delivery, Received};
 
@@ -20,6 +19,7 @@ use crate::cluster::route;
 use crate::connection::ClientKey;
 use crate::lanes::{Owner, Purpose, Ticket};
 use crate::nodes::NodeId;
+use crate::observe::{Mark, Observer};
 use crate::own::{Expected, Pass};
 use crate::worker::Worker;
 
@@ -80,16 +80,57 @@ impl Worker {
                         return;
                     }
                 }
-                Owner::Spare | Owner::Once | Owner::Retired { .. } => {}
+                Owner::Spare
+                | Owner::Once
+                | Owner::Tracked
+                | Owner::Listener
+                | Owner::Retired { .. } => {}
             }
             let follows = self.cluster.is_some();
-            let Self { links, clients, kept, scratch, now, table, .. } = self;
+            let Self { links, clients, kept, scratch, now, table, observer, cooling, .. } = self;
             let upstream = &mut links[slot];
             let mut doubted = std::mem::take(&mut upstream.doubted);
-            let received = upstream.link.receive(&mut scratch.read, *now, |delivery| {
-                deliver(&delivery, owner, follows, &mut doubted, table, clients, kept);
-            });
+            let mut ended = std::mem::take(&mut cooling.ended);
+            let mut pushes = std::mem::take(&mut cooling.pushes);
+            let mut partial = std::mem::take(&mut cooling.listening.partial);
+            let writes = &*cooling;
+            let received = upstream.link.receive(
+                &mut scratch.read,
+                *now,
+                |delivery| {
+                    if let (Delivery::Push(bytes), Owner::Tracked) = (&delivery, owner) {
+                        pushes.push(bytes.to_vec());
+                    }
+                    if let (Delivery::Frame { bytes, ends, .. }, Owner::Listener) =
+                        (&delivery, owner)
+                    {
+                        partial.extend_from_slice(bytes);
+                        if *ends {
+                            pushes.push(std::mem::take(&mut partial));
+                        }
+                    }
+                    deliver(&delivery, owner, follows, &mut doubted, table, clients, kept);
+                },
+                |mark, reply, before| {
+                    let mark = match mark {
+                        Mark::Hot(write) => {
+                            ended.push(write);
+                            writes.inner_mark(write)
+                        }
+                        mark => mark,
+                    };
+                    if let Some(observer) = observer {
+                        observer.answered(mark, reply, before);
+                    }
+                },
+            );
+            cooling.ended = ended;
+            cooling.pushes = pushes;
+            cooling.listening.partial = partial;
             upstream.doubted = doubted;
+            if let Owner::Client(key) = owner {
+                count_answers(observer.as_mut(), clients, key);
+            }
             match received {
                 Ok(Received::More) => {
                     self.note_ready(slot);
@@ -166,6 +207,8 @@ impl Worker {
     }
 
     fn look_at_kept(&mut self, slot: usize) {
+        self.look_at_pushes();
+        self.look_at_ended();
         if self.kept.is_empty() {
             return;
         }
@@ -175,6 +218,7 @@ impl Worker {
         };
         for (ticket, kept) in std::mem::take(&mut self.kept) {
             match kept {
+                Kept::Reply(_) if ticket.purpose == Purpose::Pulse => self.pulse_felt(slot),
                 Kept::Reply(frame) => self.conclude(ticket, &frame),
                 Kept::Elsewhere { error, .. } if ticket.purpose == Purpose::Own => {
                     self.own_elsewhere(ticket.client, &error);
@@ -188,20 +232,24 @@ impl Worker {
 
     /// A reply that is not simply passed on has come, or will not come and is an error.
     pub(crate) fn conclude(&mut self, ticket: Ticket, frame: &[u8]) {
+        let detoured = self.detours.contains_key(&ticket);
         if !self.detours.is_empty() {
             self.end_detour(ticket);
         }
         match ticket.purpose {
-            Purpose::Forward => self.clients.deliver(ticket.client, ticket.seq, 1, frame),
-            Purpose::Detour(hole) => {
-                self.clients.fill(ticket.client, ticket.seq, hole, frame);
+            Purpose::Forward => {
+                self.clients.deliver(ticket.client, ticket.seq, &[frame.len()], frame);
             }
+            Purpose::Detour(hole) => self.clients.fill(ticket.client, hole, frame),
             Purpose::Part { join, part } => self.part_arrived(join, part, frame),
             Purpose::Session => self.session_answered(ticket, frame),
             Purpose::Commands => self.learn_commands(frame),
             Purpose::Members => self.learn_members(frame),
             Purpose::Topology => self.learn_topology(frame),
-            Purpose::Ignored | Purpose::Own => {}
+            Purpose::Fill(fill) => self.fill_arrived(fill, frame, detoured),
+            Purpose::FillTtl(fill) => self.fill_ttl_arrived(fill, frame),
+            Purpose::Combined(batch) => self.batch_arrived(batch, frame),
+            Purpose::Ignored | Purpose::Own | Purpose::Pulse => {}
         }
     }
 
@@ -241,6 +289,15 @@ impl Worker {
     }
 }
 
+/// Counts what came on a client's own connection.
+fn count_answers(observer: Option<&mut Observer>, clients: &mut Clients, key: ClientKey) {
+    let own = clients.get(key).and_then(|client| client.own.as_mut());
+    if let (Some(observer), Some(own)) = (observer, own) {
+        own.answers.drain(..).for_each(|answer| observer.answered_apart(&answer));
+        own.executed.drain(..).for_each(|keys| observer.executed(&keys));
+    }
+}
+
 /// Gives what came from the server to whom it is for.
 #[inline]
 fn deliver(
@@ -253,28 +310,22 @@ fn deliver(
     kept: &mut Vec<(Ticket, Kept)>,
 ) {
     match *delivery {
-        Delivery::Replies { waiter, count, bytes } if !doubted.is_empty() => {
-            let mut rest = bytes;
-            for _ in 0..count {
-                let (frame, behind) = split_frame(rest);
+        Delivery::Replies { waiter, ends, bytes } if !doubted.is_empty() => {
+            for frame in frames(ends, bytes) {
                 let doubtful = doubted.pop_front() == Some(true);
                 // An error is believed: nothing was executed.
                 let believed = !doubtful || frame.first() == Some(&b'-');
                 let told = if believed { frame } else { REPLACED };
                 kept.push((clients.detour(waiter), Kept::Reply(told.to_vec())));
-                rest = behind;
             }
         }
-        Delivery::Replies { waiter, count, bytes } if waiter.purpose == Purpose::Forward => {
-            clients.deliver(waiter.client, waiter.seq, count, bytes);
+        Delivery::Replies { waiter, ends, bytes } if waiter.purpose == Purpose::Forward => {
+            clients.deliver(waiter.client, waiter.seq, ends, bytes);
         }
-        Delivery::Replies { waiter, count, bytes } => {
+        Delivery::Replies { waiter, ends, bytes } => {
             // They want their replies whole; several of one waiter come one by one.
-            let mut rest = bytes;
-            for _ in 0..count {
-                let (frame, behind) = split_frame(rest);
+            for frame in frames(ends, bytes) {
                 kept.push((waiter, Kept::Reply(frame.to_vec())));
-                rest = behind;
             }
         }
         Delivery::Part { waiter, bytes } => {
@@ -368,12 +419,10 @@ const MAX_WALKED: usize = 4096;
 const REPLACED: &[u8] = b"-ERR heatsink: upstream unavailable: it is no longer the primary; \
     it is unknown whether the command was executed\r\n";
 
-/// The first of several replies, and those behind it.
-fn split_frame(bytes: &[u8]) -> (&[u8], &[u8]) {
-    match ReplyScan::default().advance(bytes) {
-        Ok(Status::Complete(len)) => bytes.split_at(len),
-        _ => (bytes, &[]),
-    }
+/// Each of several replies.
+fn frames<'a>(ends: &'a [usize], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    starts.zip(ends).map(|(start, end)| &bytes[start..*end])
 }
 
 fn is_redirect(frame: &[u8]) -> bool {

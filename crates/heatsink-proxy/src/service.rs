@@ -13,7 +13,6 @@ use heatsink_users::Verdict;
 use crate::connection::ClientKey;
 use crate::decide::is_from_browser;
 use crate::intake::Flow;
-use crate::order::Source;
 use crate::request::Request;
 use crate::session::Session;
 use crate::worker::Worker;
@@ -124,9 +123,9 @@ impl Worker {
             self.clients.error(key, "ERR heatsink: too many logins at once, try again");
             return;
         }
-        if let Some(client) = self.clients.get(key) {
+        if let Some((client, pool)) = self.clients.get_with_pool(key) {
             client.stopped = true;
-            let seq = client.order.expect(Source::ONCE, 1);
+            let seq = client.order.reserve(pool);
             let verification = Verification { attempt, user: user.to_vec(), seq };
             client.session = Some(Box::new(Session::Verify(verification)));
         }
@@ -141,7 +140,7 @@ impl Worker {
             return;
         };
         // The answer stands behind the one that was waited for.
-        self.clients.deliver(key, seq, 1, b"");
+        self.clients.fill(key, seq, b"");
         match verdict {
             Verdict::Granted => self.admit(key, &user, attempt),
             Verdict::Refused => self.clients.reply(key, WRONG),

@@ -15,7 +15,6 @@ use crate::client_command::Answer;
 use crate::connection::{ClientKey, Lost};
 use crate::intake::Flow;
 use crate::lanes::{Purpose, Ticket};
-use crate::order::Source;
 use crate::request::Request;
 use crate::service::{Attempt, Verification};
 use crate::worker::Worker;
@@ -181,10 +180,10 @@ impl Worker {
     pub(crate) fn ask(&mut self, key: ClientKey, lane: usize, bytes: &[u8], session: Session) {
         match self.lane_link(lane, self.home(key)) {
             Ok(link) => {
-                let Some(client) = self.clients.get(key) else { return };
+                let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
                 client.stopped = true;
                 client.session = Some(Box::new(session));
-                let seq = client.order.expect(Source::ONCE, 1);
+                let seq = client.order.reserve(pool);
                 let ticket = Ticket { client: key, seq, purpose: Purpose::Session };
                 self.push_to_link(link, bytes, ticket, 1);
             }
@@ -231,7 +230,7 @@ impl Worker {
     fn session_over(&mut self, ticket: Ticket) {
         let key = ticket.client;
         // The answer stands behind the one that the server was to give.
-        self.clients.deliver(key, ticket.seq, 1, b"");
+        self.clients.fill(key, ticket.seq, b"");
         self.read_own_again(key);
         self.finish_if_leaving(key);
     }

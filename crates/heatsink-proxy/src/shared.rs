@@ -1,9 +1,10 @@
 //! What the workers of one proxy have in common: read-mostly, or touched only when a
 //! connection comes or goes.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use heatsink_resp::command::CommandTable;
@@ -17,6 +18,7 @@ use crate::cluster::routes::Cluster;
 use crate::config::{Live, Target, Upstream};
 use crate::connection::ClientKey;
 use crate::directory::Directory;
+use crate::hot_keys::{Cooled, HotKeys};
 use crate::nodes::Nodes;
 use crate::socket::Accepted;
 
@@ -74,8 +76,20 @@ pub(crate) struct Shared {
     pub(crate) directory: Directory,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) client_count: AtomicUsize,
+    /// Requests that were taken from clients, as of the workers' last ticks.
+    pub(crate) requests_total: AtomicU64,
     /// Requests that were not answered when the time to drain was over.
     pub(crate) unanswered: AtomicUsize,
+    /// What was done for each hot key, as of the workers' last ticks.
+    pub(crate) cooled: Mutex<CooledKeys>,
+    /// What each worker says of its cache, as of its last tick; see [`crate::hot_keys::Told`].
+    pub(crate) told: Vec<AtomicU64>,
+    hot_keys: RwLock<Arc<HotKeys>>,
+    /// Changes with the hot keys; workers look at it once a turn.
+    pub(crate) hot_keys_version: AtomicU64,
+    /// Counts what may have changed any key and the server need not tell of (`SWAPDB`); workers
+    /// look at it once a turn.
+    pub(crate) upheavals: AtomicU64,
     live: RwLock<Arc<Live>>,
     live_version: AtomicU64,
     table: RwLock<Arc<CommandTable>>,
@@ -83,6 +97,13 @@ pub(crate) struct Shared {
     pub(crate) table_version: AtomicU64,
     /// Some worker has asked the server for its commands since it was last lost.
     pub(crate) table_asked: AtomicBool,
+}
+
+/// What was done for each hot key, and for all that ever were.
+#[derive(Debug, Default)]
+pub(crate) struct CooledKeys {
+    pub(crate) keys: HashMap<Vec<u8>, Cooled>,
+    pub(crate) all: Cooled,
 }
 
 impl Shared {
@@ -112,9 +133,15 @@ impl Shared {
             sentinel: OnceLock::new(),
             verifier,
             directory: Directory::default(),
+            told: mailboxes.iter().map(|_| AtomicU64::new(0)).collect(),
             mailboxes,
             client_count: AtomicUsize::new(0),
+            requests_total: AtomicU64::new(0),
             unanswered: AtomicUsize::new(0),
+            cooled: Mutex::default(),
+            hot_keys: RwLock::new(Arc::default()),
+            hot_keys_version: AtomicU64::new(0),
+            upheavals: AtomicU64::new(0),
             live: RwLock::new(Arc::new(live)),
             live_version: AtomicU64::new(0),
             table: RwLock::new(Arc::new(CommandTable::default())),
@@ -130,6 +157,19 @@ impl Shared {
     pub(crate) fn publish_table(&self, table: CommandTable) {
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
         self.table_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The hot keys as they are now.
+    pub(crate) fn hot_keys(&self) -> Arc<HotKeys> {
+        Arc::clone(&self.hot_keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn publish_hot_keys(&self, hot_keys: HotKeys) {
+        *self.hot_keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(hot_keys);
+        self.hot_keys_version.fetch_add(1, Ordering::Release);
+        for mailbox in &self.mailboxes {
+            mailbox.wake();
+        }
     }
 
     /// The settings as they are now.

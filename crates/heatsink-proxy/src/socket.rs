@@ -22,6 +22,15 @@ impl Socket {
         }
     }
 
+    /// The socket, if what is written to it goes out as it is.
+    #[inline]
+    pub(crate) fn plain(&mut self) -> Option<&mut TcpStream> {
+        match self {
+            Self::Plain(stream) => Some(stream),
+            Self::Tls(_) => None,
+        }
+    }
+
     /// The two sides have not agreed on how to encrypt yet.
     pub(crate) fn is_handshaking(&self) -> bool {
         match self {

@@ -25,7 +25,7 @@ impl Worker {
         self.try_later();
         self.count_requests();
         let waiting = self.links.iter().any(|(_, upstream)| {
-            let own = matches!(upstream.owner, Owner::Client(_));
+            let own = matches!(upstream.owner, Owner::Client(_) | Owner::Listener);
             own || !upstream.link.is_ready() || upstream.link.waiting() > 0
         });
         let alert = self.cluster.as_ref().is_some_and(View::is_alert);
@@ -118,6 +118,10 @@ impl Worker {
         if client.apart > 0 {
             self.forget_apart(key);
         }
+        if client.awaits_hot() {
+            self.forget_waits(key);
+        }
+        self.forget_touched(std::mem::take(&mut client.hot_touched));
         if let Some(session) = client.session {
             self.forget_session(&session);
         }

@@ -14,7 +14,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use heatsink_resp::command::CommandTable;
+use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::Limits;
 use heatsink_upstream::address::Endpoint;
 use mio::event::Event;
@@ -27,11 +27,14 @@ use crate::cluster::fan_out::Joining;
 use crate::cluster::refresh::View;
 use crate::config::Live;
 use crate::connection::{Client, ClientKey};
+use crate::cool::Cooling;
 use crate::directory::Card;
 use crate::intake::Scratch;
-use crate::lanes::{Lane, Ticket, Upstream};
+use crate::lanes::{Lane, Owner, Ticket, Upstream};
 use crate::nodes::{Node, NodeId};
+use crate::observe::{Mark, Observer, Writer};
 use crate::replies::{Kept, Stall};
+use crate::request::Request;
 use crate::shared::{Message, Shared};
 use crate::socket::Accepted;
 
@@ -99,6 +102,14 @@ pub(crate) struct Worker {
     pub(crate) stalls: Vec<Stall>,
     /// Replies that are looked into here instead of being passed on.
     pub(crate) kept: Vec<(Ticket, Kept)>,
+    /// Requests taken from clients since the others were last told of them.
+    pub(crate) taken: u64,
+    /// What is done about hot keys.
+    pub(crate) cooling: Cooling,
+    /// Counts keys, if they are to be counted.
+    pub(crate) observer: Option<Observer>,
+    /// Some rule lets replicas answer reads.
+    pub(crate) reads_replicas: bool,
     pub(crate) now: Instant,
     pub(crate) next_tick: Instant,
     pub(crate) drain_until: Option<Instant>,
@@ -110,6 +121,7 @@ impl Worker {
         poll: Poll,
         mail: Receiver<Message>,
         shared: Arc<Shared>,
+        observer: Option<Observer>,
     ) -> io::Result<Self> {
         let now = Instant::now();
         let login = shared.base_login.clone();
@@ -130,6 +142,10 @@ impl Worker {
             base_lane: 0,
             scratch: Scratch::new(READ_BYTES),
             request_limits: request_limits(&live.limits),
+            reads_replicas: live.policy.iter().any(|rule| rule.replica_reads),
+            cooling: Cooling::new(now, shared.mailboxes.len(), &live),
+            observer,
+            taken: 0,
             live,
             live_version,
             nodes: shared.nodes.all(),
@@ -175,9 +191,14 @@ impl Worker {
             self.renew_table();
             self.renew_settings();
             self.renew_topology();
+            self.begin_cooling();
             self.on_events(&events);
             self.end_gathering();
+            self.end_cooling();
             self.finish_turn();
+            if let Some(observer) = &mut self.observer {
+                observer.tick(self.now);
+            }
             if self.now >= self.next_tick {
                 self.tick();
                 self.finish_turn();
@@ -189,6 +210,17 @@ impl Worker {
     }
 
     fn on_events(&mut self, events: &Events) {
+        let heard_first = self.cooling.is_active();
+        if heard_first {
+            // Word of changes is heard before anybody is served.
+            for event in events.iter().filter(|event| event.token() != MAIL) {
+                let Token(token) = event.token();
+                let (slot, generation) = ((token as u32) >> 1, (token >> 32) as u32);
+                if token & 1 == 1 && self.is_tracked(slot as usize) {
+                    self.on_link_event(slot as usize, generation, event);
+                }
+            }
+        }
         for event in events {
             match event.token() {
                 MAIL => self.read_mail(),
@@ -197,12 +229,17 @@ impl Worker {
                     let generation = (token >> 32) as u32;
                     if token & 1 == 0 {
                         self.on_client_event(ClientKey { slot, generation }, event);
-                    } else {
+                    } else if !(heard_first && self.is_tracked(slot as usize)) {
                         self.on_link_event(slot as usize, generation, event);
                     }
                 }
             }
         }
+    }
+
+    fn is_tracked(&self, link: usize) -> bool {
+        let link = self.links.get(link);
+        link.is_some_and(|link| matches!(link.owner, Owner::Tracked | Owner::Listener))
     }
 
     /// How long to wait for events at most.
@@ -211,11 +248,11 @@ impl Worker {
             && self.clients.eager.is_empty()
             && self.clients.resume.is_empty()
         {
-            let tick = self.next_tick.saturating_duration_since(self.now);
-            match self.clients.deferred_until {
-                Some(until) => tick.min(until.saturating_duration_since(self.now)),
-                None => tick,
-            }
+            let observation = self.observer.as_ref().and_then(Observer::due);
+            let deferred = self.clients.deferred.front().map(|(_, deferral)| deferral.until);
+            let times = [deferred, observation, self.cooling.due()];
+            let until = times.into_iter().flatten().fold(self.next_tick, Instant::min);
+            until.saturating_duration_since(self.now)
         } else {
             Duration::ZERO
         }
@@ -242,6 +279,11 @@ impl Worker {
             self.live = self.shared.live();
             self.request_limits = request_limits(&self.live.limits);
             self.clients.max_output_bytes = self.live.limits.max_output_bytes;
+            self.reads_replicas = self.live.policy.iter().any(|rule| rule.replica_reads);
+            if let Some(observer) = &mut self.observer {
+                observer.apply(&self.live);
+            }
+            self.renew_cooling();
         }
     }
 
@@ -266,6 +308,8 @@ impl Worker {
 
     /// Tells the nodes how many requests they got from this worker.
     pub(crate) fn count_requests(&mut self) {
+        self.tell_cooling();
+        self.shared.requests_total.fetch_add(std::mem::take(&mut self.taken), Ordering::Relaxed);
         let Self { links, nodes, .. } = self;
         for (_, upstream) in links {
             if upstream.requests > 0
@@ -375,6 +419,60 @@ impl Worker {
         if !upstream.dirty {
             upstream.dirty = true;
             self.dirty_links.push(slot);
+        }
+    }
+
+    /// A link has something to send.
+    pub(crate) fn touch_link(&mut self, slot: usize) {
+        if let Some(upstream) = self.links.get_mut(slot)
+            && !upstream.dirty
+        {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+    }
+
+    /// The same for requests of which something is remembered.
+    #[inline]
+    pub(crate) fn push_marked(
+        &mut self,
+        slot: usize,
+        bytes: &[u8],
+        ticket: Ticket,
+        marks: &[Mark],
+    ) {
+        let now = self.now;
+        let upstream = &mut self.links[slot];
+        upstream.requests += marks.len() as u64;
+        upstream.link.push_marked(bytes, ticket, marks, now);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+    }
+
+    /// A request will not be answered.
+    pub(crate) fn give_up(&mut self, mark: Mark) {
+        let mark = match mark {
+            Mark::Hot(write) => self.end_hot_write(write),
+            mark => mark,
+        };
+        if let Some(observer) = &mut self.observer {
+            observer.given_up(mark);
+        }
+    }
+
+    /// Counts the keys of a request that is sent on now.
+    #[inline]
+    pub(crate) fn observe(
+        &mut self,
+        key: ClientKey,
+        command: &Command,
+        request: Request<'_>,
+    ) -> Mark {
+        match &mut self.observer {
+            Some(observer) => observer.sent(Writer(key.slot), command, request),
+            None => Mark::Nothing,
         }
     }
 }

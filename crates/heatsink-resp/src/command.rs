@@ -7,6 +7,7 @@
 mod keys;
 mod learned;
 mod tips;
+mod value;
 
 use std::collections::HashMap;
 
@@ -15,6 +16,7 @@ use foldhash::fast::FixedState;
 pub use keys::{Begin, Find, KeySpec};
 use tips::Tips;
 pub use tips::{RequestPolicy, ResponsePolicy};
+pub use value::ValueKind;
 
 /// What a command does to data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +106,8 @@ pub struct Command {
     pub request_policy: RequestPolicy,
     /// How the replies of several nodes become one.
     pub response_policy: ResponsePolicy,
+    /// What its key holds, as far as its name tells.
+    pub value_kind: ValueKind,
     /// The argument that is its only key; 0 if `keys` says anything else.
     single_key: usize,
     /// Has subcommands of its own in the table.
@@ -125,6 +129,7 @@ impl Command {
             keys,
             request_policy: tips.request,
             response_policy: tips.response,
+            value_kind: ValueKind::of_command(name),
             single_key,
             container: false,
             subcommand: name.contains('|'),

@@ -17,6 +17,27 @@ pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends a number as a reply.
+pub fn integer(out: &mut Vec<u8>, number: i64) {
+    out.push(b':');
+    let mut digits = [0; 20];
+    let mut rest = number.unsigned_abs();
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Appends a header line: a type byte and a number.
 pub fn header(out: &mut Vec<u8>, kind: u8, number: usize) {
     out.push(kind);

@@ -11,7 +11,7 @@
 mod settings;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::redis_server::RedisServer;
 use crate::reply::Reply;
@@ -19,7 +19,9 @@ use crate::wait::eventually_ok;
 
 pub use settings::SentinelRigBuilder;
 
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// A failover that takes longer has been given up.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Periods of a Sentinel, in milliseconds.
 ///
 /// Ping: below the time after which a primary counts as dead, because after a switch the first
@@ -149,6 +151,30 @@ impl SentinelRig {
         assert_eq!(reply, Reply::ok(), "SENTINEL FAILOVER");
         self.left = Some(index);
         index
+    }
+
+    /// Has another server made the primary and waits until all agree; returns its index.
+    ///
+    /// A Sentinel may give up a failover that it was told to carry out, for example because the
+    /// replica lags too far behind at the moment: then it is told again.
+    #[track_caller]
+    pub fn hand_over(&mut self) -> usize {
+        let left = self.primary_index();
+        self.left = Some(left);
+        let mut asked_at = None;
+        eventually_ok(SETTLE_TIMEOUT, || {
+            if asked_at.is_none_or(|at: Instant| at.elapsed() > HAND_OVER_TIMEOUT) {
+                asked_at = Some(Instant::now());
+                let sentinel = self.live_sentinels().next().expect("a Sentinel");
+                // Refused if one is under way.
+                sentinel.admin_client().command(&["SENTINEL", "FAILOVER", &self.name]);
+            }
+            match self.named_by_all()? {
+                index if index == left => Err(format!("server {index} is still named")),
+                _ => Ok(()),
+            }
+        });
+        self.wait_for_new_primary()
     }
 
     /// Waits until every Sentinel that runs names the same primary, another one than was last

@@ -82,6 +82,10 @@ impl Greeting {
         if purpose.replica {
             say(Step::Optional, &[b"READONLY"]);
         }
+        if purpose.tracking {
+            // Never with NOLOOP: an own write would end the tracking of its key unheard.
+            say(Step::Required, &[b"CLIENT", b"TRACKING", b"ON", b"OPTIN"]);
+        }
         say(Step::Id, &[b"CLIENT", b"ID"]);
         (Self { steps, done: 0, connection_id: None, needs_auth: false }, bytes)
     }

@@ -12,5 +12,6 @@ pub mod link;
 pub mod outgoing;
 pub mod sentinel;
 mod stream;
+mod unanswered;
 
 pub use greeting::{Login, Protocol};

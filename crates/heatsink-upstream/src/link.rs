@@ -19,6 +19,7 @@ use crate::error::LinkError;
 use crate::greeting::{Greeting, Login};
 use crate::outgoing::Outgoing;
 use crate::stream::Stream;
+use crate::unanswered::Unanswered;
 
 /// Replies above this size are passed on piece by piece instead of being held.
 pub const STREAM_BYTES: usize = 64 << 10;
@@ -32,12 +33,16 @@ const GATHER_BYTES: usize = 16 << 10;
 
 /// Whoever waits for a reply. Equal neighbours in the queue are kept as one entry.
 pub trait Waiter: Copy + PartialEq {
+    /// What is remembered of a request until it is answered, on a link that marks requests.
+    type Mark: Copy + Default + std::fmt::Debug;
+
     /// The reply must be handed over in one piece, however large.
     fn wants_whole(&self) -> bool;
 }
 
 /// What a link is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
 pub struct Use {
     /// Shared by clients: it has a name by which an operator knows it.
     pub shared: bool,
@@ -45,6 +50,10 @@ pub struct Use {
     pub keeps_requests: bool,
     /// The node is a replica that is to be read from (`READONLY`).
     pub replica: bool,
+    /// Requests carry marks, which come back with their replies.
+    pub marks: bool,
+    /// The server is to tell when keys change that were read with `CLIENT CACHING YES`.
+    pub tracking: bool,
 }
 
 /// How replies are told apart on a link.
@@ -61,12 +70,12 @@ pub enum Framing {
 /// What came from the server.
 #[derive(Debug)]
 pub enum Delivery<'a, W> {
-    /// `count` whole replies for one waiter.
+    /// Whole replies for one waiter.
     Replies {
         /// Who waited.
         waiter: W,
-        /// How many replies.
-        count: u32,
+        /// Where each of them ends.
+        ends: &'a [usize],
         /// Their bytes; the first one's only from where the last [`Delivery::Part`] ended.
         bytes: &'a [u8],
     },
@@ -108,8 +117,7 @@ pub enum Delivery<'a, W> {
 #[derive(Debug)]
 pub struct Behind<'a, W> {
     waiters: &'a VecDeque<Run<W>>,
-    lengths: &'a VecDeque<u32>,
-    bytes: &'a [u8],
+    requests: &'a Unanswered,
     /// How many at the front are not meant.
     skipped: usize,
 }
@@ -118,13 +126,7 @@ impl<'a, W: Waiter> Behind<'a, W> {
     /// Each of them, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (W, &'a [u8])> {
         let waiters = self.waiters.iter().flat_map(|run| (0..run.count).map(move |_| run.waiter));
-        let mut rest = self.bytes;
-        let requests = waiters.zip(self.lengths).map(move |(waiter, len)| {
-            let request;
-            (request, rest) = rest.split_at(*len as usize);
-            (waiter, request)
-        });
-        requests.skip(self.skipped)
+        waiters.zip(self.requests.iter()).skip(self.skipped)
     }
 }
 
@@ -147,7 +149,7 @@ pub(crate) struct Run<W> {
 /// One upstream connection.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
-pub struct Link<W> {
+pub struct Link<W: Waiter> {
     stream: Stream,
     address: Option<SocketAddr>,
     connected: bool,
@@ -158,8 +160,15 @@ pub struct Link<W> {
     framing: Framing,
     waiters: VecDeque<Run<W>>,
     waiting: usize,
-    /// The lengths of the requests in `outgoing` that are not answered, if they are kept.
-    kept: Option<VecDeque<u32>>,
+    /// Replies that have come, all in all.
+    told: u64,
+    /// The requests that are not answered, sent or not, if they are kept; otherwise they are in
+    /// `outgoing` until they are sent.
+    kept: Option<Unanswered>,
+    /// One for each request that is not answered, if they are marked.
+    marks: Option<VecDeque<W::Mark>>,
+    /// Bytes of the reply under way that were handed over already.
+    passed: u64,
     /// Requests that were pushed since everything was last sent.
     unsent: usize,
     /// When requests were last sent while none was out, until the first reply.
@@ -169,6 +178,8 @@ pub struct Link<W> {
     /// Received bytes of a reply that is not complete.
     input: Vec<u8>,
     scan: ReplyScan,
+    /// Where the replies end that are being handed over; empty otherwise.
+    ends: Vec<usize>,
     /// Part of the frame under way was handed over already.
     within: bool,
     /// Every reply is handed over in one piece.
@@ -202,20 +213,20 @@ impl<W: Waiter> Link<W> {
             connected: false,
             greeting: Some(greeting),
             first_words,
-            outgoing: if purpose.keeps_requests {
-                Outgoing::keeping()
-            } else {
-                Outgoing::default()
-            },
+            outgoing: Outgoing::default(),
             framing: Framing::Replies,
             waiters: VecDeque::new(),
             waiting: 0,
-            kept: purpose.keeps_requests.then(VecDeque::new),
+            told: 0,
+            kept: purpose.keeps_requests.then(Unanswered::default),
+            marks: purpose.marks.then(VecDeque::new),
+            passed: 0,
             unsent: 0,
             sent_at: None,
             answer_time: Duration::ZERO,
             input: Vec::new(),
             scan: ReplyScan::default(),
+            ends: Vec::new(),
             within: false,
             holds: false,
             since: now,
@@ -248,16 +259,15 @@ impl<W: Waiter> Link<W> {
     /// Bytes of requests that are kept because they are not answered yet.
     #[inline]
     pub fn kept_bytes(&self) -> usize {
-        if self.kept.is_some() { self.outgoing.kept_bytes() } else { 0 }
+        self.kept.as_ref().map_or(0, Unanswered::kept_bytes)
     }
 
     /// The requests that are not answered yet with their waiters, oldest first, where they
     /// are kept.
     pub fn unanswered(&self) -> impl Iterator<Item = (W, &[u8])> {
-        let all = self.kept.as_ref().map(|lengths| Behind {
+        let all = self.kept.as_ref().map(|requests| Behind {
             waiters: &self.waiters,
-            lengths,
-            bytes: self.outgoing.kept(),
+            requests,
             skipped: 0,
         });
         all.into_iter().flat_map(|all| all.iter().collect::<Vec<_>>())
@@ -274,8 +284,9 @@ impl<W: Waiter> Link<W> {
     }
 
     /// Bytes that were pushed and not yet taken by the socket.
+    #[inline]
     pub fn backlog_bytes(&self) -> usize {
-        self.outgoing.len()
+        self.kept.as_ref().map_or_else(|| self.outgoing.len(), Unanswered::len)
     }
 
     /// Whose reply is being passed on piece by piece and has not ended yet.
@@ -288,17 +299,41 @@ impl<W: Waiter> Link<W> {
         self.waiting
     }
 
+    /// Replies that have come, all in all.
+    pub fn told(&self) -> u64 {
+        self.told
+    }
+
     /// Queues `count` requests of one waiter; [`Self::flush`] sends them. Requests that are
     /// kept are queued one by one.
     #[inline]
     pub fn push(&mut self, bytes: &[u8], waiter: W, count: u32, now: Instant) {
+        if let Some(marks) = &mut self.marks {
+            marks.extend(std::iter::repeat_n(W::Mark::default(), count as usize));
+        }
+        self.queue(bytes, waiter, count, now);
+    }
+
+    /// The same for requests of which something is to be remembered: a mark for each.
+    #[inline]
+    pub fn push_marked(&mut self, bytes: &[u8], waiter: W, marks: &[W::Mark], now: Instant) {
+        if let Some(queue) = &mut self.marks {
+            queue.extend(marks);
+        }
+        self.queue(bytes, waiter, marks.len() as u32, now);
+    }
+
+    #[inline]
+    fn queue(&mut self, bytes: &[u8], waiter: W, count: u32, now: Instant) {
         if self.waiting == 0 && self.is_ready() {
             self.since = now;
         }
-        self.outgoing.push(bytes);
-        if let Some(kept) = &mut self.kept {
-            debug_assert_eq!(count, 1);
-            kept.push_back(bytes.len() as u32);
+        match &mut self.kept {
+            Some(kept) => {
+                debug_assert_eq!(count, 1);
+                kept.push(bytes);
+            }
+            None => self.outgoing.push(bytes),
         }
         self.waiting += count as usize;
         self.unsent += count as usize;
@@ -310,6 +345,7 @@ impl<W: Waiter> Link<W> {
 
     /// Queues bytes on a link whose owner knows what they ask for.
     pub fn push_unmatched(&mut self, bytes: &[u8]) {
+        debug_assert!(self.kept.is_none());
         self.outgoing.push(bytes);
     }
 
@@ -328,9 +364,13 @@ impl<W: Waiter> Link<W> {
             self.first_words.flush(&mut self.stream).map_err(LinkError::Connect)?;
             self.stream.flush().map_err(LinkError::Connect)
         } else {
-            self.outgoing.flush(&mut self.stream).map_err(LinkError::Io)?;
+            match &mut self.kept {
+                Some(kept) => kept.flush(&mut self.stream),
+                None => self.outgoing.flush(&mut self.stream),
+            }
+            .map_err(LinkError::Io)?;
             self.stream.flush().map_err(LinkError::Io)?;
-            if self.outgoing.is_empty() {
+            if self.backlog_bytes() == 0 {
                 self.unsent = 0;
             }
             Ok(())
@@ -355,7 +395,7 @@ impl<W: Waiter> Link<W> {
         if out > enough
             && self.answer_time < GATHER_TIME
             && self.unsent < GATHER_REQUESTS
-            && self.outgoing.len() < GATHER_BYTES
+            && self.backlog_bytes() < GATHER_BYTES
             && self.is_ready()
         {
             return Ok(());
@@ -367,11 +407,14 @@ impl<W: Waiter> Link<W> {
     }
 
     /// Reads once and hands over what came. `scratch` is only used during the call.
+    /// `answered` gets the mark of each request that is answered, where there are marks, with
+    /// the reply, or its last piece and how many bytes came before that.
     pub fn receive(
         &mut self,
         scratch: &mut [u8],
         now: Instant,
         mut deliver: impl FnMut(Delivery<'_, W>),
+        mut answered: impl FnMut(W::Mark, &[u8], u64),
     ) -> Result<Received, LinkError> {
         let count = loop {
             match self.stream.read(scratch) {
@@ -396,12 +439,12 @@ impl<W: Waiter> Link<W> {
         }
         let fresh = &scratch[..count];
         if self.input.is_empty() {
-            let used = self.take(fresh, &mut deliver)?;
+            let used = self.take(fresh, &mut deliver, &mut answered)?;
             self.input.extend_from_slice(&fresh[used..]);
         } else {
             let mut input = std::mem::take(&mut self.input);
             input.extend_from_slice(fresh);
-            let used = self.take(&input, &mut deliver)?;
+            let used = self.take(&input, &mut deliver, &mut answered)?;
             if used == input.len() && input.capacity() > 4 * STREAM_BYTES {
                 input = Vec::new();
             } else {
@@ -420,6 +463,11 @@ impl<W: Waiter> Link<W> {
         self.waiting = 0;
         let waiters = std::mem::take(&mut self.waiters);
         (self.within, waiters.into_iter().map(|run| (run.waiter, run.count)))
+    }
+
+    /// The marks of requests that were not answered, oldest first. They are given up.
+    pub fn take_marks(&mut self) -> impl Iterator<Item = W::Mark> + use<W> {
+        self.marks.as_mut().map(std::mem::take).unwrap_or_default().into_iter()
     }
 
     /// From now on the server is expected to say something.
@@ -485,6 +533,7 @@ impl<W: Waiter> Link<W> {
         &mut self,
         buf: &[u8],
         deliver: &mut impl FnMut(Delivery<'_, W>),
+        answered: &mut impl FnMut(W::Mark, &[u8], u64),
     ) -> Result<usize, LinkError> {
         let mut used = 0;
         while self.greeting.is_some() {
@@ -495,7 +544,7 @@ impl<W: Waiter> Link<W> {
             self.greet(frame)?;
         }
         used += match self.framing {
-            Framing::Replies => self.take_replies(&buf[used..], deliver)?,
+            Framing::Replies => self.take_replies(&buf[used..], deliver, answered)?,
             Framing::Frames => self.take_frames(&buf[used..], deliver)?,
             Framing::Raw => {
                 deliver(Delivery::Raw(&buf[used..]));
@@ -532,6 +581,7 @@ impl<W: Waiter> Link<W> {
         &mut self,
         buf: &[u8],
         deliver: &mut impl FnMut(Delivery<'_, W>),
+        answered: &mut impl FnMut(W::Mark, &[u8], u64),
     ) -> Result<usize, LinkError> {
         let mut at = 0;
         while at < buf.len() {
@@ -544,40 +594,52 @@ impl<W: Waiter> Link<W> {
             let Some(run) = self.waiters.front() else { return Err(LinkError::Garbled) };
             let (waiter, wanted) = (run.waiter, run.count);
             let start = at;
-            let mut count = 0;
             let mut incomplete = false;
             let mut elsewhere = None;
-            while count < wanted && at < buf.len() && (buf[at] != b'>' || self.within) {
-                let Some(len) = self.next_frame(&buf[at..])? else {
-                    incomplete = true;
-                    break;
+            let mut failed = None;
+            while self.ends.len() < wanted as usize
+                && at < buf.len()
+                && (buf[at] != b'>' || self.within)
+            {
+                let len = match self.next_frame(&buf[at..]) {
+                    Ok(Some(len)) => len,
+                    Ok(None) => {
+                        incomplete = true;
+                        break;
+                    }
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
                 };
-                if self.kept.is_some() {
+                if let Some(mark) = self.marks.as_mut().and_then(VecDeque::pop_front) {
+                    answered(mark, &buf[at..at + len], std::mem::take(&mut self.passed));
+                }
+                if let Some(kept) = &mut self.kept {
                     if buf[at] == b'-' && !self.within && is_for_elsewhere(&buf[at..at + len]) {
                         elsewhere = Some(len);
                         break;
                     }
-                    self.forget_request();
+                    kept.forget();
                 }
                 at += len;
-                count += 1;
+                self.ends.push(at - start);
                 self.within = false;
             }
-            if count > 0 {
-                deliver(Delivery::Replies { waiter, count, bytes: &buf[start..at] });
-                self.answered(count);
+            if !self.ends.is_empty() {
+                let bytes = &buf[start..at];
+                deliver(Delivery::Replies { waiter, ends: &self.ends, bytes });
+                self.answered(self.ends.len() as u32);
+                self.ends.clear();
+            }
+            if let Some(error) = failed {
+                return Err(error);
             }
             if let Some(len) = elsewhere {
                 let error = &buf[at..at + len];
-                if let Some(lengths) = &self.kept {
-                    let request = lengths.front().copied().unwrap_or(0);
-                    let request = self.outgoing.front(request as usize);
-                    let behind = Behind {
-                        waiters: &self.waiters,
-                        lengths,
-                        bytes: self.outgoing.kept(),
-                        skipped: 1,
-                    };
+                if let Some(requests) = &self.kept {
+                    let request = requests.front();
+                    let behind = Behind { waiters: &self.waiters, requests, skipped: 1 };
                     deliver(Delivery::Elsewhere { waiter, request, error, behind });
                 }
                 self.forget_request();
@@ -590,6 +652,7 @@ impl<W: Waiter> Link<W> {
                     let len = self.scan.pass(rest);
                     deliver(Delivery::Part { waiter, bytes: &buf[at..at + len] });
                     self.within = true;
+                    self.passed += len as u64;
                     at += len;
                 }
                 return Ok(at);
@@ -602,6 +665,7 @@ impl<W: Waiter> Link<W> {
     #[inline]
     fn answered(&mut self, count: u32) {
         self.waiting -= count as usize;
+        self.told += u64::from(count);
         if let Some(run) = self.waiters.front_mut() {
             run.count -= count;
             if run.count == 0 {
@@ -613,8 +677,8 @@ impl<W: Waiter> Link<W> {
     /// The oldest request has been answered.
     #[inline]
     fn forget_request(&mut self) {
-        if let Some(len) = self.kept.as_mut().and_then(VecDeque::pop_front) {
-            self.outgoing.forget(len as usize);
+        if let Some(kept) = &mut self.kept {
+            kept.forget();
         }
     }
 

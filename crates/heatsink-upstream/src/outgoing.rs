@@ -1,70 +1,22 @@
 //! Bytes on their way to a socket that may not take them all at once.
 //!
-//! Called by: links for requests, the proxy's connections for replies.
-//! Bound: none of its own; whoever pushes looks at [`Outgoing::len`] first, and at
-//! [`Outgoing::kept_bytes`] where what was sent is kept.
+//! Called by: links for requests, unless they are kept (see `unanswered`), the proxy's
+//! connections for replies.
+//! Bound: none of its own; whoever pushes looks at [`Outgoing::len`] first.
 
 use std::io::{self, Write};
 
 /// Buffers larger than this are given back once they have been sent.
 const KEEP_BYTES: usize = 256 << 10;
-/// Less than this is not worth moving what is behind it.
-const COMPACT_BYTES: usize = 16 << 10;
 
 /// Bytes waiting to be written, oldest first.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     bytes: Vec<u8>,
     sent: usize,
-    /// What was sent is kept until it is forgotten, because it may have to be sent again
-    /// elsewhere.
-    keeps: bool,
-    /// What is forgotten, at the front.
-    forgotten: usize,
 }
 
 impl Outgoing {
-    /// One that keeps what it has sent until [`Self::forget`].
-    pub fn keeping() -> Self {
-        Self { keeps: true, ..Self::default() }
-    }
-
-    /// The oldest `count` bytes that are not forgotten.
-    pub fn front(&self, count: usize) -> &[u8] {
-        &self.bytes[self.forgotten..self.forgotten + count]
-    }
-
-    /// Everything that is not forgotten, sent or not.
-    pub fn kept(&self) -> &[u8] {
-        &self.bytes[self.forgotten..]
-    }
-
-    /// How much is kept.
-    #[inline]
-    pub fn kept_bytes(&self) -> usize {
-        self.bytes.len() - self.forgotten
-    }
-
-    /// Forgets the oldest `count` bytes, which were sent.
-    #[inline]
-    pub fn forget(&mut self, count: usize) {
-        self.forgotten += count;
-        if self.forgotten == self.bytes.len() {
-            self.sent = 0;
-            self.forgotten = 0;
-            if self.bytes.capacity() > KEEP_BYTES {
-                self.bytes = Vec::new();
-            } else {
-                self.bytes.clear();
-            }
-        } else if self.forgotten >= COMPACT_BYTES && self.forgotten >= self.bytes.len() / 2 {
-            // Moved only when half of it is gone, so each byte is moved once at most.
-            self.bytes.drain(..self.forgotten);
-            self.sent -= self.forgotten;
-            self.forgotten = 0;
-        }
-    }
-
     /// Bytes not yet taken by the socket.
     #[inline]
     pub fn len(&self) -> usize {
@@ -109,7 +61,7 @@ impl Outgoing {
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // Moved only when half of it is gone, so each byte is moved once at most.
-                    if !self.keeps && self.sent > KEEP_BYTES && self.sent >= self.bytes.len() / 2 {
+                    if self.sent > KEEP_BYTES && self.sent >= self.bytes.len() / 2 {
                         self.bytes.drain(..self.sent);
                         self.sent = 0;
                     }
@@ -119,13 +71,11 @@ impl Outgoing {
                 Err(error) => return Err(error),
             }
         }
-        if !self.keeps {
-            self.sent = 0;
-            if self.bytes.capacity() > KEEP_BYTES {
-                self.bytes = Vec::new();
-            } else {
-                self.bytes.clear();
-            }
+        self.sent = 0;
+        if self.bytes.capacity() > KEEP_BYTES {
+            self.bytes = Vec::new();
+        } else {
+            self.bytes.clear();
         }
         Ok(())
     }
@@ -174,26 +124,6 @@ mod tests {
         outgoing.flush(&mut to).unwrap();
         assert!(outgoing.is_empty());
         assert!(to.taken == expected);
-    }
-
-    #[test]
-    fn what_is_kept_can_be_read_again_until_it_is_forgotten() {
-        let mut outgoing = Outgoing::keeping();
-        let mut to = Vec::new();
-        let piece = |round: u32| round.to_le_bytes().repeat(1000);
-        for round in 0..100 {
-            outgoing.push(&piece(round));
-            outgoing.flush(&mut to).unwrap();
-            assert!(outgoing.is_empty());
-            if round >= 10 {
-                assert!(outgoing.front(4000) == piece(round - 10));
-                outgoing.forget(4000);
-            }
-            assert!(outgoing.kept_bytes() <= 44_000);
-        }
-        assert_eq!(to.len(), 400_000);
-        outgoing.forget(40_000);
-        assert_eq!(outgoing.kept_bytes(), 0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A non-blocking socket to the upstream, of any kind.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 
 use heatsink_tls::TlsStream;
 use mio::event::Source;
@@ -74,6 +74,14 @@ impl Write for Stream {
             Self::Tcp(stream) => stream.write(buf),
             Self::Tls(stream) => stream.write(buf),
             Self::Unix(stream) => stream.write(buf),
+        }
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write_vectored(slices),
+            Self::Tls(stream) => stream.write_vectored(slices),
+            Self::Unix(stream) => stream.write_vectored(slices),
         }
     }
 

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::config::{self, Default, Effect, Loaded, Place, Setting, Settings};
+use crate::config::{self, Default, Loaded, Place, Setting, Settings};
 use crate::exit::Failure;
 
 /// Validates `file` and prints what is in effect.
@@ -40,12 +40,7 @@ fn line(report: &mut String, name: &str, setting: &Setting) {
         (Place::Default, Default::SameAs(path)) => format!("default, that of {path}"),
         (place, _) => place.to_string(),
     };
-    let given = setting.place != Place::Default;
-    let later = match setting.key.effect {
-        Effect::Later if given => "; no effect in this version",
-        _ => "",
-    };
     let assignment = format!("{name} = {}", setting.value);
     // Writing to a `String` cannot fail.
-    let _ = writeln!(report, "{assignment:<42} # {origin}{later}");
+    let _ = writeln!(report, "{assignment:<42} # {origin}");
 }

@@ -7,6 +7,7 @@
 
 mod descriptors;
 mod events;
+mod fleet;
 mod handover;
 mod reload;
 mod upstream;
@@ -18,6 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use heatsink_fleet::{Fleet, Role};
 use heatsink_proxy::Proxy;
 use heatsink_proxy::config::{Auth, Listen};
 use tracing::{info, warn};
@@ -40,24 +42,34 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
     for doubt in sources.doubts() {
         warn!("{doubt}");
     }
-    let without_effect = loaded.settings.without_effect();
-    if !without_effect.is_empty() {
-        warn!(settings = without_effect.join(", "), "accepted, but without effect in this version");
-    }
     descriptors::raise(loaded.config.live.limits.max_clients);
 
     let mut events = Events::register()
         .map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")))?;
-    // The store lives until the proxy has shut down.
-    let (upstream, _store) =
-        upstream::resolve(&loaded.config.upstream, loaded.files.client_tls.clone()).map_err(
-            |error| Failure::Runtime(format!("cannot start the embedded store: {error}")),
-        )?;
-    let upstream_words = upstream::describe(&upstream);
-    let (proxy, offer) = start(&loaded, upstream, &events)?;
-    announce(&proxy, &upstream_words, loaded.config.workers);
-    serve(proxy, offer, &mut events, Reload::new(sources, loaded, log));
+    let store = fleet::store(&loaded)?;
+    let admin = fleet::admin_settings(&loaded.config)?;
+    // The embedded store lives until the proxy has shut down.
+    let (mut proxy, mut offer, mut upstream_words, mut _embedded) =
+        (None, None, String::new(), None);
+    if loaded.config.role != Role::Aggregator {
+        let (upstream, embedded) =
+            upstream::resolve(&loaded.config.upstream, loaded.files.client_tls.clone()).map_err(
+                |error| Failure::Runtime(format!("cannot start the embedded store: {error}")),
+            )?;
+        upstream_words = upstream::describe(&upstream);
+        let (started, offered) = start(&loaded, upstream, &events)?;
+        (proxy, offer, _embedded) = (Some(started), offered, embedded);
+    }
+    let running = fleet::join(&loaded, store, admin, proxy, offer.is_some())?;
+    announce(&running, &upstream_words, loaded.config.workers);
+    serve(running, offer, &mut events, Reload::new(sources, loaded, log));
     Ok(())
+}
+
+/// What runs: the data plane unless this process only aggregates, and its part in the fleet.
+struct Running {
+    proxy: Option<Proxy>,
+    fleet: Fleet,
 }
 
 /// Starts the proxy, on the sockets of a predecessor where there is one, which from then on
@@ -119,22 +131,31 @@ fn start_proxy(
         auth,
         announce: config.announce.clone(),
         workers: config.workers,
+        detect: Some(config.detect.clone()),
         live: config.live.clone(),
     })
     .map_err(|error| start_failure(config, &error))
 }
 
-fn announce(proxy: &Proxy, upstream: &str, workers: usize) {
-    let address = proxy.local_addr();
-    let tls_address = proxy.local_tls_addr();
-    let tls: Option<String> = tls_address.as_ref().map(SocketAddr::to_string);
-    info!(%address, tls, upstream, workers, "ready");
-    let ready = format!(
-        "heatsink {} ready: connect to redis://{address}{} (upstream {upstream}, {workers} worker{})",
-        env!("CARGO_PKG_VERSION"),
-        tls.map_or_else(String::new, |address| format!(" or rediss://{address}")),
-        if workers == 1 { "" } else { "s" },
-    );
+fn announce(running: &Running, upstream: &str, workers: usize) {
+    let admin = running.fleet.admin_addr();
+    let admin = admin.map_or_else(String::new, |address| format!(", admin http://{address}"));
+    let version = env!("CARGO_PKG_VERSION");
+    let ready = if let Some(proxy) = &running.proxy {
+        let address = proxy.local_addr();
+        let tls_address = proxy.local_tls_addr();
+        let tls: Option<String> = tls_address.as_ref().map(SocketAddr::to_string);
+        info!(%address, tls, upstream, workers, "ready");
+        let tls = tls.map_or_else(String::new, |address| format!(" or rediss://{address}"));
+        let plural = if workers == 1 { "" } else { "s" };
+        format!(
+            "heatsink {version} ready: connect to redis://{address}{tls} (upstream {upstream}, \
+             {workers} worker{plural}{admin})"
+        )
+    } else {
+        info!("ready to aggregate");
+        format!("heatsink {version} ready: aggregator{admin}")
+    };
     let print = || {
         let mut stdout = io::stdout().lock();
         writeln!(stdout, "{ready}")?;
@@ -147,18 +168,18 @@ fn announce(proxy: &Proxy, upstream: &str, workers: usize) {
 }
 
 /// From the ready line to the end.
-fn serve(mut proxy: Proxy, offer: Option<Offer>, events: &mut Events, mut reload: Reload) {
+fn serve(mut running: Running, offer: Option<Offer>, events: &mut Events, mut reload: Reload) {
     loop {
         match events.wait(reload.next_look()) {
-            Ok(Event::Tick) => reload.look(&proxy),
-            Ok(Event::Reload) => reload.reload(&proxy),
+            Ok(Event::Tick) => reload.look(&running),
+            Ok(Event::Reload) => reload.reload(&running),
             Ok(Event::Stop) => break,
             Ok(Event::Successor(successor)) => {
                 if let Some(offer) = offer {
                     offer.given();
                 }
-                hand_over(&mut proxy, &successor, events, reload.config().drain);
-                return shut_down(proxy, reload.config().shutdown);
+                hand_over(&mut running, &successor, events, reload.config().drain);
+                return shut_down(running, reload.config().shutdown);
             }
             Err(error) => {
                 warn!(%error, "cannot wait for signals");
@@ -168,13 +189,16 @@ fn serve(mut proxy: Proxy, offer: Option<Offer>, events: &mut Events, mut reload
     }
     // Nobody is given sockets any more that are about to be closed.
     drop(offer);
-    shut_down(proxy, reload.config().shutdown);
+    shut_down(running, reload.config().shutdown);
 }
 
 /// Leaves new connections to `successor` and serves those there are, until they have left,
 /// `bound` has passed, or a signal comes.
-fn hand_over(proxy: &mut Proxy, successor: &UnixStream, events: &mut Events, bound: Duration) {
+fn hand_over(running: &mut Running, successor: &UnixStream, events: &mut Events, bound: Duration) {
+    let Some(proxy) = &mut running.proxy else { return };
     proxy.stop_accepting();
+    // The new process waits for the address.
+    running.fleet.close_admin();
     if let Err(error) = handover::confirm(successor) {
         warn!(%error, "the new process cannot be told that this one has stopped accepting");
     }
@@ -193,9 +217,11 @@ fn hand_over(proxy: &mut Proxy, successor: &UnixStream, events: &mut Events, bou
     }
 }
 
-fn shut_down(proxy: Proxy, bound: Duration) {
+fn shut_down(running: Running, bound: Duration) {
     info!(?bound, "shutting down");
-    let unanswered = proxy.shutdown(bound);
+    let Running { proxy, fleet } = running;
+    let unanswered = proxy.map_or(0, |proxy| proxy.shutdown(bound));
+    fleet.shutdown();
     if unanswered > 0 {
         warn!(unanswered, ?bound, "requests were unanswered when time was up");
     }

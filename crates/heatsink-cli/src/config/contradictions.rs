@@ -4,6 +4,7 @@
 //! Invariant: a mistake is blamed on a key that somebody set, since a default cannot be
 //! corrected.
 
+use heatsink_control::policy::MAX_RULES;
 use heatsink_upstream::address::Url;
 
 use super::merge::{Setting, Settings};
@@ -14,6 +15,7 @@ use super::value::Value;
 pub(super) fn find(settings: &Settings) -> Vec<Mistake> {
     let mut found = Found { settings, mistakes: Vec::new() };
     found.role();
+    found.rules();
     found.detect();
     found.auth();
     found.handover();
@@ -49,15 +51,41 @@ impl Found<'_> {
     }
 
     fn role(&mut self) {
-        if self.settings.text("role") == "aggregator" {
-            let text = "\"aggregator\" does not exist in this version; use \"all\" or \"proxy\"";
-            self.refuse("role", text);
+        let role = self.settings.text("role");
+        if role != "all" && *self.settings.url("coordination.url") == Url::Embedded {
+            let text = format!(
+                "\"{role}\" needs a Redis to meet the others in; set coordination.url (or upstream)"
+            );
+            self.refuse("role", &text);
+        }
+        if let Some(address) = self.settings.address("admin")
+            && !address.ip().to_canonical().is_loopback()
+            && !self.is_given("admin_token_file")
+        {
+            let text = "can be reached from other machines; set admin_token_file, or listen on \
+                        127.0.0.1";
+            self.refuse("admin", text);
+        }
+    }
+
+    fn rules(&mut self) {
+        let rules = self.settings.policies.len();
+        if rules > MAX_RULES
+            && let Some(first) = self.settings.policies[MAX_RULES].first()
+        {
+            let text =
+                format!("{rules} rules are too many; at most {MAX_RULES} are looked through");
+            self.mistakes.push(Mistake::of(first.key, first.place.clone(), &text));
         }
     }
 
     fn detect(&mut self) {
         let window = self.settings.whole("detect.window_ms");
         let tick = self.settings.whole("detect.tick_ms");
+        if window / tick > 1000 {
+            let text = format!("{tick} is less than a thousandth of detect.window_ms, {window}");
+            self.refuse("detect.tick_ms", &text);
+        }
         if window >= tick {
             return;
         }
@@ -122,7 +150,8 @@ impl Found<'_> {
 
     fn upstream_tls(&mut self) {
         self.pair("upstream_tls.certificate", "upstream_tls.key");
-        if is_encrypted(self.settings.url("upstream")) {
+        let encrypted = |path: &str| is_encrypted(self.settings.url(path));
+        if encrypted("upstream") || encrypted("coordination.url") {
             return;
         }
         for leaf in ["ca", "certificate", "key", "server_name"] {
@@ -192,8 +221,13 @@ mod tests {
         for (bad, message) in [
             (
                 "role = \"aggregator\"\n",
-                "h.toml:1: role: \"aggregator\" does not exist in this version; use \"all\" or \
-                 \"proxy\"",
+                "h.toml:1: role: \"aggregator\" needs a Redis to meet the others in; set \
+                 coordination.url (or upstream)",
+            ),
+            (
+                "admin = \"0.0.0.0:9600\"\n",
+                "h.toml:1: admin: can be reached from other machines; set admin_token_file, or \
+                 listen on 127.0.0.1",
             ),
             (
                 "[detect]\nwindow_ms = 40\n",

@@ -34,25 +34,24 @@ pub(crate) enum Default {
     Required,
 }
 
-/// Whether a key does anything in this version, and when.
+/// When a changed key takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Read at start: a change takes a restart.
     Start,
     /// Read at start and by a reload.
     Live,
-    /// Part of the contract: accepted and checked, read by a component to come.
-    Later,
 }
 
 /// The tables of the file with their heading in `--help`, in the order shown there.
-pub(crate) const SECTIONS: [(&str, &str); 9] = [
+pub(crate) const SECTIONS: [(&str, &str); 10] = [
     ("", "General"),
     ("tls", "TLS for clients"),
-    ("upstream_tls", "TLS to the upstream"),
+    ("upstream_tls", "TLS to the upstream and to the coordination store"),
     ("limits", "Limits of a client"),
     ("timeouts", "Timeouts"),
     ("coordination", "Coordination"),
+    ("registry", "Registry of hot keys"),
     ("detect", "Detection of hot keys"),
     ("local_cache", "Local cache"),
     ("coalesce", "Coalescing"),
@@ -81,18 +80,17 @@ const fn live(path: &'static str, kind: Kind, default: &'static str, doc: &'stat
     Key { path, kind, default: Default::Text(default), effect: Effect::Live, doc }
 }
 
-const fn later(path: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Key {
-    Key { path, kind, default: Default::Text(default), effect: Effect::Later, doc }
-}
-
 /// Every key but those of `[[policy]]`.
 #[rustfmt::skip] // One row a key: it is read as a table.
-pub(crate) static KEYS: [Key; 49] = [
+pub(crate) static KEYS: [Key; 61] = [
     start("listen", Kind::Address, "127.0.0.1:6380", "Address that clients connect to; port 0 takes a free one"),
-    later("admin", Kind::Address, "127.0.0.1:9600", "Address of the admin API"),
+    start("admin", Kind::Optional(&Kind::Address), "127.0.0.1:9600", "Address of the admin API; empty is none"),
+    start("admin_token_file", PATH, "", "File with the token that the admin API wants; needed unless it listens on loopback"),
+    start("privacy", Kind::Choice(&["none", "hash"]), "none", "Whether keys are shown in the admin API, metrics and events, or only their hashes"),
     start("upstream", Kind::Url, "embedded://", "The Redis to stand before: redis://[user:pass@]host:port[/db], redis+cluster://host:port[,...], redis+sentinel://host:port[,...]/name[/db], each with TLS as rediss..., or embedded://"),
     start("role", Kind::Choice(&["all", "proxy", "aggregator"]), "all", "What this process does"),
-    later("namespace", Kind::Name, "default", "Fleet that this process belongs to"),
+    start("namespace", Kind::Name, "default", "Fleet that this process belongs to"),
+    live("mode", Kind::Choice(&["off", "observe", "exact", "coherent", "relaxed"]), "coherent", "Strongest relaxation that keys may get which no policy names; off does not count them"),
     start("workers", whole(0, 256), "0", "Worker threads; 0 is one per core"),
     live("log", Kind::Filter, "warn", "Level (off, error, warn, info, debug, trace) or directives (warn,heatsink_proxy=debug)"),
     start("log_format", Kind::Choice(&["text", "json"]), "text", "Form of log lines"),
@@ -128,27 +126,37 @@ pub(crate) static KEYS: [Key; 49] = [
     live("timeouts.handover_ms", whole(0, DAY_MS), "60000", "Serving the connections it has after handing over"),
     live("timeouts.shutdown_ms", whole(0, HOUR_MS), "5000", "Finishing what is in flight after SIGTERM"),
 
-    Key { path: "coordination.url", kind: Kind::Url, default: Default::SameAs("upstream"), effect: Effect::Later, doc: "Redis in which processes of a fleet meet" },
+    Key { path: "coordination.url", kind: Kind::Url, default: Default::SameAs("upstream"), effect: Effect::Start, doc: "Redis in which processes of a fleet meet; memory if it is the embedded store" },
 
-    later("detect.window_ms", whole(10, DAY_MS), "1000", "Time over which requests are counted"),
-    later("detect.tick_ms", whole(1, HOUR_MS), "50", "Time between two looks at the counts"),
-    later("detect.hot_threshold", whole(1, 1_000_000_000), "1000", "Requests a second on one key, whole fleet, that make it hot"),
-    later("detect.report_threshold", whole(1, 1_000_000_000), "1000", "Requests a second on one key, one proxy, that are reported"),
-    later("detect.retire_fraction", Kind::Fraction, "0.5", "Fraction of the threshold below which a key cools down"),
-    later("detect.hold_seconds", whole(0, YEAR_SECONDS), "30", "Time a key stays below before it is retired"),
-    later("detect.sketch_depth", whole(1, 16), "4", "Rows of the sketch"),
-    later("detect.sketch_width", whole(16, 1 << 24), "2048", "Counters in a row of the sketch"),
+    start("registry.max_entries", whole(1, 65_536), "4096", "Hot keys at once, whole fleet"),
+    live("registry.ttl_seconds", whole(5, YEAR_SECONDS), "60", "Life of an automatic entry that nobody renews"),
+    live("registry.block_seconds", whole(0, YEAR_SECONDS), "300", "Time a key that was removed by hand is not promoted automatically"),
 
-    later("local_cache.entries", whole(1, 100_000_000), "2048", "Replies kept at most"),
-    later("local_cache.max_bytes", bytes(1024, 1024 * GIB), "64MiB", "Memory used at most"),
-    later("local_cache.max_ttl_ms", whole(1, YEAR_SECONDS * 1000), "60000", "Age of a reply at most"),
-    later("local_cache.ttl_fraction", Kind::Fraction, "0.2", "Age of a reply at most, as a fraction of the key's TTL"),
+    start("detect.window_ms", whole(10, HOUR_MS), "1000", "Time over which requests are counted"),
+    start("detect.tick_ms", whole(1, HOUR_MS), "50", "Time between two looks at the counts"),
+    live("detect.hot_threshold", whole(1, 1_000_000_000), "1000", "Requests a second on one key, whole fleet, that make it hot"),
+    live("detect.report_threshold", whole(1, 1_000_000_000), "1000", "Requests a second on one key, one proxy, that are reported; lowered to hot_threshold / live proxies"),
+    live("detect.hot_bytes_per_second", bytes(1, 1024 * GIB), "64MiB", "Bytes a second moved for one key that make it hot"),
+    live("detect.miss_storm_threshold", whole(1, 1_000_000_000), "500", "Misses a second of one key that are a miss storm"),
+    live("detect.write_contention_threshold", whole(1, 1_000_000), "16", "Writes of one key in flight at once that are write contention"),
+    live("detect.retire_fraction", Kind::Fraction, "0.5", "Fraction of the threshold below which a key cools down"),
+    live("detect.hold_seconds", whole(0, YEAR_SECONDS), "30", "Time a key stays below before it is retired"),
+    start("detect.sketch_depth", whole(1, 8), "4", "Rows of the sketch"),
+    start("detect.sketch_width", whole(16, 1 << 24), "2048", "Counters in a row of the sketch"),
 
-    later("coalesce.max_wait_ms", whole(1, HOUR_MS), "1000", "Wait of a request for the flight it joined"),
+    live("local_cache.enabled", Kind::Switch, "true", "Answer reads of hot keys from a cache that the server keeps up to date; if not, entries only say what would be done"),
+    live("local_cache.entries", whole(1, 100_000_000), "2048", "Replies kept at most"),
+    live("local_cache.max_bytes", bytes(1024, 1024 * GIB), "64MiB", "Memory used at most"),
+    live("local_cache.max_ttl_ms", whole(1, YEAR_SECONDS * 1000), "60000", "Age of a reply at most"),
+    live("local_cache.ttl_fraction", Kind::Fraction, "0.2", "Age of a reply at most, as a fraction of the key's TTL"),
+
+    live("coalesce.enabled", Kind::Switch, "true", "Concurrent reads of a hot key share one upstream read, concurrent increments and plain SETs one upstream write"),
+    live("coalesce.max_wait_ms", whole(1, HOUR_MS), "1000", "Longest wait of a request that waits for another's"),
+    live("coalesce.max_stale_ms", whole(0, DAY_MS), "10000", "Age at most of what a read is given that has waited too long, in mode relaxed; 0 gives the error"),
 ];
 
 /// The keys of one `[[policy]]`, which exists in the file only.
-pub(crate) static POLICY_KEYS: [Key; 3] = [
+pub(crate) static POLICY_KEYS: [Key; 5] = [
     Key {
         path: "policy.match",
         kind: Kind::Pattern,
@@ -160,7 +168,7 @@ pub(crate) static POLICY_KEYS: [Key; 3] = [
         path: "policy.mode",
         kind: Kind::Choice(&["off", "observe", "exact", "coherent", "relaxed"]),
         default: Default::Required,
-        effect: Effect::Later,
+        effect: Effect::Live,
         doc: "Strongest relaxation that they may get",
     },
     Key {
@@ -169,6 +177,20 @@ pub(crate) static POLICY_KEYS: [Key; 3] = [
         default: Default::Text("false"),
         effect: Effect::Live,
         doc: "Whether replicas may answer reads",
+    },
+    Key {
+        path: "policy.whole_traffic",
+        kind: Kind::Switch,
+        default: Default::Text("false"),
+        effect: Effect::Live,
+        doc: "Whether all clients of these keys go through Heatsink, so that they may be split and copied",
+    },
+    Key {
+        path: "policy.hot_threshold",
+        kind: Kind::Whole { min: 0, max: 1_000_000_000 },
+        default: Default::Text("0"),
+        effect: Effect::Live,
+        doc: "Requests a second that make such a key hot; 0 is that of [detect]",
     },
 ];
 

@@ -4,7 +4,7 @@
 //! Invariant: `Settings` holds exactly one setting per key of the table, in its order, and
 //! every value has passed the check of its kind.
 
-use super::keys::{Default, Effect, KEYS, Key, POLICY_KEYS};
+use super::keys::{Default, KEYS, Key, POLICY_KEYS};
 use super::raw::{Mistake, Place, RawConfig, RawPolicy, RawSetting, RawValue};
 use super::value::Value;
 
@@ -111,21 +111,6 @@ impl Settings {
             None => unreachable!("no key {path} in the table"),
         }
     }
-
-    /// Keys that somebody set although this version does nothing with them.
-    pub(crate) fn without_effect(&self) -> Vec<&'static str> {
-        let mut paths: Vec<&'static str> = self
-            .all
-            .iter()
-            .filter(|setting| setting.place != Place::Default)
-            .filter(|setting| setting.key.effect == Effect::Later)
-            .map(|setting| setting.key.path)
-            .collect();
-        if !self.policies.is_empty() {
-            paths.push("policy.mode");
-        }
-        paths
-    }
 }
 
 #[cfg(test)]
@@ -210,18 +195,5 @@ mod tests {
                 "h.toml:4: limits.max_args: -1 is not a whole number from 3 to 2147483647",
             ]
         );
-    }
-
-    #[test]
-    fn only_what_was_set_is_said_to_have_no_effect() {
-        let file = toml_file::read(
-            "h.toml",
-            b"workers = 1\n[detect]\ntick_ms = 10\n[[policy]]\nmatch = \"*\"\nmode = \"off\"\n",
-        );
-        assert_eq!(
-            merge(vec![file]).expect("valid").without_effect(),
-            ["detect.tick_ms", "policy.mode"]
-        );
-        assert!(merge(Vec::new()).expect("valid").without_effect().is_empty());
     }
 }

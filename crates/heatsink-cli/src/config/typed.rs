@@ -21,6 +21,13 @@ impl Settings {
         }
     }
 
+    pub(super) fn fraction(&self, path: &str) -> f64 {
+        match &self.get(path).value {
+            Value::Fraction(number) => *number,
+            other => unreachable!("{path} is {other}, not a fraction"),
+        }
+    }
+
     pub(super) fn milliseconds(&self, path: &str) -> Duration {
         Duration::from_millis(self.whole(path))
     }
@@ -76,6 +83,13 @@ impl Settings {
 }
 
 impl Setting {
+    pub(super) fn whole(&self) -> u64 {
+        match self.value {
+            Value::Whole(number) => number,
+            ref other => unreachable!("{} is {other}, not a number", self.key.path),
+        }
+    }
+
     pub(super) fn text(&self) -> &str {
         match &self.value {
             Value::Text(text) => text,

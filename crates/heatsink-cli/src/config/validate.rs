@@ -6,10 +6,15 @@
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use heatsink_proxy::config::{Limits, Live, Rule, Timeouts};
+use heatsink_admin::Privacy;
+use heatsink_control::policy::{Mode, Policies, Rights, Rule as ControlRule};
+use heatsink_control::settings::Settings as ControlSettings;
+use heatsink_fleet::{Live as FleetLive, Role};
+use heatsink_proxy::config::{Coalesce, Limits, Live, LocalCache, Rule, Timeouts};
 use heatsink_tls::{ClientFiles, ServerFiles};
 use heatsink_upstream::address::Url;
 
@@ -35,6 +40,26 @@ pub(crate) struct Config {
     pub(crate) announce: Option<(String, u16)>,
     /// Worker threads, at least one.
     pub(crate) workers: usize,
+    /// What this process does.
+    pub(crate) role: Role,
+    /// Where the admin API listens.
+    pub(crate) admin: Option<SocketAddr>,
+    /// Where its token is.
+    pub(crate) admin_token: Option<PathBuf>,
+    /// Whether keys are hidden there.
+    pub(crate) privacy: Privacy,
+    /// The fleet this process belongs to.
+    pub(crate) namespace: String,
+    /// Where the fleet meets.
+    pub(crate) coordination: Url,
+    /// What to encrypt the way there with.
+    pub(crate) coordination_tls: Option<ClientFiles>,
+    /// Hot keys at once.
+    pub(crate) max_records: usize,
+    /// What the control plane can be told while it runs.
+    pub(crate) fleet: FleetLive,
+    /// How keys are counted, and from where on one is hot.
+    pub(crate) detect: heatsink_detect::config::Settings,
     /// What the proxy can be told while it runs.
     pub(crate) live: Live,
     /// Where a new process takes over.
@@ -63,12 +88,9 @@ impl Config {
         Ok(Self {
             listen,
             tls: tls(settings),
-            upstream_tls: contradictions::is_encrypted(&upstream).then(|| ClientFiles {
-                ca: settings.path("upstream_tls.ca"),
-                certificate: settings.path("upstream_tls.certificate"),
-                key: settings.path("upstream_tls.key"),
-                server_name: settings.host("upstream_tls.server_name"),
-            }),
+            upstream_tls: contradictions::is_encrypted(&upstream).then(|| client_files(settings)),
+            coordination_tls: contradictions::is_encrypted(settings.url("coordination.url"))
+                .then(|| client_files(settings)),
             upstream,
             users: settings.path("users"),
             announce: settings.host_port("cluster_announce"),
@@ -76,6 +98,22 @@ impl Config {
                 0 => thread::available_parallelism().map_or(1, NonZero::get),
                 count => count as usize,
             },
+            role: match settings.text("role") {
+                "proxy" => Role::Proxy,
+                "aggregator" => Role::Aggregator,
+                _ => Role::All,
+            },
+            admin: settings.address("admin"),
+            admin_token: settings.path("admin_token_file"),
+            privacy: match settings.text("privacy") {
+                "hash" => Privacy::Hash,
+                _ => Privacy::Plain,
+            },
+            namespace: settings.text("namespace").to_owned(),
+            coordination: settings.url("coordination.url").clone(),
+            max_records: settings.whole("registry.max_entries") as usize,
+            fleet: fleet(settings),
+            detect: detect(settings),
             live: live(settings),
             handover: settings.path("handover"),
             drain: settings.milliseconds("timeouts.handover_ms"),
@@ -101,6 +139,70 @@ fn tls(settings: &Settings) -> Option<(SocketAddr, ServerFiles)> {
     Some((address, files))
 }
 
+fn detect(settings: &Settings) -> heatsink_detect::config::Settings {
+    let whole = |path: &str| settings.whole(path) as u32;
+    heatsink_detect::config::Settings {
+        window_ms: whole("detect.window_ms"),
+        tick_ms: whole("detect.tick_ms"),
+        hot_threshold: whole("detect.hot_threshold"),
+        report_threshold: whole("detect.report_threshold"),
+        hot_bytes_per_second: settings.whole("detect.hot_bytes_per_second"),
+        miss_storm_threshold: whole("detect.miss_storm_threshold"),
+        write_contention_threshold: whole("detect.write_contention_threshold"),
+        retire_fraction: settings.fraction("detect.retire_fraction"),
+        hold_seconds: whole("detect.hold_seconds"),
+        sketch_depth: settings.whole("detect.sketch_depth") as usize,
+        sketch_width: settings.whole("detect.sketch_width") as usize,
+        ..heatsink_detect::config::Settings::default()
+    }
+}
+
+fn client_files(settings: &Settings) -> ClientFiles {
+    ClientFiles {
+        ca: settings.path("upstream_tls.ca"),
+        certificate: settings.path("upstream_tls.certificate"),
+        key: settings.path("upstream_tls.key"),
+        server_name: settings.host("upstream_tls.server_name"),
+    }
+}
+
+fn fleet(settings: &Settings) -> FleetLive {
+    let control = ControlSettings {
+        detect: detect(settings),
+        registry_ttl: Duration::from_secs(settings.whole("registry.ttl_seconds")),
+        registry_keys: settings.whole("registry.max_entries") as usize,
+        ..ControlSettings::default()
+    };
+    let rules = settings.policies.iter().map(|rule| control_rule(rule)).collect();
+    // Too many are refused before.
+    let policies = Policies::new(rules).unwrap_or_default();
+    FleetLive {
+        control,
+        policies: Arc::new(policies.with_last_resort(mode(settings.text("mode")))),
+        block: Duration::from_secs(settings.whole("registry.block_seconds")),
+        caches: settings.switch("local_cache.enabled"),
+        coalesces: settings.switch("coalesce.enabled"),
+    }
+}
+
+fn mode(name: &str) -> Mode {
+    name.parse().unwrap_or_default()
+}
+
+fn control_rule(settings: &[Setting]) -> ControlRule {
+    let find = |path: &str| settings.iter().find(|setting| setting.key.path == path);
+    let threshold = find("policy.hot_threshold").map_or(0, Setting::whole) as u32;
+    ControlRule {
+        pattern: find("policy.match").map_or("", Setting::text).as_bytes().to_vec(),
+        mode: mode(find("policy.mode").map_or("", Setting::text)),
+        rights: Rights {
+            replica_reads: find("policy.replica_reads").is_some_and(Setting::switch),
+            whole_traffic: find("policy.whole_traffic").is_some_and(Setting::switch),
+            hot_threshold: (threshold > 0).then_some(threshold),
+        },
+    }
+}
+
 fn live(settings: &Settings) -> Live {
     let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
     Live {
@@ -120,6 +222,18 @@ fn live(settings: &Settings) -> Live {
             cluster_retry: settings.milliseconds("timeouts.cluster_retry_ms"),
         },
         policy: settings.policies.iter().map(|rule| self::rule(rule)).collect(),
+        counts_others: settings.text("mode") != "off",
+        local_cache: LocalCache {
+            entries: settings.whole("local_cache.entries") as usize,
+            max_bytes: settings.whole("local_cache.max_bytes"),
+            max_ttl: settings.milliseconds("local_cache.max_ttl_ms"),
+            ttl_fraction: settings.fraction("local_cache.ttl_fraction"),
+        },
+        coalesce: Coalesce {
+            max_wait: settings.milliseconds("coalesce.max_wait_ms"),
+            max_stale: settings.milliseconds("coalesce.max_stale_ms"),
+        },
+        detect: Some(detect(settings)),
     }
 }
 
@@ -129,6 +243,7 @@ fn rule(settings: &[Setting]) -> Rule {
     Rule {
         pattern: find("policy.match").map_or("", Setting::text).as_bytes().into(),
         replica_reads: find("policy.replica_reads").is_some_and(Setting::switch),
+        counted: find("policy.mode").map_or("", Setting::text) != "off",
     }
 }
 
@@ -145,7 +260,9 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_components() {
         let config = config("").expect("valid");
-        assert_eq!(config.live, Live::default());
+        let detect = Some(heatsink_detect::config::Settings::default());
+        assert_eq!(config.live, Live { detect, ..Live::default() });
+        assert_eq!(config.detect, heatsink_detect::config::Settings::default());
         assert_eq!(config.upstream, Url::Embedded);
         assert!(config.tls.is_none() && config.upstream_tls.is_none() && config.users.is_none());
         assert!(config.announce.is_none() && config.handover.is_none());
@@ -158,7 +275,7 @@ mod tests {
             "listen = \"[::1]:7000\"\nupstream = \"rediss://h:1/2\"\nworkers = 3\n\
              log = \"debug\"\nlog_format = \"json\"\ncluster_announce = \"a.example:7001\"\n\
              auth = \"service\"\nusers = \"u.toml\"\nhandover = \"h.sock\"\n\
-             reload_on_change = false\n\
+             reload_on_change = false\nmode = \"off\"\n\
              [tls]\nlisten = \"[::1]:7002\"\ncertificate = \"c1\"\nkey = \"k1\"\n\
              client_ca = \"a1\"\nrequire_client_certificate = true\n\
              [upstream_tls]\nca = \"a2\"\ncertificate = \"c2\"\nkey = \"k2\"\n\
@@ -168,8 +285,13 @@ mod tests {
              max_output_bytes = \"4KiB\"\nidle_seconds = 13\n\
              [timeouts]\nconnect_ms = 14\nsilence_ms = 0\nshutdown_ms = 15\n\
              cluster_retry_ms = 16\nhandover_ms = 17\n\
+             [detect]\nwindow_ms = 2000\ntick_ms = 40\nhot_threshold = 21\n\
+             report_threshold = 22\nhot_bytes_per_second = 23\nmiss_storm_threshold = 24\n\
+             write_contention_threshold = 25\nretire_fraction = 0.25\nhold_seconds = 26\n\
+             sketch_depth = 3\nsketch_width = 27\n\
              [[policy]]\nmatch = \"a:*\"\nmode = \"exact\"\n\
-             [[policy]]\nmatch = \"*\"\nmode = \"relaxed\"\nreplica_reads = true\n",
+             [[policy]]\nmatch = \"*\"\nmode = \"relaxed\"\nreplica_reads = true\n\
+             [[policy]]\nmatch = \"z\"\nmode = \"off\"\n",
         )
         .expect("valid");
         assert_eq!(config.listen.to_string(), "[::1]:7000");
@@ -219,10 +341,32 @@ mod tests {
                     cluster_retry: Duration::from_millis(16),
                 },
                 policy: [
-                    Rule { pattern: (*b"a:*").into(), replica_reads: false },
-                    Rule { pattern: (*b"*").into(), replica_reads: true },
+                    Rule { pattern: (*b"a:*").into(), replica_reads: false, counted: true },
+                    Rule { pattern: (*b"*").into(), replica_reads: true, counted: true },
+                    Rule { pattern: (*b"z").into(), replica_reads: false, counted: false },
                 ]
                 .into(),
+                counts_others: false,
+                local_cache: LocalCache::default(),
+                coalesce: Coalesce::default(),
+                detect: Some(config.detect.clone()),
+            }
+        );
+        assert_eq!(
+            config.detect,
+            heatsink_detect::config::Settings {
+                window_ms: 2000,
+                tick_ms: 40,
+                hot_threshold: 21,
+                report_threshold: 22,
+                hot_bytes_per_second: 23,
+                miss_storm_threshold: 24,
+                write_contention_threshold: 25,
+                retire_fraction: 0.25,
+                hold_seconds: 26,
+                sketch_depth: 3,
+                sketch_width: 27,
+                ..heatsink_detect::config::Settings::default()
             }
         );
         assert_eq!(config.shutdown, Duration::from_millis(15));

@@ -54,12 +54,12 @@ fn the_promised_keys_are_valid_and_come_from_the_file() {
     assert!(run.stdout.starts_with("heatsink.toml: ok\n"), "{}", run.stdout);
     for line in [
         "listen = \"127.0.0.1:6380\"                  # file, line 2",
-        "admin = \"127.0.0.1:9600\"                   # file, line 3; no effect in this version",
+        "admin = \"127.0.0.1:9600\"                   # file, line 3",
         "limits.max_clients = 10000                 # default",
         "limits.max_bulk_bytes = \"512MiB\"           # default",
-        "detect.retire_fraction = 0.5               # file, line 17; no effect in this version",
+        "detect.retire_fraction = 0.5               # file, line 17",
         "[[policy]]",
-        "mode = \"exact\"                             # file, line 33; no effect in this version",
+        "mode = \"exact\"                             # file, line 33",
     ] {
         assert!(run.stdout.lines().any(|shown| shown == line), "{line}\n{}", run.stdout);
     }
@@ -128,8 +128,8 @@ fn settings_that_do_not_fit_together_are_refused() {
     assert_eq!(run.code, Some(3));
     assert_eq!(
         run.stderr,
-        "heatsink.toml:1: role: \"aggregator\" does not exist in this version; use \"all\" or \
-         \"proxy\"\n\
+        "heatsink.toml:1: role: \"aggregator\" needs a Redis to meet the others in; set \
+         coordination.url (or upstream)\n\
          heatsink.toml:3: detect.tick_ms: 2000 is more than detect.window_ms, which is 1000\n"
     );
 }

@@ -26,6 +26,14 @@ fn help_names_every_option_with_its_default_and_the_exit_codes() {
     assert!(short.contains("--listen") && !short.contains("--limits-max-clients"), "{short}");
     let whole = place.run(&["--help"]).stdout;
     assert!(whole.contains("Exit codes:") && whole.contains("hash-password"), "{whole}");
+    let says = |command: &str, about: &str| {
+        let line = whole.lines().find(|line| line.trim_start().starts_with(command));
+        assert!(line.is_some_and(|line| line.contains(about)), "{command}: {whole}");
+    };
+    says("demo ", "See it work");
+    says("load ", "Play a scenario");
+    says("scan ", "hot keys of a server");
+    says("top ", "live, in the terminal");
     assert!(!run.stdout.contains("[default: ]"), "{}", run.stdout);
 }
 

@@ -131,7 +131,7 @@ fn what_needs_a_restart_is_named_and_the_rest_is_applied() {
     for _ in 0..2 {
         process.signal(Signal::HUP);
         process.wait_for_line("configuration reloaded: timeouts.silence_ms, policy", PATIENCE);
-        let wanted = "a restart is needed for the change of workers, cluster_announce";
+        let wanted = "a restart is needed for the change of namespace, workers, cluster_announce";
         process.wait_for_line(wanted, PATIENCE);
     }
     assert!(!process.stderr().contains("limits.max_args"), "{}", process.stderr());

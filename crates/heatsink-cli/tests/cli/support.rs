@@ -9,6 +9,9 @@ use tempfile::TempDir;
 /// Far more than anything here takes, also on a machine that is busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Tests run side by side, each process with an admin address of its own.
+const OWN_ADMIN: &[&str] = &["--admin", "127.0.0.1:0"];
+
 /// A directory, perhaps with a configuration file in it; the binary runs there.
 pub(crate) struct Place {
     directory: TempDir,
@@ -41,6 +44,7 @@ impl Place {
             .fold(binary, |binary, (name, _)| binary.env(name, ""))
             .directory(self.path())
             .args(args)
+            .args(if args.first() == Some(&"serve") { OWN_ADMIN } else { &[] })
     }
 
     /// Replaces `name` in this directory, as editors do: written beside, then renamed.

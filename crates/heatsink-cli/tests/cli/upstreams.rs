@@ -37,5 +37,8 @@ fn a_primary_is_found_by_its_sentinels() {
     let words = store_through(&rig.url());
     let beginning = format!("{} of sentinels 127.0.0.1:", rig.name());
     assert!(words.starts_with(&beginning), "{words}");
-    assert_eq!(rig.primary().client().command(&["DBSIZE"]).integer(), 20);
+    // Beside them is what the processes of a fleet know of each other.
+    let keys = rig.primary().client().command(&["KEYS", "*"]);
+    let is_own = |key: &Reply| key.text().starts_with("heatsink:{default}:");
+    assert_eq!(keys.items().iter().filter(|key| !is_own(key)).count(), 20, "{keys:?}");
 }

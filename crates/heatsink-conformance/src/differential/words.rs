@@ -122,6 +122,19 @@ impl Words {
         self.named(&name)
     }
 
+    /// Every key of a run.
+    pub(super) fn all_keys(&self) -> Vec<Vec<u8>> {
+        let mut names = vec![Vec::new()];
+        for pool in POOLS {
+            names.push([&[0, 0xff, b'\r', b'\n', b'$'], format!("{pool:?}").as_bytes()].concat());
+            for number in 1..POOL_KEYS {
+                names.push(format!("{pool:?}:{number}").to_lowercase().into_bytes());
+            }
+        }
+        names.extend((0..POOL_KEYS).map(|number| format!("lex:{number}").into_bytes()));
+        names.iter().map(|name| [name, self.tag.as_bytes()].concat()).collect()
+    }
+
     pub(super) fn any_key(&mut self) -> Vec<u8> {
         if self.chance(2) {
             return self.named(b"");

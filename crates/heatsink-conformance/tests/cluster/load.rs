@@ -5,7 +5,7 @@
 //! as [`REPLY_TIMEOUT`].
 //! Invariant: a client has keys of its own, so it knows what each reply must be.
 //!
-//! `HEATSINK_CLUSTER_SECONDS` makes the runs longer, `HEATSINK_CLUSTER_SEED` repeats one.
+//! `HEATSINK_CLUSTER_SECONDS` makes the runs longer, `HEATSINK_CLUSTER_SEED` is another seed.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +29,9 @@ pub(crate) fn duration(default_seconds: u64) -> Duration {
     Duration::from_secs(number("HEATSINK_CLUSTER_SECONDS").unwrap_or(default_seconds))
 }
 
-/// A seed for a run, printed so that it can be repeated.
+/// A seed for a run.
 pub(crate) fn seed() -> u64 {
-    let seed = number("HEATSINK_CLUSTER_SEED").unwrap_or_else(|| fastrand::u64(..));
-    println!("seed: HEATSINK_CLUSTER_SEED={seed}");
-    seed
+    heatsink_testkit::seed_from("HEATSINK_CLUSTER_SEED", 1)
 }
 
 /// What a client does over and over: one round each call, or what was wrong.

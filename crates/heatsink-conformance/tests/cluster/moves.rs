@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use heatsink_conformance::{ClusterRig, Heatsink};
+use heatsink_proxy::hot_keys::Treatment;
 use heatsink_testkit::{RawClient, RedisCluster, Reply, key_for_slot, key_slot};
 
 use crate::load::{Round, duration, expect, pipeline, seed, while_loaded, words};
@@ -180,6 +181,22 @@ fn move_about(cluster: &RedisCluster, tags: &[String], rng: &mut Rng, lasts: Dur
 
 #[test]
 fn slots_move_to_and_fro_under_load() {
+    move_to_and_fro(Treatment::default());
+}
+
+/// The same while every key is hot. Each client has keys of its own, so that what it sees of
+/// them is exact in either way.
+#[test]
+fn slots_of_cached_keys_move_to_and_fro_under_load() {
+    move_to_and_fro(Treatment::COHERENT);
+}
+
+#[test]
+fn slots_of_coalesced_keys_move_to_and_fro_under_load() {
+    move_to_and_fro(Treatment::EXACT);
+}
+
+fn move_to_and_fro(heat: Treatment) {
     let rig = ClusterRig::new(2);
     let tags = moving_tags(&rig.cluster, 6);
     let mut client = rig.client();
@@ -207,6 +224,11 @@ fn slots_move_to_and_fro_under_load() {
     for tag in &tags[..3] {
         clients.extend(queue(&format!("{tag}queue")));
     }
+    let others = ["m", "m:0", "m:1", "m:2", "m:3", "t:a", "t:b", "s", "queue"];
+    let names = clients.iter().map(|(name, _)| name.as_str()).chain(others);
+    let keys = names.flat_map(|name| tags.iter().map(move |tag| format!("{tag}{name}")));
+    let hot = keys.map(|key| (key.into_bytes(), heat)).collect();
+    rig.heatsink.proxy().handle().set_hot_keys(hot);
     let seed = seed();
     let mut moves = 0;
     let checked = while_loaded(rig.heatsink.addr(), seed, clients, || {

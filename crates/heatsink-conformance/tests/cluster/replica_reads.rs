@@ -17,7 +17,7 @@ const READS: usize = 30;
 
 fn reading_replicas(config: &mut Config) {
     config.workers = 2;
-    let rule = Rule { pattern: b"r:*".as_slice().into(), replica_reads: true };
+    let rule = Rule { pattern: b"r:*".as_slice().into(), replica_reads: true, counted: true };
     config.live.policy = Arc::from([rule]);
 }
 

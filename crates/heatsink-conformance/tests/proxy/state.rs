@@ -432,6 +432,27 @@ fn a_client_that_shut_its_side_gets_all_of_a_large_transaction() {
     client.expect_closed();
 }
 
+/// Its name reaches a connection of its own that it had before.
+#[test]
+fn a_name_given_while_watching_or_subscribed_is_the_clients_name_afterwards() {
+    let rig = Rig::new(1);
+    let mut watching = rig.client();
+    assert_eq!(watching.command(&["WATCH", "k"]), Reply::ok());
+    assert_eq!(watching.command(&["CLIENT", "SETNAME", "one"]), Reply::ok());
+    assert_eq!(watching.command(&["MULTI"]), Reply::ok());
+    watching.command(&["CLIENT", "GETNAME"]);
+    assert_eq!(watching.command(&["EXEC"]).items()[0].text(), "one");
+    assert_eq!(watching.command(&["CLIENT", "GETNAME"]).text(), "one");
+
+    let mut subscribed = rig.client();
+    subscribed.command(&["HELLO", "3"]);
+    subscribed.command(&["SUBSCRIBE", "news"]);
+    assert_eq!(subscribed.command(&["CLIENT", "SETNAME", "two"]), Reply::ok());
+    // A tunnel from now on: the server answers everything itself.
+    assert_eq!(subscribed.command(&["CLIENT", "NO-EVICT", "ON"]), Reply::ok());
+    assert_eq!(subscribed.command(&["CLIENT", "GETNAME"]).text(), "two");
+}
+
 #[test]
 fn what_was_sent_into_a_tunnel_before_leaving_arrives() {
     let rig = Rig::new(1);

@@ -67,17 +67,19 @@ fn reads_writes_bytes_misses_and_absorbed_are_told_apart() {
         rig.counter.record(key, Kind::Read, 0, true);
         rig.counter.record(key, Kind::Write, 7, false);
         rig.counter.record_absorbed(key, Kind::Read, 10);
-        rig.counter.record_reply(key, 1000, false);
-        rig.counter.record_reply(key, 0, true);
+        let tag = rig.counter.begin(key, Kind::Read, 0, 0);
+        rig.counter.answered(tag, 1000, false);
+        let tag = rig.counter.begin(key, Kind::Read, 0, 0);
+        rig.counter.answered(tag, 0, true);
     }
     let report = rig.tick();
     let heat = find(&report, "a").expect("named");
-    assert!(equal(heat.reads_per_second, 1090.0), "{heat:?}");
+    assert!(equal(heat.reads_per_second, 1150.0), "{heat:?}");
     assert!(equal(heat.writes_per_second, 30.0), "{heat:?}");
     assert!(equal(heat.bytes_per_second, 30.0 * 1117.0), "{heat:?}");
     assert!(equal(heat.misses_per_second, 60.0), "{heat:?}");
     assert!(equal(heat.absorbed_per_second, 30.0), "{heat:?}");
-    assert!(equal(report.reads_per_second, 1090.0));
+    assert!(equal(report.reads_per_second, 1150.0));
     assert!(equal(report.writes_per_second, 30.0));
     for _ in 0..20 {
         rig.tick();
@@ -116,8 +118,8 @@ fn big_values_are_named_by_their_bytes() {
         if tick % 2 == 0 {
             rig.counter.record(big, Kind::Read, 5_000_000, false);
         } else {
-            rig.counter.record(big, Kind::Read, 0, false);
-            rig.counter.record_reply(big, 5_000_000, false);
+            let tag = rig.counter.begin(big, Kind::Read, 0, 0);
+            rig.counter.answered(tag, 5_000_000, false);
         }
         rig.counter.record(small, Kind::Read, 100, false);
         report = rig.tick();
@@ -149,12 +151,12 @@ fn a_miss_storm_is_seen_below_the_rate_threshold() {
 fn write_contention_counts_what_is_in_flight_at_once() {
     let mut rig = Rig::new();
     let key = rig.key("counter");
-    let mut tickets: Vec<_> = (0..30).map(|_| rig.counter.begin_write(key)).collect();
+    let mut tags: Vec<_> = (0..30).map(|_| rig.counter.begin(key, Kind::Write, 0, 0)).collect();
     let report = rig.tick();
     let peak = find(&report, "counter").expect("many writes in flight").writes_in_flight;
     assert!((16..=30).contains(&peak), "{peak} of 30, less those from before the name");
-    for ticket in tickets.drain(..) {
-        rig.counter.end_write(ticket);
+    for tag in tags.drain(..) {
+        rig.counter.answered(tag, 0, false);
     }
     rig.tick();
     let report = rig.tick();
@@ -162,33 +164,54 @@ fn write_contention_counts_what_is_in_flight_at_once() {
     // One after the other is no contention, however many.
     let key = rig.key("serial");
     for _ in 0..1000 {
-        rig.counter.record(key, Kind::Write, 0, false);
-        let ticket = rig.counter.begin_write(key);
-        rig.counter.end_write(ticket);
+        let tag = rig.counter.begin(key, Kind::Write, 0, 0);
+        rig.counter.answered(tag, 0, false);
     }
     let report = rig.tick();
     assert_eq!(find(&report, "serial").expect("1000 writes").writes_in_flight, 1);
 }
 
 #[test]
-fn a_ticket_does_not_touch_the_successor_of_its_entry() {
+fn a_tag_does_not_touch_the_successor_of_its_entry() {
     let mut rig = Rig::with(&Settings { table_entries: 8, ..Settings::default() });
     let old = rig.key("old");
     rig.reads("old", 300);
-    let ticket = rig.counter.begin_write(old);
+    let tag = rig.counter.begin(old, Kind::Write, 0, 0);
     for _ in 0..30 {
         rig.tick();
     }
     assert_eq!(rig.snapshot.named_keys(), 0);
     let new = rig.key("new");
     rig.reads("new", 300);
-    let open = rig.counter.begin_write(new);
-    rig.counter.end_write(ticket);
-    let second = rig.counter.begin_write(new);
+    let open = rig.counter.begin(new, Kind::Write, 0, 0);
+    rig.counter.answered(tag, 0, false);
+    let second = rig.counter.begin(new, Kind::Write, 0, 0);
     let report = rig.tick();
     assert_eq!(find(&report, "new").expect("named").writes_in_flight, 2);
-    rig.counter.end_write(open);
-    rig.counter.end_write(second);
+    rig.counter.answered(open, 0, false);
+    rig.counter.answered(second, 0, false);
+}
+
+#[test]
+fn what_only_the_reply_shows_names_the_key_with_its_next_request() {
+    let mut rig = Rig::with(&Settings { report_threshold: 10_000, ..Settings::default() });
+    let (big, absent) = (rig.key("big"), rig.key("absent"));
+    for _ in 0..2 {
+        let tag = rig.counter.begin(big, Kind::Read, 30, 0);
+        rig.counter.answered(tag, 30_000_000, false);
+    }
+    // Far under the bar of the requests, at a quarter of the miss threshold.
+    let tags: Vec<_> = (0..125).map(|_| rig.counter.begin(absent, Kind::Read, 30, 0)).collect();
+    for tag in tags {
+        rig.counter.answered(tag, 5, true);
+    }
+    let report = rig.tick();
+    let heat = find(&report, "big").expect("named by its second request");
+    assert!(equal(heat.bytes_per_second, 30_000_030.0), "{heat:?}");
+    assert_eq!(find(&report, "absent"), None, "nothing has told its name since it missed");
+    let tag = rig.counter.begin(absent, Kind::Read, 30, 0);
+    rig.counter.answered(tag, 5, true);
+    assert_eq!(find(&rig.tick(), "absent").map(|heat| heat.misses_per_second > 0.0), Some(true));
 }
 
 #[test]
@@ -250,4 +273,144 @@ fn memory_stays_where_it_was() {
     }
     let grown = rig.counter.memory_bytes() - before;
     assert!(grown <= 1024 * 16, "{grown} bytes for names of 4 bytes");
+}
+
+#[test]
+fn a_clients_further_writes_do_not_contend_with_its_first() {
+    let mut rig = Rig::new();
+    let key = rig.key("pipelined");
+    let first = rig.counter.begin(key, Kind::Write, 0, 0);
+    let behind: Vec<_> = (0..400).map(|_| rig.counter.begin_behind(key, 10, 0)).collect();
+    let report = rig.tick();
+    let heat = find(&report, "pipelined").expect("401 writes");
+    assert!(equal(heat.writes_per_second, 401.0), "{heat:?}");
+    assert_eq!(heat.writes_in_flight, 0, "named after its first, with nothing in flight since");
+    let second_client = rig.counter.begin(key, Kind::Write, 0, 0);
+    for tag in behind {
+        assert!(tag.is_write());
+        rig.counter.answered(tag, 5, false);
+    }
+    assert_eq!(find(&rig.tick(), "pipelined").expect("still").writes_in_flight, 1);
+    // The first is answered last, and its being in flight apart from it.
+    rig.counter.answered(second_client.grounded(), 5, false);
+    assert_eq!(find(&rig.tick(), "pipelined").expect("still").writes_in_flight, 1);
+    rig.counter.answered(second_client, 0, false);
+    rig.counter.answered(first, 5, false);
+    rig.tick();
+    assert_eq!(find(&rig.tick(), "pipelined").expect("still").writes_in_flight, 0);
+}
+
+#[test]
+fn thresholds_that_change_name_other_keys() {
+    let mut rig = Rig::new();
+    let absent = rig.key("absent");
+    let miss = |rig: &mut Rig, times: usize| {
+        for _ in 0..times {
+            rig.counter.record(absent, Kind::Read, 5, true);
+        }
+        find(&rig.tick(), "absent").is_some()
+    };
+    let writes = |rig: &mut Rig, name: &str| {
+        let key = rig.hasher.key(name.as_bytes());
+        let tags: Vec<_> = (0..4).map(|_| rig.counter.begin(key, Kind::Write, 0, 0)).collect();
+        for tag in tags {
+            rig.counter.answered(tag, 0, false);
+        }
+        find(&rig.tick(), name).is_some()
+    };
+    let big = |rig: &mut Rig, name: &str| {
+        rig.counter.record(rig.hasher.key(name.as_bytes()), Kind::Read, 30_000, false);
+        find(&rig.tick(), name).is_some()
+    };
+    assert!(!miss(&mut rig, 30) && !writes(&mut rig, "contended") && !big(&mut rig, "big"));
+    rig.counter.apply(&Settings {
+        miss_storm_threshold: 50,
+        write_contention_threshold: 6,
+        hot_bytes_per_second: 20_000_000,
+        ..Settings::default()
+    });
+    assert!(miss(&mut rig, 1) && writes(&mut rig, "contended") && big(&mut rig, "big"));
+    // And back.
+    rig.counter.apply(&Settings::default());
+    assert!(!writes(&mut rig, "calm") && !big(&mut rig, "small"));
+}
+
+#[test]
+fn every_threshold_is_shared_by_workers_and_proxies() {
+    let named = |workers: usize, proxies: usize, use_it: &dyn Fn(&mut WorkerCounter, Key<'_>)| {
+        let settings = Settings::default();
+        let mut counter = WorkerCounter::new(&settings, workers, Duration::ZERO);
+        counter.set_proxies(proxies);
+        counter.set_report_threshold(settings.report_floor(proxies));
+        use_it(&mut counter, KeyHasher::with_seed(5).key(b"k"));
+        let mut snapshot = Snapshot::new();
+        counter.drain_into(Duration::from_millis(50), &mut snapshot);
+        snapshot.named_keys() == 1
+    };
+    let in_flight = |count: usize| {
+        move |counter: &mut WorkerCounter, key: Key<'_>| {
+            for _ in 0..count {
+                let _ = counter.begin(key, Kind::Write, 0, 0);
+            }
+        }
+    };
+    // Half of sixteen; of one of four; and never less than two.
+    assert!(named(1, 1, &in_flight(8)) && !named(1, 1, &in_flight(7)));
+    assert!(named(4, 1, &in_flight(2)) && named(1, 2, &in_flight(4)));
+    assert!(!named(1, 2, &in_flight(3)) && !named(4, 4, &in_flight(1)));
+    let missed = |count: usize| {
+        move |counter: &mut WorkerCounter, key: Key<'_>| {
+            (0..count).for_each(|_| counter.record(key, Kind::Read, 0, true));
+        }
+    };
+    // A quarter of five hundred, under the bar of the requests.
+    assert!(named(1, 1, &missed(125)) && !named(1, 1, &missed(124)));
+    assert!(named(1, 5, &missed(25)) && !named(1, 5, &missed(24)));
+    let moved = |bytes: u64| {
+        move |counter: &mut WorkerCounter, key: Key<'_>| {
+            counter.record(key, Kind::Read, bytes, false);
+        }
+    };
+    // The same for a request whatever the fleet, since there are fewer of them on each.
+    for proxies in [1, 10, 25] {
+        assert!(named(1, proxies, &moved(67_200)), "{proxies}");
+        assert!(!named(1, proxies, &moved(60_000)), "{proxies}");
+    }
+}
+
+#[test]
+fn writes_that_meet_by_chance_raise_the_bar() {
+    let settings = Settings::default();
+    let mut counter = WorkerCounter::new(&settings, 8, Duration::ZERO);
+    let hasher = KeyHasher::with_seed(5);
+    let mut snapshot = Snapshot::new();
+    let mut named_by = |name: &str, times: usize, now: u64| {
+        let names: Vec<_> = (0..times).map(|n| format!("{name}{n}")).collect();
+        for name in &names {
+            let _ = counter.begin(hasher.key(name.as_bytes()), Kind::Write, 0, 0);
+        }
+        counter.drain_into(Duration::from_millis(now), &mut snapshot);
+        snapshot.named_keys()
+    };
+    let before = named_by("a", 2000, 50);
+    assert!(before > 400, "two to a cell are enough while few are out: {before}");
+    let more = named_by("b", 500, 100) - before;
+    assert!(more < 50, "{more} of 500 named by chance");
+}
+
+#[test]
+fn what_follows_of_a_large_request_counts_for_its_key() {
+    let mut rig = Rig::new();
+    let (named, unnamed) = (rig.key("named"), rig.key("unnamed"));
+    let tag = rig.counter.begin(named, Kind::Write, 100_000, 0);
+    rig.counter.moved(tag, 900_000, 1_000_000);
+    rig.counter.answered(tag, 5, false);
+    let tag = rig.counter.begin(unnamed, Kind::Write, 60_000, 0);
+    rig.counter.moved(tag, 20_000, 80_000);
+    rig.counter.answered(tag, 5, false);
+    let report = rig.tick();
+    assert!(equal(find(&report, "named").expect("large").bytes_per_second, 1_000_005.0));
+    assert_eq!(find(&report, "unnamed"), None);
+    rig.counter.record(unnamed, Kind::Read, 1, false);
+    assert!(find(&rig.tick(), "unnamed").is_some(), "its next request has told its name");
 }

@@ -5,10 +5,15 @@
 //! Invariant: a cell is (period, count) in one atomic word, so a reader never combines
 //! the count of one period with the number of another.
 //!
+//! A window of up to eight slots begins in the brief form, one word for all of them (see
+//! `brief`). When that is full it stays as it is, and its touches grow old where they are; the
+//! cells begin with the next touch, and a key's count is the sum of both.
+//!
 //! Nothing runs in the background: a cell remembers the period it was written in and
 //! whoever looks at it applies the time that has passed since.
 
 use super::{
+    brief::{BRIEF_SLOTS, Brief},
     config::HotRingConfig,
     period::Periods,
     slab::Cells,
@@ -94,11 +99,11 @@ impl Aging {
         }
     }
 
-    /// Cells that a key needs.
+    /// Cells that a key needs beside the one in its node.
     pub(super) const fn cells(self) -> usize {
         match self {
             Self::Window { slots, .. } => slots as usize,
-            Self::Decay { .. } | Self::Never => 1,
+            Self::Decay { .. } | Self::Never => 0,
         }
     }
 
@@ -116,7 +121,14 @@ impl Aging {
     pub(super) fn count(self, cells: Cells<'_>, now: Period) -> u64 {
         let first = || Cell::unpack(cells.first().load(Ordering::Relaxed));
         match self {
-            Self::Window { slots, .. } => cells.sum(|word| Cell::unpack(word).within(slots, now)),
+            Self::Window { slots, .. } => {
+                let brief = Brief(cells.first().load(Ordering::Relaxed));
+                if slots <= BRIEF_SLOTS && !brief.is_full() {
+                    return brief.count(slots, now.0);
+                }
+                let of_cells = cells.sum(|word| Cell::unpack(word).within(slots, now));
+                brief.count(slots, now.0) + of_cells
+            }
             Self::Decay { shift, .. } => first().decayed(shift, now),
             Self::Never => u64::from(first().count),
         }
@@ -126,14 +138,19 @@ impl Aging {
     ///
     /// The count, with the touch in it if it was counted; the flag says that it was not.
     /// Exact among threads within one period: of all cells only the present one changes
-    /// then, and if it changed since it was summed up, the swap fails.
+    /// then, and if it changed since it was summed up, the swap fails. So it does in the brief
+    /// form, which is one cell, and does not change any more when the others are used.
     pub(super) fn touch(self, cells: Cells<'_>, now: Period, limit: u64) -> (u64, bool) {
         match self {
             Self::Window { slots, .. } => {
+                let before = match touch_brief(cells.first(), slots, now, limit) {
+                    Ok(counted) => return counted,
+                    Err(before) => before,
+                };
                 let worth = |cell: Cell| cell.within(slots, now);
                 let (cell, seen, others) =
                     cells.one_and_others(now.0, |word| worth(Cell::unpack(word)));
-                swap_in_touch(cell, seen, others, limit, now, worth)
+                swap_in_touch(cell, seen, before + others, limit, now, worth)
             }
             Self::Decay { shift, .. } => {
                 let cell = cells.first();
@@ -145,6 +162,33 @@ impl Aging {
                 let seen = cell.load(Ordering::Relaxed);
                 swap_in_touch(cell, seen, 0, limit, now, |cell| u64::from(cell.count))
             }
+        }
+    }
+}
+
+/// Counts a touch in the brief form; if that is full, or too short for so many slots, what it is
+/// worth.
+fn touch_brief(word: &AtomicU64, slots: u32, now: Period, limit: u64) -> Result<(u64, bool), u64> {
+    if slots > BRIEF_SLOTS {
+        return Err(0);
+    }
+    let mut seen = word.load(Ordering::Relaxed);
+    loop {
+        let old = Brief(seen);
+        if old.is_full() {
+            // A key that stays hot was full long ago, and that is forgotten by now.
+            return Err(if old.is_over(slots, now.0) { 0 } else { old.count(slots, now.0) });
+        }
+        let present = old.count(slots, now.0);
+        if present >= limit {
+            return Ok((present, true));
+        }
+        let new = old.touched(now.0);
+        // Released for reports, as in `swap_in_touch`.
+        let swapped = word.compare_exchange_weak(seen, new.0, Ordering::Release, Ordering::Relaxed);
+        match swapped {
+            Ok(_) => return Ok((present + 1, false)),
+            Err(other) => seen = other,
         }
     }
 }
@@ -165,8 +209,9 @@ fn swap_in_touch(
             return (others + present, true);
         }
         let new = old.touched(present as u32, now);
+        // Released for reports, which come to a key by its count and not through the list.
         let swapped =
-            cell.compare_exchange_weak(seen, new.pack(), Ordering::Relaxed, Ordering::Relaxed);
+            cell.compare_exchange_weak(seen, new.pack(), Ordering::Release, Ordering::Relaxed);
         match swapped {
             Ok(_) => return (others + u64::from(new.count), false),
             Err(other) => seen = other,

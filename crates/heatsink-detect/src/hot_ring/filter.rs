@@ -49,7 +49,7 @@ impl Filter {
         // cell is one of the fifteen that are not the first.
         let line = &self.lines[(hash >> 32) as usize & self.line_mask].0;
         let first = (hash >> 60) as usize;
-        let second = (first + 1 + (hash >> 52 & 0xff) as usize % 15) % LINE_CELLS;
+        let second = (first + 1 + ((15 * (hash >> 52 & 0xff)) >> 8) as usize) % LINE_CELLS;
         let cells = [&line[first], &line[second]];
         let counts = cells.map(|cell| {
             let word = cell.load(Ordering::Relaxed);

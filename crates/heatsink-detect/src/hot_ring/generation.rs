@@ -23,7 +23,7 @@ use super::{
     buckets::Buckets,
     link::{Link, Target, tag_of_bucket, tag_of_hash},
     slab::{Cells, Slab},
-    sync::{AtomicU32, Ordering},
+    sync::{AtomicU32, Ordering, fence},
 };
 
 /// How large a generation may become.
@@ -35,7 +35,7 @@ pub(super) struct Limits {
     pub(super) nodes_sampled: u32,
     /// Bits of the number of buckets at the start.
     pub(super) bucket_bits: u32,
-    /// Counters of each key.
+    /// Counters of each key beside the one in its node.
     pub(super) cells_per_node: usize,
 }
 
@@ -90,9 +90,25 @@ impl Generation {
         self.slab.cells(index)
     }
 
-    /// Copies a key to `into`, replacing what was there.
-    pub(super) fn copy_key(&self, index: u32, into: &mut Vec<u8>) {
+    /// Copies the key of a node that has a count to `into`, replacing what was there; its tag.
+    pub(super) fn copy_key(&self, index: u32, into: &mut Vec<u8>) -> u64 {
+        // Whoever counted had found the node in the list, and released what it knew with the
+        // count: the key is there.
+        fence(Ordering::Acquire);
         self.slab.copy_key(index, into);
+        self.slab.node(index).tag()
+    }
+
+    /// Calls `visit` with the counters of every node, in the order of memory; also of those
+    /// that are not in the list, which have no counts.
+    pub(super) fn for_each<'a>(&'a self, visit: impl FnMut(u32, Cells<'a>)) {
+        self.slab.for_each(visit);
+    }
+
+    /// The node of a key whose tag is known. Writes nothing.
+    pub(super) fn find_tag(&self, tag: u64, key: &[u8]) -> Option<u32> {
+        // The highest bit of the hash is lost, but no bucket asks for it.
+        self.find(tag.reverse_bits(), key)
     }
 
     /// The node of a key. Writes nothing.
@@ -148,6 +164,7 @@ impl Generation {
     }
 
     /// The keys in order.
+    #[cfg(all(test, feature = "shuttle"))]
     pub(super) fn walk(&self) -> Walk<'_> {
         Walk { generation: self, at: Target::Head(0) }
     }
@@ -181,12 +198,15 @@ impl Generation {
             let passes = match at {
                 Target::End => false,
                 Target::Head(bucket) => tag_of_bucket(bucket) < tag,
-                Target::Node(index) => match self.slab.node(index).tag().cmp(&tag) {
-                    Order::Less => true,
-                    Order::Greater => false,
-                    Order::Equal if self.slab.holds(index, key) => return Ok(index),
-                    Order::Equal => self.key_is_less(index, key),
-                },
+                Target::Node(index) => {
+                    let node = self.slab.node(index);
+                    match node.tag().cmp(&tag) {
+                        Order::Less => true,
+                        Order::Greater => false,
+                        Order::Equal if self.slab.holds(node, index, key) => return Ok(index),
+                        Order::Equal => self.key_is_less(index, key),
+                    }
+                }
             };
             if !passes {
                 return Err(Gap { before, seen });
@@ -243,18 +263,17 @@ impl Generation {
     }
 }
 
-/// Tag and index of a node.
-pub(super) type Entry = (u64, u32);
-
-/// An iterator over the nodes of a generation in the order of (tag, key).
+/// An iterator over the nodes of a generation in the order of (tag, key): tag and index.
+#[cfg(all(test, feature = "shuttle"))]
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     generation: &'a Generation,
     at: Target,
 }
 
+#[cfg(all(test, feature = "shuttle"))]
 impl Iterator for Walk<'_> {
-    type Item = Entry;
+    type Item = (u64, u32);
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.at != Target::End {

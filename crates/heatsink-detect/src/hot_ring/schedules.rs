@@ -14,7 +14,7 @@ use shuttle::{
 };
 
 use super::{
-    HotRing, HotRingConfig, Rotation, Window,
+    HotKey, HotRing, HotRingConfig, Rotation, Window,
     generation::{Generation, Limits},
 };
 
@@ -214,5 +214,27 @@ fn readers_see_each_key_once_while_keys_come() {
             assert!(keys.iter().all(|key| ring.frequency(key, 0) == 1));
         });
         together(&ring, vec![insert, read]);
+    });
+}
+
+#[test]
+fn a_key_of_both_generations_is_reported_once_while_it_is_touched() {
+    explore(|| {
+        let ring = ring(HotRingConfig { rotation: Rotation::OnCall, ..config() });
+        // Over half of the threshold in the warm generation; the active one gets there meanwhile.
+        (0..3).for_each(|_| _ = ring.touch(b"a", 0));
+        ring.rotate();
+        ring.touch(b"a", 0);
+        let read = |report: fn(&HotRing) -> Vec<HotKey>| {
+            Box::new(move |ring: &HotRing| {
+                let all = report(ring);
+                assert_eq!(all.len(), 1);
+                assert!((4..=6).contains(&all[0].count));
+            }) as Work
+        };
+        let touch = Box::new(|ring: &HotRing| (0..2).for_each(|_| _ = ring.touch(b"a", 0)));
+        let above = read(|ring| ring.keys_above(4, 0));
+        together(&ring, vec![touch, above, read(|ring| ring.top_n(2, 0))]);
+        assert_eq!(ring.top_n(1, 0)[0].count, 6);
     });
 }

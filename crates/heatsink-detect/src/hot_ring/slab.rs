@@ -5,8 +5,9 @@
 //! Invariant: a slot's key is written before the slot is published in a list and never
 //! again, so whoever found the slot through a list may read it without synchronisation.
 //!
-//! A key of up to 48 bytes lies inside its node, so that comparing it touches one cache
-//! line; the counters of the node lie together in the next one.
+//! A key of up to 40 bytes and the brief form of its counters lie inside its node, so that
+//! touching a key that is seldom touched needs one cache line. The other counters lie in memory
+//! of their own, which only keys that are touched more often bring into the caches.
 
 use super::{
     link::Link,
@@ -15,9 +16,9 @@ use super::{
 
 /// Nodes per chunk.
 const CHUNK_NODES: usize = 1 << CHUNK_BITS;
-const CHUNK_BITS: u32 = if cfg!(feature = "shuttle") { 2 } else { 10 };
+const CHUNK_BITS: u32 = if cfg!(feature = "shuttle") { 2 } else { 12 };
 /// Words of a key that lie inside its node.
-const INLINE_WORDS: usize = 6;
+const INLINE_WORDS: usize = 5;
 /// Bytes of a key that lie inside its node.
 const INLINE_BYTES: usize = INLINE_WORDS * 8;
 /// Counter cells in one cache line.
@@ -30,6 +31,8 @@ pub(super) struct Node {
     tag: AtomicU64,
     next: AtomicU32,
     key_len: AtomicU32,
+    /// The first counter.
+    first: AtomicU64,
     key: [AtomicU64; INLINE_WORDS],
 }
 
@@ -42,6 +45,7 @@ impl Node {
             tag: AtomicU64::new(0),
             next: AtomicU32::new(Link::END.0),
             key_len: AtomicU32::new(0),
+            first: AtomicU64::new(0),
             key: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -72,50 +76,41 @@ impl Line {
     }
 }
 
-/// A key and its first counters side by side: one page to look up, not two.
-#[derive(Debug)]
-struct Slot {
-    node: Node,
-    line: Line,
-}
-
 /// The counters of one node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cells<'a> {
-    line: &'a Line,
-    more: &'a [Line],
+    first: &'a AtomicU64,
+    lines: &'a [Line],
 }
 
-impl Cells<'_> {
-    /// The first of the counters.
-    pub(super) fn first(&self) -> &AtomicU64 {
-        &self.line.0[0]
+impl<'a> Cells<'a> {
+    /// The counter in the node.
+    pub(super) fn first(&self) -> &'a AtomicU64 {
+        self.first
     }
 
-    /// The sum of what `worth` makes of each counter.
+    /// The sum of what `worth` makes of each of the others.
     pub(super) fn sum(&self, worth: impl Fn(u64) -> u64) -> u64 {
-        let of_more = self.more.iter().map(|line| line.read().map(&worth).iter().sum::<u64>());
-        self.line.read().map(&worth).iter().sum::<u64>() + of_more.sum::<u64>()
+        self.lines.iter().map(|line| line.read().map(&worth).iter().sum::<u64>()).sum()
     }
 
-    /// The counter for a number, modulo how many there are; what was read there; and the
-    /// sum of what `worth` makes of the others.
+    /// The counter for a number, modulo how many there are beside the first; what was read
+    /// there; and the sum of what `worth` makes of the others.
     pub(super) fn one_and_others(
         &self,
         number: u32,
         worth: impl Fn(u64) -> u64,
-    ) -> (&AtomicU64, u64, u64) {
-        // One line and the more are a power of two together.
-        let at = (number as usize / LINE_CELLS) & self.more.len();
-        let line = if at == 0 { self.line } else { &self.more[at - 1] };
+    ) -> (&'a AtomicU64, u64, u64) {
+        // The lines are a power of two.
+        let at = (number as usize / LINE_CELLS) & (self.lines.len() - 1);
+        let line = &self.lines[at];
         let in_line = number as usize % LINE_CELLS;
         // Each counter is read once, so that the one and the others belong together.
         let words = line.read();
         let worths = words.map(&worth);
         let mut others = worths.iter().sum::<u64>() - worths[in_line];
-        if !self.more.is_empty() {
-            let lines = std::iter::once(self.line).chain(self.more);
-            for (_, other) in lines.enumerate().filter(|&(place, _)| place != at) {
+        if self.lines.len() > 1 {
+            for (_, other) in self.lines.iter().enumerate().filter(|&(place, _)| place != at) {
                 others += other.read().map(&worth).iter().sum::<u64>();
             }
         }
@@ -128,9 +123,9 @@ type LongKey = OnceLock<Box<[u8]>>;
 
 #[derive(Debug)]
 struct Chunk {
-    slots: Box<[Slot]>,
-    /// Further counters of each node, when one line is not enough.
-    more: Box<[Line]>,
+    nodes: Box<[Node]>,
+    /// Further counters of each node.
+    lines: Box<[Line]>,
     /// Keys that do not fit in their nodes; absent until there is one.
     long_keys: OnceLock<Box<[LongKey]>>,
 }
@@ -142,19 +137,19 @@ pub(super) struct Slab {
     /// Slots handed out, including those that lost a race and hold nothing.
     taken: AtomicU32,
     slots: u32,
-    more_per_node: usize,
+    lines_per_node: usize,
 }
 
 impl Slab {
-    /// A slab of `slots` nodes with at least `cells_per_node` counters each.
+    /// A slab of `slots` nodes with at least `cells_per_node` counters each beside the first.
     pub(super) fn new(slots: u32, cells_per_node: usize) -> Self {
-        let lines = cells_per_node.next_power_of_two().div_ceil(LINE_CELLS);
+        let lines = cells_per_node.div_ceil(LINE_CELLS);
         let chunks = (slots as usize).div_ceil(CHUNK_NODES);
         Self {
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
             taken: AtomicU32::new(0),
             slots,
-            more_per_node: lines - 1,
+            lines_per_node: if lines == 0 { 0 } else { lines.next_power_of_two() },
         }
     }
 
@@ -170,7 +165,7 @@ impl Slab {
             .ok()?;
         let chunk = self.chunks[index as usize >> CHUNK_BITS].get_or_init(|| self.chunk());
         let slot = index as usize & (CHUNK_NODES - 1);
-        let node = &chunk.slots[slot].node;
+        let node = &chunk.nodes[slot];
         node.tag.store(tag, Ordering::Relaxed);
         node.key_len.store(key.len() as u32, Ordering::Relaxed);
         if key.len() <= INLINE_BYTES {
@@ -187,10 +182,9 @@ impl Slab {
     }
 
     fn chunk(&self) -> Chunk {
-        let slot = |_| Slot { node: Node::empty(), line: Line::empty() };
         Chunk {
-            slots: (0..CHUNK_NODES).map(slot).collect(),
-            more: (0..CHUNK_NODES * self.more_per_node).map(|_| Line::empty()).collect(),
+            nodes: (0..CHUNK_NODES).map(|_| Node::empty()).collect(),
+            lines: (0..CHUNK_NODES * self.lines_per_node).map(|_| Line::empty()).collect(),
             long_keys: OnceLock::new(),
         }
     }
@@ -201,27 +195,44 @@ impl Slab {
 
     /// The node in a slot that was taken.
     pub(super) fn node(&self, index: u32) -> &Node {
-        &self.chunk_of(index).slots[index as usize & (CHUNK_NODES - 1)].node
+        &self.chunk_of(index).nodes[index as usize & (CHUNK_NODES - 1)]
     }
 
     /// The counters of the node.
     pub(super) fn cells(&self, index: u32) -> Cells<'_> {
         let chunk = self.chunk_of(index);
         let slot = index as usize & (CHUNK_NODES - 1);
-        let more = slot * self.more_per_node;
-        Cells { line: &chunk.slots[slot].line, more: &chunk.more[more..more + self.more_per_node] }
+        self.cells_in(chunk, slot)
     }
 
-    /// Whether the slot holds exactly this key.
-    pub(super) fn holds(&self, index: u32, key: &[u8]) -> bool {
-        let node = self.node(index);
+    fn cells_in<'a>(&self, chunk: &'a Chunk, slot: usize) -> Cells<'a> {
+        let lines = &chunk.lines[slot * self.lines_per_node..][..self.lines_per_node];
+        Cells { first: &chunk.nodes[slot].first, lines }
+    }
+
+    /// Calls `visit` with the counters of every slot that was taken.
+    pub(super) fn for_each<'a>(&'a self, mut visit: impl FnMut(u32, Cells<'a>)) {
+        let taken = self.taken.load(Ordering::Relaxed) as usize;
+        for (number, chunk) in self.chunks.iter().take(taken.div_ceil(CHUNK_NODES)).enumerate() {
+            // Absent while the first to take a slot of it has not finished.
+            let Some(chunk) = chunk.get() else { continue };
+            let first = number * CHUNK_NODES;
+            for slot in 0..CHUNK_NODES.min(taken - first) {
+                visit((first + slot) as u32, self.cells_in(chunk, slot));
+            }
+        }
+    }
+
+    /// Whether the slot, whose node is given with it, holds exactly this key.
+    #[inline]
+    pub(super) fn holds(&self, node: &Node, index: u32, key: &[u8]) -> bool {
         if node.key_len.load(Ordering::Relaxed) as usize != key.len() {
             return false;
         }
         if key.len() > INLINE_BYTES {
             return self.long_key(index) == key;
         }
-        // All six words without a branch: where a key differs cannot be predicted.
+        // All five words without a branch: where a key differs cannot be predicted.
         let difference =
             node.key.iter().zip(words_of(key)).fold(0, |difference, (held, word)| {
                 difference | (held.load(Ordering::Relaxed) ^ word)
@@ -260,25 +271,25 @@ impl Slab {
 
     /// Bytes of the chunks allocated so far, without long keys.
     pub(super) fn allocated_bytes(&self) -> usize {
-        let per_chunk = CHUNK_NODES * (size_of::<Slot>() + self.more_per_node * size_of::<Line>());
+        let per_chunk = CHUNK_NODES * (size_of::<Node>() + self.lines_per_node * size_of::<Line>());
         let allocated = self.chunks.iter().filter(|c| c.get().is_some()).count();
         allocated * per_chunk + self.chunks.len() * size_of::<OnceLock<Chunk>>()
     }
 }
 
-/// Where the words of a key of 8 to 48 bytes begin, and how many of them there are.
+/// Where the words of a key of 8 to 40 bytes begin, and how many of them there are.
 ///
 /// The last ones overlap those before, so that a few fixed shapes serve every length and
 /// no loop has to find out where a key ends.
 const fn word_places(len: usize) -> ([usize; INLINE_WORDS], usize) {
     match len {
-        8..=16 => ([0, len - 8, 0, 0, 0, 0], 2),
-        17..=32 => ([0, 8, len - 16, len - 8, 0, 0], 4),
-        _ => ([0, 8, 16, 24, len - 16, len - 8], 6),
+        8..=16 => ([0, len - 8, 0, 0, 0], 2),
+        17..=32 => ([0, 8, len - 16, len - 8, 0], 4),
+        _ => ([0, 8, 16, 24, len - 8], 5),
     }
 }
 
-/// A key of up to 48 bytes as words at `word_places`, zero where there are none.
+/// A key of up to 40 bytes as words at `word_places`, zero where there are none.
 ///
 /// Two keys of the same length are equal if and only if their words are.
 fn words_of(key: &[u8]) -> [u64; INLINE_WORDS] {
@@ -293,14 +304,14 @@ fn words_of(key: &[u8]) -> [u64; INLINE_WORDS] {
         match key[16..].first_chunk() {
             Some(second) if key.len() > 32 => {
                 let second = pair(*second);
-                [first[0], first[1], second[0], second[1], last[0], last[1]]
+                [first[0], first[1], second[0], second[1], last[1]]
             }
-            _ => [first[0], first[1], last[0], last[1], 0, 0],
+            _ => [first[0], first[1], last[0], last[1], 0],
         }
     } else if let (Some(first), Some(last)) = (key.first_chunk(), key.last_chunk()) {
-        [u64::from_le_bytes(*first), u64::from_le_bytes(*last), 0, 0, 0, 0]
+        [u64::from_le_bytes(*first), u64::from_le_bytes(*last), 0, 0, 0]
     } else {
         let word = key.iter().rev().fold(0, |word, &byte| (word << 8) | u64::from(byte));
-        [word, 0, 0, 0, 0, 0]
+        [word, 0, 0, 0, 0]
     }
 }

@@ -6,9 +6,10 @@
 //! schedule explorer may switch threads; without it these are the plain types.
 //!
 //! `OnceLock` stays the standard one in both: what it initialises here creates atomics
-//! but never touches one, so no schedule can stop in the middle of it.
+//! but never touches one, so no schedule can stop in the middle of it. So does `fence`: the
+//! explorer's atomics are sequentially consistent.
 
-pub(super) use std::sync::{Arc, OnceLock};
+pub(super) use std::sync::{Arc, OnceLock, atomic::fence};
 
 #[cfg(not(feature = "shuttle"))]
 pub(super) use std::sync::{

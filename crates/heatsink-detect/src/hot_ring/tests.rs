@@ -125,6 +125,8 @@ enum Step {
 fn step(keys: usize) -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (0..keys).prop_map(Step::Touch),
+        // Two keys that are touched more than fifteen times in a slot.
+        8 => (0..2_usize).prop_map(Step::Touch),
         4 => (0..keys, 0..6_u64).prop_map(|(key, limit)| Step::Clamp(key, limit)),
         2 => (0..keys).prop_map(Step::Frequency),
         1 => (0..8_usize).prop_map(Step::Top),
@@ -168,7 +170,7 @@ fn config() -> impl Strategy<Value = HotRingConfig> {
 /// Keys of every length around the sizes at which their storage changes.
 fn key(at: usize) -> Vec<u8> {
     let mut key = at.to_string().into_bytes();
-    key.resize([key.len(), 7, 8, 9, 16, 47, 48, 49, 120][at % 9].max(key.len()), 0);
+    key.resize([key.len(), 7, 8, 9, 16, 33, 40, 41, 120][at % 9].max(key.len()), 0);
     key
 }
 

@@ -134,3 +134,32 @@ fn top_gives_the_hottest_first_and_no_more_than_there_are() {
     assert_eq!(report.top(10).len(), 3);
     assert!(report.error_bound_per_second > 0.0);
 }
+
+#[test]
+fn keys_that_are_asked_for_are_in_it_whatever_their_count() {
+    let settings = Settings::default();
+    let hasher = KeyHasher::random();
+    let mut counters = counters(&settings, 2);
+    for (counter, times) in counters.iter_mut().zip([10, 14]) {
+        for _ in 0..times {
+            counter.record(hasher.key(b"watched"), Kind::Read, 0, false);
+        }
+        counter.record(hasher.key(b"watched"), Kind::Write, 0, false);
+    }
+    for _ in 0..900 {
+        counters[0].record(hasher.key(b"hot"), Kind::Read, 0, false);
+    }
+    let snapshots = drain(&mut counters, TICK);
+    let snapshots: Vec<_> = snapshots.iter().collect();
+    let mut merger = Merger::new();
+    assert_eq!(merger.merge(TICK, &snapshots).keys.len(), 1);
+    let names: [&[u8]; 4] = [b"watched", b"hot", b"nobody", b"watched"];
+    let report = merger.merge_with(TICK, &snapshots, names.map(|name| hasher.key(name)));
+    let names: Vec<&[u8]> = report.keys.iter().map(|heat| heat.key.as_slice()).collect();
+    assert_eq!(names, [&b"hot"[..], b"watched"], "each once, hottest first");
+    let [hot, watched] = report.keys.as_slice() else { unreachable!() };
+    assert!((hot.requests_per_second() - 900.0).abs() < 1e-6 && hot.certain_per_second() > 0.0);
+    assert!((watched.reads_per_second - 24.0).abs() < 1e-6, "{watched:?}");
+    assert!((watched.writes_per_second - 2.0).abs() < 1e-6, "{watched:?}");
+    assert!(watched.certain_per_second().abs() < 1e-6, "the sketches' word is no certainty");
+}

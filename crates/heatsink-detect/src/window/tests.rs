@@ -50,6 +50,8 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         8 => (0_u8..40, 1_u32..4).prop_map(|(key, count)| Step::Add(key, count)),
+        // More than the open slot has room for, at once or in a few times.
+        1 => (0_u8..40, 10_000_u32..70_000).prop_map(|(key, count)| Step::Add(key, count)),
         1 => (0_usize..8).prop_map(Step::Rotate),
     ];
     prop::collection::vec(step, 0..400)
@@ -93,9 +95,9 @@ proptest! {
                 Step::Add(key, count) => { window.add(hash(key), count); }
                 Step::Rotate(steps) => window.rotate(steps),
             }
-            for (number, cell) in window.cells.iter().enumerate() {
+            for (number, sum) in window.sums.iter().enumerate() {
                 let closed: u32 = window.closed.iter().skip(number).step_by(shape.cells()).sum();
-                prop_assert_eq!(cell.sum(), cell.open() + closed);
+                prop_assert_eq!(*sum, window.folded[number] + closed);
             }
         }
     }
@@ -114,6 +116,28 @@ proptest! {
             prop_assert_eq!(copy.estimate(hash(key)), window.estimate(hash(key)));
         }
     }
+}
+
+#[test]
+fn the_bar_is_never_passed_unnoticed() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let (mut reached, mut named) = (0, 0);
+    for bar in [1, 2, 7, 8, 60, 250, 40_000] {
+        let mut window = Window::new(Shape::new(4, 64), 5);
+        window.set_bar(bar);
+        for number in 0..60_000 {
+            // A few keys take half of all requests.
+            let key = if random.bool() { random.u8(..4) } else { random.u8(..) };
+            let maybe_over = window.add_one(hash(key));
+            let is_over = window.estimate(hash(key)) >= bar;
+            assert!(maybe_over || !is_over, "key {key} passed the bar of {bar}");
+            reached += u32::from(is_over);
+            named += u32::from(maybe_over);
+            window.rotate(usize::from(number % 2000 == 1999));
+        }
+    }
+    assert!(reached > 10_000, "{reached}");
+    assert!(named < 2 * reached, "{named} looks at the sums for {reached}");
 }
 
 #[test]

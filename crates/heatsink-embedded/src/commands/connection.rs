@@ -57,7 +57,8 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {
     reply.int(if proto == Proto::Resp3 { 3 } else { 2 });
     reply.bulk(b"id");
     reply.int(call.client.id.0 as i64);
-    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+    let mode = if call.world.cluster.is_some() { "cluster" } else { "standalone" };
+    for (field, value) in [("mode", mode), ("role", "master")] {
         reply.bulk(field.as_bytes());
         reply.bulk(value.as_bytes());
     }

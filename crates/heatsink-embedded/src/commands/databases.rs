@@ -15,7 +15,11 @@ fn index(value: i64) -> Result<usize, Failure> {
 }
 
 pub(crate) fn select(call: &mut Call<'_>) -> Outcome {
-    call.client.db = index(int(call.args[1])?)?;
+    let db = index(int(call.args[1])?)?;
+    if db != 0 && call.world.cluster.is_some() {
+        return Err(Failure::of("ERR SELECT is not allowed in cluster mode"));
+    }
+    call.client.db = db;
     call.client.reply.ok();
     Ok(())
 }

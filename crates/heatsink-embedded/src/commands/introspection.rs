@@ -56,7 +56,8 @@ fn section(name: &str, world: &World) -> Option<String> {
     match name {
         "server" => {
             line("redis_version", &COMPATIBLE_VERSION);
-            line("redis_mode", &"standalone");
+            let in_cluster = world.cluster.is_some();
+            line("redis_mode", if in_cluster { &"cluster" } else { &"standalone" });
             line("heatsink_store", &"embedded");
             line("arch_bits", &usize::BITS);
             line("process_id", &std::process::id());
@@ -91,6 +92,7 @@ fn section(name: &str, world: &World) -> Option<String> {
             line("role", &"master");
             line("connected_slaves", &0);
         }
+        "cluster" => line("cluster_enabled", &u8::from(world.cluster.is_some())),
         "keyspace" => {
             for (index, db) in world.dbs.iter().enumerate().filter(|(_, db)| db.len() > 0) {
                 let (keys, expires, ttl) = (db.len(), db.deadline_count(), db.mean_ttl_ms());
@@ -104,12 +106,13 @@ fn section(name: &str, world: &World) -> Option<String> {
 }
 
 pub(crate) fn info(call: &mut Call<'_>) -> Outcome {
-    const SECTIONS: [(&str, &str); 6] = [
+    const SECTIONS: [(&str, &str); 7] = [
         ("server", "Server"),
         ("clients", "Clients"),
         ("memory", "Memory"),
         ("stats", "Stats"),
         ("replication", "Replication"),
+        ("cluster", "Cluster"),
         ("keyspace", "Keyspace"),
     ];
     let asked = &call.args[1..];

@@ -1,4 +1,4 @@
-//! Connection: the store's end of one socket pair.
+//! Connection: the store's end of one socket pair, or of a connection from outside.
 //!
 //! Called by: the event loop in `server`.
 //! Bound: `outgoing` holds what was taken from the engine at once; no more is taken before
@@ -7,7 +7,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 
-use mio::net::UnixStream;
+use super::stream::Stream;
 
 /// Output buffers larger than this are given back once written.
 const KEPT_OUTPUT_BYTES: usize = 16 * 1024;
@@ -30,17 +30,20 @@ pub(super) enum Progress {
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: UnixStream,
+    stream: Stream,
     outgoing: Vec<u8>,
     sent: usize,
+    /// Of a store with a pace: replies that are still held back, and those that may go.
+    pub(super) held_count: usize,
+    pub(super) released: Vec<u8>,
 }
 
 impl Connection {
-    pub(super) fn new(stream: UnixStream) -> Self {
-        Self { stream, outgoing: Vec::new(), sent: 0 }
+    pub(super) fn new(stream: Stream) -> Self {
+        Self { stream, outgoing: Vec::new(), sent: 0, held_count: 0, released: Vec::new() }
     }
 
-    pub(super) fn stream(&mut self) -> &mut UnixStream {
+    pub(super) fn stream(&mut self) -> &mut Stream {
         &mut self.stream
     }
 
@@ -67,6 +70,14 @@ impl Connection {
             }
         }
         Progress::Unfinished
+    }
+
+    /// Writes what may go.
+    pub(super) fn write_released(&mut self) -> Progress {
+        let mut released = std::mem::take(&mut self.released);
+        let progress = self.write(&mut released);
+        self.released = released;
+        progress
     }
 
     /// Writes what is left from before, then `output`, which is emptied as it is taken.

@@ -9,8 +9,8 @@ use super::{
     SKIP_SLOWLOG, STALE, WRITE,
 };
 use crate::commands::{
-    bits, clients, connection, counters, databases, expiry, hashes, hyperloglog, introspection,
-    keys, lists, scan, sets, sorted_algebra, sorted_ranges, sorted_sets, strings,
+    bits, clients, cluster, connection, counters, databases, expiry, hashes, hyperloglog,
+    introspection, keys, lists, scan, sets, sorted_algebra, sorted_ranges, sorted_sets, strings,
 };
 use crate::failure::{Failure, Outcome};
 use crate::{pubsub, transactions, world};
@@ -26,7 +26,8 @@ const fn row(
 }
 
 /// Commands that are followed by a subcommand.
-pub(super) const CONTAINERS: [&str; 5] = ["client", "command", "config", "object", "pubsub"];
+pub(super) const CONTAINERS: [&str; 6] =
+    ["client", "cluster", "command", "config", "object", "pubsub"];
 
 /// A container is never run without a subcommand: its arity forbids it.
 fn no_subcommand(_call: &mut world::Call<'_>) -> Outcome {
@@ -72,6 +73,13 @@ pub(super) static ROWS: &[Command] = &[
         (0, 0, 0),
         Call(clients::trackinginfo),
     ),
+    row("cluster", -2, 0, (0, 0, 0), Call(no_subcommand)),
+    row("cluster|info", 2, LOADING | STALE, (0, 0, 0), Call(cluster::info)),
+    row("cluster|keyslot", 3, LOADING | STALE, (0, 0, 0), Call(cluster::keyslot)),
+    row("cluster|myid", 2, LOADING | STALE, (0, 0, 0), Call(cluster::myid)),
+    row("cluster|nodes", 2, LOADING | STALE, (0, 0, 0), Call(cluster::nodes)),
+    row("cluster|shards", 2, LOADING | STALE, (0, 0, 0), Call(cluster::shards)),
+    row("cluster|slots", 2, LOADING | STALE, (0, 0, 0), Call(cluster::slots)),
     row("command", -1, LOADING | STALE, (0, 0, 0), Call(introspection::command)),
     row("command|count", 2, LOADING | STALE, (0, 0, 0), Call(introspection::command_count)),
     row("command|docs", -2, LOADING | STALE, (0, 0, 0), Call(introspection::command_docs)),

@@ -1,8 +1,8 @@
 //! A short campaign without a fuzzer's tools: well-formed input, mutated, against every
 //! property. The fuzz targets in `fuzz/` go on where this stops.
 //!
-//! Each run starts from another seed and prints it. `HEATSINK_FUZZ_SEED` repeats a run,
-//! `HEATSINK_FUZZ_ITERATIONS` makes it longer.
+//! `HEATSINK_FUZZ_SEED` is another seed than the usual one, or `random`, and
+//! `HEATSINK_FUZZ_ITERATIONS` makes a run longer.
 
 mod mutation;
 
@@ -14,13 +14,20 @@ use heatsink_fuzz_oracles::{command, corpus, reply, request};
 /// About a second of each campaign without optimisation.
 const ITERATIONS: u64 = 300_000;
 
+fn seed() -> u64 {
+    match std::env::var("HEATSINK_FUZZ_SEED").as_deref() {
+        Ok("random") => fastrand::u64(..),
+        _ => number_from("HEATSINK_FUZZ_SEED").unwrap_or(1),
+    }
+}
+
 fn number_from(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}: {text:?} is not a number")))
 }
 
 fn campaign(name: &str, corpus: &[&[u8]], check: fn(&[u8])) {
-    let seed = number_from("HEATSINK_FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let seed = seed();
     let iterations = number_from("HEATSINK_FUZZ_ITERATIONS").unwrap_or(ITERATIONS);
     println!("{name}: HEATSINK_FUZZ_SEED={seed} HEATSINK_FUZZ_ITERATIONS={iterations}");
     for sample in corpus {

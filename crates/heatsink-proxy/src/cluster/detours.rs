@@ -82,9 +82,9 @@ impl Clients {
         if ticket.purpose != Purpose::Forward {
             return ticket;
         }
-        match self.get(ticket.client) {
-            Some(client) => {
-                let purpose = Purpose::Detour(client.order.hole(ticket.seq));
+        match self.get_with_pool(ticket.client) {
+            Some((client, pool)) => {
+                let purpose = Purpose::Detour(client.order.hole(ticket.seq, pool));
                 Ticket { purpose, ..ticket }
             }
             // It has gone; what it wrote before is executed all the same.
@@ -104,6 +104,11 @@ impl Worker {
         error: &[u8],
         overtaken: bool,
     ) {
+        if matches!(ticket.purpose, Purpose::FillTtl(_)) {
+            // The read right before it has been sent elsewhere, too, and is not kept.
+            self.conclude(ticket, error);
+            return;
+        }
         let hops = self.note_hop(ticket);
         let Some(redirect) = redirect::parse(error).filter(|_| hops <= MAX_HOPS) else {
             self.conclude(ticket, error);
@@ -200,7 +205,7 @@ impl Worker {
     }
 
     fn note_hop(&mut self, ticket: Ticket) -> u32 {
-        if ticket.client == ClientKey::NOBODY {
+        if ticket.client == ClientKey::NOBODY && !ticket.is_for_many() {
             // Nobody waits for it; one more node is tried, and that is it.
             return 1;
         }
@@ -255,11 +260,16 @@ impl Worker {
         if first && (overtaken || self.has_behind(lane, ticket, request)) {
             return false;
         }
-        let Some(client) = self.clients.get(ticket.client) else { return false };
+        let client = self.clients.get(ticket.client);
+        if client.is_none() && !ticket.is_for_many() {
+            return false;
+        }
         let Some(detour) = self.detours.get_mut(&ticket) else { return false };
         if first {
             detour.until = Some(until);
-            client.retrying += 1;
+            if let Some(client) = client {
+                client.retrying += 1;
+            }
         }
         // Trying again is not going further.
         detour.hops = 0;
@@ -307,6 +317,11 @@ impl Worker {
                 (Purpose::Commands, _) => self.forget_commands(),
                 (Purpose::Forward | Purpose::Detour(_), Some(slot)) => {
                     let ticket = self.clients.detour(ticket);
+                    let to = self.primary_of(slot, ticket.client);
+                    self.resend(lane, to, ticket, &request, false);
+                }
+                (Purpose::Fill(_), Some(slot)) => {
+                    self.note_hop(ticket);
                     let to = self.primary_of(slot, ticket.client);
                     self.resend(lane, to, ticket, &request, false);
                 }

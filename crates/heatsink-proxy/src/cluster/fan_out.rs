@@ -12,7 +12,7 @@ use crate::connection::ClientKey;
 use crate::intake::Flow;
 use crate::lanes::{Owner, Purpose, Ticket, Upstream};
 use crate::nodes::NodeId;
-use crate::order::Source;
+use crate::observe::Mark;
 use crate::worker::Worker;
 
 /// Who is asked what.
@@ -52,6 +52,8 @@ pub(crate) struct Joining {
     missing: usize,
     /// On connections that nobody else uses.
     apart: bool,
+    /// What is remembered of the request.
+    mark: Mark,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +79,17 @@ impl Worker {
         targets: &Targets<'_>,
         ending: Ending,
     ) -> Flow {
+        self.fan_out_marked(key, targets, ending, Mark::Nothing)
+    }
+
+    /// The same for a request of which something is remembered.
+    pub(crate) fn fan_out_marked(
+        &mut self,
+        key: ClientKey,
+        targets: &Targets<'_>,
+        ending: Ending,
+        mark: Mark,
+    ) -> Flow {
         if let Some(flow) = self.behind_old_map(key) {
             return flow;
         }
@@ -92,7 +105,8 @@ impl Worker {
             };
             return self.forward_to(key, self.home(key), bytes);
         }
-        let seq = client.order.expect(Source::ONCE, 1);
+        let Some((client, pool)) = self.clients.get_with_pool(key) else { return Flow::Taken };
+        let seq = client.order.reserve(pool);
         client.apart += u32::from(matches!(targets, Targets::Apart { .. }));
         let apart = match targets {
             Targets::Apart { after_writes, .. } => Some(*after_writes),
@@ -107,6 +121,7 @@ impl Worker {
             parts: questions.iter().map(part).collect(),
             missing: questions.len(),
             apart: apart.is_some(),
+            mark,
         };
         let join = self.joins.insert(joining);
         for (part, question) in questions.iter().enumerate() {
@@ -197,7 +212,10 @@ impl Worker {
             Ending::Join(how) => join::join(&how, &parts),
             Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),
         };
-        self.clients.deliver(joining.client, joining.seq, 1, &reply);
+        if let Some(observer) = &mut self.observer {
+            observer.answered(joining.mark, &reply, 0);
+        }
+        self.clients.fill(joining.client, joining.seq, &reply);
     }
 
     /// A client has gone: what it had connections of their own for is given up with them.

@@ -162,6 +162,10 @@ impl Worker {
         {
             new.hops = own.hops;
             new.retry_until = own.retry_until;
+            new.executing = own.executing;
+            if let (Some(new), Some(old)) = (new.marks.back_mut(), own.marks.back()) {
+                *new = *old;
+            }
         }
     }
 

@@ -102,6 +102,7 @@ impl Worker {
         let before = std::mem::replace(&mut view.routes, cluster.routes());
         view.error = None;
         self.epoch = self.epoch.wrapping_add(1);
+        self.cooling.map_changed();
         self.clients.resume.append(&mut view.waiting);
         self.leave_changed_nodes(&before);
     }
@@ -117,7 +118,7 @@ impl Worker {
             })
         };
         let changed = |(slot, upstream): (usize, &Upstream)| {
-            let shared = matches!(upstream.owner, Owner::Lane | Owner::Spare);
+            let shared = matches!(upstream.owner, Owner::Lane | Owner::Spare | Owner::Tracked);
             let changed = shared && !as_opened(upstream.node, upstream.replica);
             changed.then_some((slot, upstream.generation))
         };

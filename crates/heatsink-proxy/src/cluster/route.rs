@@ -12,6 +12,7 @@ use crate::connection::ClientKey;
 use crate::intake::Flow;
 use crate::lanes::{Purpose, Ticket};
 use crate::nodes::NodeId;
+use crate::observe::Writer;
 use crate::request::Request;
 use crate::worker::Worker;
 
@@ -60,7 +61,7 @@ impl Worker {
         let single = command.single_key_index().and_then(|index| request.arg(index));
         let single = single.map(|name| (name, slot::of_key(name)));
         if let Some((_, slot)) = single
-            && self.forward_straight(key, slot, request.bytes)
+            && self.forward_straight(key, slot, request, command)
         {
             return Flow::Taken;
         }
@@ -73,21 +74,44 @@ impl Worker {
         if let Some(flow) = self.note_written(key, request, command) {
             return flow;
         }
-        let node = if self.live.policy.is_empty() {
-            self.primary_of(slot, key)
-        } else {
+        let node = if self.reads_replicas {
             self.reading_node(slot, key, command, name)
+        } else {
+            self.primary_of(slot, key)
         };
-        self.forward_to(key, node, request.bytes)
+        self.forward_observed(key, node, request, command)
+    }
+
+    /// Passes a request on to a node, and counts its keys.
+    fn forward_observed(
+        &mut self,
+        key: ClientKey,
+        node: NodeId,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Flow {
+        if let Some(flow) = self.behind_old_map(key) {
+            return flow;
+        }
+        let mark = self.observe(key, command, request);
+        self.send_on(key, node, request.bytes, &[mark]);
+        Flow::Taken
     }
 
     /// The same, where nothing stands in the way: the link is there and has room, and the
     /// client may go on. False if anything needs a closer look; then nothing has happened.
     #[inline]
-    fn forward_straight(&mut self, key: ClientKey, slot: u16, bytes: &[u8]) -> bool {
-        let Self { clients, cluster, lanes, links, dirty_links, live, epoch, now, .. } = self;
-        let (Some(client), Some(view)) = (clients.get(key), cluster) else { return false };
-        if client.bulky || client.epoch != *epoch || !live.policy.is_empty() {
+    fn forward_straight(
+        &mut self,
+        key: ClientKey,
+        slot: u16,
+        request: Request<'_>,
+        command: &Command,
+    ) -> bool {
+        let Self { clients, cluster, lanes, links, dirty_links, epoch, now, observer, .. } = self;
+        let Some((client, pool)) = clients.get_with_pool(key) else { return false };
+        let Some(view) = cluster else { return false };
+        if client.bulky || client.epoch != *epoch || self.reads_replicas {
             return false;
         }
         let Some(node) = view.routes.primary(slot) else { return false };
@@ -96,9 +120,16 @@ impl Worker {
         if upstream.is_full() || client.order.outstanding() + 1 >= MAX_OUTSTANDING {
             return false;
         }
-        let seq = client.order.expect(upstream.source(link), 1);
+        let seq = client.order.expect(upstream.source(link), 1, pool);
         upstream.requests += 1;
-        upstream.link.push(bytes, Ticket { client: key, seq, purpose: Purpose::Forward }, 1, *now);
+        let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
+        match observer {
+            Some(observer) => {
+                let mark = observer.sent(Writer(key.slot), command, request);
+                upstream.link.push_marked(request.bytes, ticket, &[mark], *now);
+            }
+            None => upstream.link.push(request.bytes, ticket, 1, *now),
+        }
         if !upstream.dirty {
             upstream.dirty = true;
             dirty_links.push(link);
@@ -165,7 +196,7 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Option<Flow> {
-        if self.live.policy.is_empty() || command.access == Access::Read {
+        if !self.reads_replicas || command.access == Access::Read {
             return None;
         }
         let policy = std::sync::Arc::clone(&self.live.policy);
@@ -195,13 +226,19 @@ impl Worker {
             return flow;
         }
         match Slots::of(command, request) {
-            Slots::One(slot) => self.forward_to(key, self.primary_of(slot, key), request.bytes),
+            Slots::One(slot) => {
+                self.forward_observed(key, self.primary_of(slot, key), request, command)
+            }
             Slots::Several(first) => {
                 let args: Vec<_> = request.args_from(0).collect();
                 match split::by_slot(command, &args) {
                     Some(pieces) => {
                         let how = Join::for_pieces(command, &pieces);
-                        self.fan_out(key, &Targets::Pieces(pieces), Ending::Join(how))
+                        if let Some(flow) = self.behind_old_map(key) {
+                            return flow;
+                        }
+                        let mark = self.observe(key, command, request);
+                        self.fan_out_marked(key, &Targets::Pieces(pieces), Ending::Join(how), mark)
                     }
                     // A value is missing behind a key: one key of all is enough to be told so.
                     None if request_policy(command) == RequestPolicy::MultiShard => {

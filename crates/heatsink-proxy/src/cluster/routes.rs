@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use heatsink_cluster::slot;
 use heatsink_cluster::topology::{NodeAddress, Topology};
 
+use crate::cluster::slot_map::SlotMap;
 use crate::nodes::{NodeId, Nodes};
 
 /// A question that is not answered by then is asked again.
@@ -35,7 +36,7 @@ pub(crate) struct Cluster {
 pub(crate) struct Routes {
     topology: Option<Topology>,
     /// The primary of each slot.
-    primary: Vec<NodeId>,
+    primary: SlotMap,
     pub(crate) shards: Vec<ShardNodes>,
 }
 
@@ -62,7 +63,7 @@ impl Routes {
                 shard.map_or(NodeId::NONE, |shard| shard.primary)
             })
             .collect();
-        Self { topology: Some(topology), primary, shards }
+        Self { topology: Some(topology), primary: SlotMap::new(primary), shards }
     }
 
     /// There is a map.
@@ -73,7 +74,7 @@ impl Routes {
     /// The primary of a slot, if the slot is anybody's.
     #[inline]
     pub(crate) fn primary(&self, slot: u16) -> Option<NodeId> {
-        self.primary.get(usize::from(slot)).copied().filter(|node| *node != NodeId::NONE)
+        self.primary.owner(slot).filter(|node| *node != NodeId::NONE)
     }
 
     /// All nodes.

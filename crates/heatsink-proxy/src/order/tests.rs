@@ -1,118 +1,265 @@
 use std::collections::VecDeque;
+use std::io::IoSlice;
 
 use super::*;
 
-fn sent(output: &mut Outgoing) -> Vec<u8> {
+/// Takes `room` bytes, then none.
+#[derive(Default)]
+struct Narrow {
+    room: usize,
+    taken: Vec<u8>,
+    /// Writes of several pieces.
+    gathered: usize,
+}
+
+impl Write for Narrow {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        assert!(!bytes.is_empty());
+        if self.room == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let count = bytes.len().min(self.room);
+        self.room -= count;
+        self.taken.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.gathered += 1;
+        self.write(&slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a client would have been told by now.
+fn told(order: &mut Order, output: &mut Outgoing, pool: &mut BufferPool) -> Vec<u8> {
+    order.advance(output, pool);
     let mut bytes = Vec::new();
     output.flush(&mut bytes).expect("a vector takes everything");
     bytes
 }
 
 #[test]
-fn one_way_needs_no_segments() {
+fn one_way_needs_no_places() {
     let (mut order, mut output) = (Order::default(), Outgoing::default());
     let pool = &mut BufferPool::default();
-    let seq = order.expect(Source(1), 2);
-    assert_eq!(order.expect(Source(1), 1), seq);
-    order.arrived(seq, 1, b"a", &mut output, pool);
-    order.part(seq, b"b", &mut output, pool);
-    order.arrived(seq, 2, b"cd", &mut output, pool);
-    assert!(order.segments.capacity() == 0 && order.outstanding() == 0);
-    assert_eq!(sent(&mut output), b"abcd");
+    let way = order.expect(Source(1), 2, pool);
+    assert_eq!(order.expect(Source(1), 1, pool), way);
+    order.arrived(way, &[1], b"a", &mut output);
+    order.part(way, b"b", &mut output);
+    order.arrived(way, &[1, 2], b"cd", &mut output);
+    assert!(order.spread.is_none() && pool.spreads.is_empty() && order.outstanding() == 0);
+    assert_eq!(told(&mut order, &mut output, pool), b"abcd");
 }
 
 #[test]
 fn a_reply_that_comes_early_waits() {
     let (mut order, mut output) = (Order::default(), Outgoing::default());
     let pool = &mut BufferPool::default();
-    let first = order.expect(Source(1), 1);
-    let second = order.expect(Source(2), 1);
+    let first = order.expect(Source(1), 1, pool);
+    let second = order.expect(Source(2), 1, pool);
     order.local(b"c", &mut output, pool);
-    order.arrived(second, 1, b"b", &mut output, pool);
-    assert_eq!((order.held_bytes(), sent(&mut output)), (2, Vec::new()));
-    order.arrived(first, 1, b"a", &mut output, pool);
-    assert_eq!((order.held_bytes(), sent(&mut output)), (0, b"abc".to_vec()));
-    assert_eq!(order.outstanding(), 0);
+    order.arrived(second, &[1], b"b", &mut output);
+    assert_eq!((order.held_bytes(), told(&mut order, &mut output, pool)), (2, Vec::new()));
+    order.arrived(first, &[1], b"a", &mut output);
+    assert_eq!((told(&mut order, &mut output, pool), order.held_bytes()), (b"abc".to_vec(), 0));
+    assert!(order.spread.is_none() && order.outstanding() == 0);
+}
+
+#[test]
+fn one_delivery_is_dealt_out_to_many_places() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let ways = [1, 2, 2, 1, 1, 2].map(|source| order.expect(Source(source), 1, pool));
+    assert_eq!(ways, [1, 2, 2, 1, 1, 2]);
+    order.arrived(2, &[2, 3], b"bbc", &mut output);
+    assert_eq!(told(&mut order, &mut output, pool), b"");
+    order.arrived(1, &[1, 3, 4], b"addE", &mut output);
+    assert_eq!(told(&mut order, &mut output, pool), b"abbcddE");
+    order.arrived(2, &[1], b"f", &mut output);
+    assert_eq!(told(&mut order, &mut output, pool), b"f");
 }
 
 #[test]
 fn a_hole_holds_what_is_behind_it_back() {
     let (mut order, mut output) = (Order::default(), Outgoing::default());
     let pool = &mut BufferPool::default();
-    let seq = order.expect(Source(1), 3);
-    order.arrived(seq, 1, b"a", &mut output, pool);
-    let hole = order.hole(seq);
-    order.arrived(seq, 1, b"c", &mut output, pool);
-    assert_eq!((sent(&mut output), order.outstanding()), (b"a".to_vec(), 1));
-    order.fill(seq, hole, b"b", &mut output, pool);
-    assert_eq!((sent(&mut output), order.outstanding()), (b"bc".to_vec(), 0));
+    let way = order.expect(Source(1), 3, pool);
+    order.arrived(way, &[1], b"a", &mut output);
+    let hole = order.hole(way, pool);
+    order.arrived(way, &[1], b"c", &mut output);
+    assert_eq!((told(&mut order, &mut output, pool), order.outstanding()), (b"a".to_vec(), 1));
+    order.fill(hole, b"b");
+    assert_eq!((told(&mut order, &mut output, pool), order.outstanding()), (b"bc".to_vec(), 0));
 }
 
 #[test]
 fn answers_that_wait_for_one_thing_each_do_not_mix() {
     let (mut order, mut output) = (Order::default(), Outgoing::default());
     let pool = &mut BufferPool::default();
-    let first = order.expect(Source::ONCE, 1);
-    let second = order.expect(Source::ONCE, 1);
+    let first = order.reserve(pool);
+    let second = order.reserve(pool);
     assert_ne!(first, second);
-    order.arrived(second, 1, b"b", &mut output, pool);
-    order.arrived(first, 1, b"a", &mut output, pool);
-    assert_eq!(sent(&mut output), b"ab");
+    order.fill(second, b"");
+    order.local(b"b", &mut output, pool);
+    // Once is enough.
+    order.fill(second, b"x");
+    order.fill(first, b"a");
+    assert_eq!((told(&mut order, &mut output, pool), order.outstanding()), (b"ab".to_vec(), 0));
 }
 
-/// Random requests over three ways, some redirected, some answered here, in random
+#[test]
+fn a_way_that_is_no_longer_used_becomes_another() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let mut first = order.reserve(pool);
+    for source in 1..1000 {
+        let way = order.expect(Source(source), 1, pool);
+        assert!((way as usize) < Source::HINTS);
+        order.arrived(way, &[1], b".", &mut output);
+        let next = order.reserve(pool);
+        order.fill(first, b"");
+        order.advance(&mut output, pool);
+        first = next;
+    }
+    order.fill(first, b"");
+    assert_eq!(told(&mut order, &mut output, pool), b".".repeat(999));
+}
+
+/// A client that never stops asking never has nothing held.
+#[test]
+fn what_was_told_takes_no_room_for_long() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let mut ways = VecDeque::new();
+    for round in 0..10_000_u64 {
+        ways.push_back(order.expect(Source(round % 2), 1, pool));
+        if round > 100 {
+            // The odd ones first.
+            let late = ways.remove(1).unwrap();
+            order.arrived(late, &[100], &[b'x'; 100], &mut output);
+            let early = ways.pop_front().unwrap();
+            order.arrived(early, &[1], b"y", &mut output);
+            ways.push_back(order.expect(Source(round % 2 + 2), 1, pool));
+        }
+        told(&mut order, &mut output, pool);
+        let spread = order.spread.as_ref();
+        assert!(spread.is_none_or(|spread| spread.buffer_bytes() < 64 << 10), "round {round}");
+    }
+}
+
+/// Random requests over three ways, some redirected, some answered here, some large, in random
 /// interleavings: what comes out is what was asked for, in order.
 #[test]
 fn every_interleaving_comes_out_in_order() {
+    let mut gathered = 0;
     for seed in 0..2000 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut order, mut output) = (Order::default(), Outgoing::default());
         let pool = &mut BufferPool::default();
-        let mut ways: [VecDeque<(u32, u32)>; 3] = Default::default();
-        let mut holes: Vec<(u32, u32, u32)> = Vec::new();
-        let (mut asked, mut local) = (0_u32, 0);
+        let mut ways: [VecDeque<(u32, Vec<u8>)>; 3] = Default::default();
+        let mut holes: Vec<(u32, Vec<u8>)> = Vec::new();
         let mut expected = Vec::new();
-        for _ in 0..60 {
-            match random.u8(..6) {
-                0..=1 => {
+        let mut to = Narrow::default();
+        let scale = [1, 20][seed as usize % 2];
+        for asked in 0..60_u32 {
+            let reply = match random.u8(..40) {
+                0 => asked.to_le_bytes().repeat(5000),
+                1 => Vec::new(),
+                count => asked.to_le_bytes().repeat(usize::from(count) * scale),
+            };
+            match random.u8(..9) {
+                0..=2 => {
                     let way = random.usize(..3);
-                    let seq = order.expect(Source(way as u64), 1);
-                    ways[way].push_back((seq, asked));
-                    expected.extend_from_slice(&asked.to_le_bytes());
-                    asked += 1;
-                }
-                2 => {
-                    order.local(&asked.to_le_bytes(), &mut output, pool);
-                    expected.extend_from_slice(&asked.to_le_bytes());
-                    asked += 1;
-                    local += 1;
+                    expected.extend_from_slice(&reply);
+                    let number = order.expect(Source(way as u64), 1, pool);
+                    ways[way].push_back((number, reply));
                 }
                 3 => {
-                    if let Some((seq, id)) = ways[random.usize(..3)].pop_front() {
-                        holes.push((seq, order.hole(seq), id));
+                    expected.extend_from_slice(&reply);
+                    order.local(&reply, &mut output, pool);
+                }
+                4 => {
+                    expected.extend_from_slice(&reply);
+                    holes.push((order.reserve(pool), reply));
+                }
+                5 => {
+                    if let Some((way, reply)) = ways[random.usize(..3)].pop_front() {
+                        holes.push((order.hole(way, pool), reply));
                     }
                 }
-                4 if !holes.is_empty() => {
-                    let (seq, hole, id) = holes.swap_remove(random.usize(..holes.len()));
-                    order.fill(seq, hole, &id.to_le_bytes(), &mut output, pool);
+                6 => {
+                    to.room = if random.bool() { usize::MAX } else { random.usize(..20_000) };
+                    order.write(Some(&mut to), &mut output, pool).unwrap();
+                    output.flush(&mut to).unwrap();
+                }
+                7 if !holes.is_empty() => {
+                    let (hole, reply) = holes.swap_remove(random.usize(..holes.len()));
+                    order.fill(hole, &reply);
                 }
                 _ => {
-                    if let Some((seq, id)) = ways[random.usize(..3)].pop_front() {
-                        let bytes = id.to_le_bytes();
-                        order.part(seq, &bytes[..2], &mut output, pool);
-                        order.arrived(seq, 1, &bytes[2..], &mut output, pool);
-                    }
+                    let replies = &mut ways[random.usize(..3)];
+                    let count = random.usize(..=replies.len().min(4));
+                    arrive(&mut order, replies.drain(..count), &mut output, &mut random);
                 }
             }
         }
-        for (seq, hole, id) in holes {
-            order.fill(seq, hole, &id.to_le_bytes(), &mut output, pool);
+        for (hole, reply) in holes {
+            order.fill(hole, &reply);
         }
-        for (seq, id) in ways.into_iter().flatten() {
-            order.arrived(seq, 1, &id.to_le_bytes(), &mut output, pool);
+        for replies in ways {
+            arrive(&mut order, replies.into_iter(), &mut output, &mut random);
         }
-        assert!(sent(&mut output) == expected, "seed {seed}");
+        to.room = usize::MAX;
+        order.write(Some(&mut to), &mut output, pool).unwrap();
+        output.flush(&mut to).unwrap();
+        assert!(to.taken == expected, "seed {seed}");
+        gathered += to.gathered;
         assert_eq!((order.outstanding(), order.held_bytes()), (0, 0), "seed {seed}");
-        assert!(order.segments.is_empty() && local <= asked, "seed {seed}");
+        assert!(order.spread.is_none(), "seed {seed}");
+    }
+    assert!(gathered > 100, "{gathered}");
+}
+
+/// All replies have come, and what is said next is said behind them.
+#[test]
+fn an_answer_of_our_own_stays_behind_what_was_not_passed_on() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let ways = [1, 2].map(|source| order.expect(Source(source), 1, pool));
+    order.arrived(ways[1], &[1], b"b", &mut output);
+    order.arrived(ways[0], &[1], b"a", &mut output);
+    assert_eq!((order.outstanding(), order.held_bytes()), (0, 2));
+    order.local(b"c", &mut output, pool);
+    assert_eq!(order.expect(Source(1), 1, pool), ways[0]);
+    order.arrived(ways[0], &[1], b"d", &mut output);
+    assert_eq!(told(&mut order, &mut output, pool), b"abcd");
+    assert!(order.spread.is_none());
+}
+
+/// Replies of one way, together, the first of them sometimes in pieces.
+fn arrive(
+    order: &mut Order,
+    replies: impl Iterator<Item = (u32, Vec<u8>)>,
+    output: &mut Outgoing,
+    random: &mut fastrand::Rng,
+) {
+    let (mut bytes, mut ends, mut way) = (Vec::new(), Vec::new(), None);
+    for (number, reply) in replies {
+        assert_eq!(*way.get_or_insert(number), number);
+        let mut rest = &reply[..];
+        while ends.is_empty() && random.bool() {
+            let (piece, behind) = rest.split_at(random.usize(..=rest.len()));
+            order.part(number, piece, output);
+            rest = behind;
+        }
+        bytes.extend_from_slice(rest);
+        ends.push(bytes.len());
+    }
+    if let Some(way) = way {
+        order.arrived(way, &ends, &bytes, output);
     }
 }

@@ -16,7 +16,7 @@ impl Script {
     fn send(&mut self, request: &str) {
         let args: Vec<_> = request.split(' ').collect();
         let role = self.table.lookup(args[0].as_bytes(), None).map(|c| c.role);
-        self.own.expected.push_back(Own::expect(role, args.len()));
+        self.own.sent(Own::expect(role, args.len()));
     }
 
     fn get(&mut self, frame: &str) {
@@ -152,4 +152,49 @@ fn our_own_requests_are_not_shown() {
     assert_eq!(own.on_frame(b"+PONG\r\n", true, true), Pass::Drop);
     assert_eq!(own.on_frame(b":1\r\n", true, true), Pass::ToClient);
     assert!(own.is_releasable());
+}
+
+#[test]
+fn what_follows_a_multi_that_is_not_confirmed_yet_will_be_queued() {
+    let mut script = Script::new(Protocol::Resp2);
+    let mut foreseen = Vec::new();
+    for request in ["GET a", "MULTI", "GET a", "EXEC", "GET a", "MULTI", "DISCARD", "GET a"] {
+        foreseen.push(script.own.will_queue());
+        script.send(request);
+    }
+    assert_eq!(foreseen, [false, false, true, true, false, false, true, false]);
+    for reply in ["$-1\r\n", "+OK\r\n", "+QUEUED\r\n", "*1\r\n$-1\r\n", "$-1\r\n"] {
+        script.get(reply);
+    }
+    script.get("-ERR refused\r\n");
+    script.get("-ERR DISCARD without MULTI\r\n");
+    script.get("$-1\r\n");
+    // What was foreseen and did not come about is forgotten.
+    script.send("MULTI");
+    script.get("-ERR refused\r\n");
+    assert!(!script.own.will_queue());
+    script.send("GET a");
+    assert!(!script.own.will_queue());
+}
+
+#[test]
+fn each_exec_that_succeeds_gives_what_its_own_transaction_has_named() {
+    let mut script = Script::new(Protocol::Resp2);
+    let named = || Some(Box::<QueuedKeys>::default());
+    for (keys, reply) in [
+        (named(), "*1\r\n+OK\r\n"),
+        (None, "-ERR EXEC without MULTI\r\n"),
+        (named(), "*-1\r\n"),
+        (named(), "-EXECABORT Transaction discarded because of previous errors.\r\n"),
+        (named(), "*1\r\n:1\r\n"),
+    ] {
+        script.send("EXEC");
+        assert!(script.own.unmarked);
+        *script.own.executing.back_mut().expect("a place for it") = keys;
+        let before = script.own.executed.len();
+        script.get(reply);
+        let counts = usize::from(reply.starts_with("*1"));
+        assert_eq!(script.own.executed.len(), before + counts, "{reply}");
+    }
+    assert!(script.own.executing.is_empty());
 }

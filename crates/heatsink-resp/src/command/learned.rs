@@ -27,8 +27,9 @@ impl CommandTable {
         if access == Access::Neither && known.is_some_and(|known| known.access == Access::Write) {
             access = Access::Write;
         }
-        let keys = match fields.get(8) {
-            Some(specs) => specs.array().iter().filter_map(key_spec).collect(),
+        let specs = fields.get(8).map(Value::array).filter(|specs| !specs.is_empty());
+        let keys = match specs {
+            Some(specs) => specs.iter().filter_map(key_spec).collect(),
             // Before Redis 7 only first, last and step are told; `movablekeys` means that
             // they are not the whole truth, and then the built-in table knows better.
             None if flag("movablekeys") && known.is_some() => known?.keys.clone(),

@@ -79,6 +79,15 @@ fn a_module_command_is_learned() {
 }
 
 #[test]
+fn a_server_without_key_specs_tells_keys_the_older_way() {
+    let mut table = CommandTable::default();
+    let reply = b"*1\r\n*10\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n*0\r\n\
+        *0\r\n*0\r\n*0\r\n";
+    assert_eq!(table.learn(&Value::decode(reply).unwrap()), 1);
+    assert_eq!(keys(&table, "GET a"), ["a"]);
+}
+
+#[test]
 fn learning_keeps_what_only_the_built_in_table_knows() {
     let mut table = CommandTable::default();
     // As a Redis 6 describes EVAL: keys movable, neither read nor write.

@@ -10,12 +10,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use heatsink_proxy::Proxy;
 use heatsink_tls::{ClientFiles, ServerFiles};
 use tracing::{error, info, warn};
 
-use super::descriptors;
 use super::watch::{Stamp, Watch, stamp};
+use super::{Running, descriptors};
 use crate::config::{Config, Effect, Loaded, Settings, Sources};
 use crate::logging::Log;
 
@@ -64,15 +63,15 @@ impl Reload {
     }
 
     /// Reloads if a file has changed and that is wanted.
-    pub(super) fn look(&mut self, proxy: &Proxy) {
+    pub(super) fn look(&mut self, running: &Running) {
         self.look = Instant::now() + LOOK_INTERVAL;
         if self.running.config.reload_on_change && self.watch.has_changed() {
-            self.reload(proxy);
+            self.reload(running);
         }
     }
 
     /// Reads everything again and applies what can be applied.
-    pub(super) fn reload(&mut self, proxy: &Proxy) {
+    pub(super) fn reload(&mut self, parts: &Running) {
         // Stamped before it is read: what changes meanwhile is noticed at the next look.
         self.watch.settle();
         let stamps = Stamps::of(&self.running.config);
@@ -89,7 +88,7 @@ impl Reload {
                 return error!("configuration not reloaded, the old one stays: {failure}");
             }
         }
-        self.apply(fresh, proxy);
+        self.apply(fresh, parts);
         if !changes.restart.is_empty() {
             warn!("a restart is needed for the change of {}", changes.restart.join(", "));
         }
@@ -137,14 +136,25 @@ impl Reload {
         Ok(taken)
     }
 
-    fn apply(&mut self, fresh: Loaded, proxy: &Proxy) {
+    fn apply(&mut self, fresh: Loaded, parts: &Running) {
         let running = &mut self.running;
         if running.config.live != fresh.config.live {
             if running.config.live.limits.max_clients != fresh.config.live.limits.max_clients {
                 descriptors::raise(fresh.config.live.limits.max_clients);
             }
-            proxy.reload(fresh.config.live.clone());
+            if let Some(proxy) = &parts.proxy {
+                proxy.reload(fresh.config.live.clone());
+            }
         }
+        // What needs a restart stays as it is.
+        let mut fleet = fresh.config.fleet.clone();
+        let before = &running.config.fleet.control.detect;
+        fleet.control.detect.window_ms = before.window_ms;
+        fleet.control.detect.tick_ms = before.tick_ms;
+        fleet.control.detect.sketch_depth = before.sketch_depth;
+        fleet.control.detect.sketch_width = before.sketch_width;
+        parts.fleet.reload(fleet.clone());
+        running.config.fleet = fleet;
         if running.config.log != fresh.config.log {
             self.log.set(&fresh.config.log);
         }
@@ -206,7 +216,6 @@ fn changes(old: &Settings, new: &Settings) -> Changes {
         match old.key.effect {
             Effect::Live => changes.applied.push(old.key.path),
             Effect::Start => changes.restart.push(old.key.path),
-            Effect::Later => {}
         }
     }
     let rules = |settings: &Settings| -> Vec<Vec<String>> {
@@ -228,7 +237,7 @@ fn changes(old: &Settings, new: &Settings) -> Changes {
 fn in_effect(old: &Settings, new: Settings) -> Settings {
     let kept = old.all.iter().zip(new.all).map(|(old, new)| match old.key.effect {
         Effect::Start => old.clone(),
-        Effect::Live | Effect::Later => new,
+        Effect::Live => new,
     });
     Settings { all: kept.collect(), policies: new.policies }
 }
@@ -251,11 +260,12 @@ mod tests {
         let moved = settings(&directory, &format!("workers = 1\nlimits.max_args = 9\n\n{rule}"));
         assert_eq!(changes(&old, &moved), Changes::default());
         let text = "workers = 2\nlog = \"info\"\nlisten = \"127.0.0.1:1\"\n\
-                    [limits]\nmax_args = 10\n[detect]\ntick_ms = 9\n\
+                    [limits]\nmax_args = 10\n[coalesce]\nmax_wait_ms = 9\n\
                     [[policy]]\nmatch = \"a\"\nmode = \"relaxed\"\nreplica_reads = true\n";
         let new = settings(&directory, text);
         let found = changes(&old, &new);
-        assert_eq!(found.applied, ["log", "limits.max_args", "policy"]);
+        let applied = ["log", "limits.max_args", "coalesce.max_wait_ms", "policy"];
+        assert_eq!(found.applied, applied);
         assert_eq!(found.restart, ["listen", "workers"]);
         // What needs a restart is still missing at the next reload, the rest is not.
         let after = in_effect(&old, settings(&directory, text));

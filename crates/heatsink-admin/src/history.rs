@@ -1,0 +1,242 @@
+//! What was: the last five minutes of the fleet and of its hottest keys, and what was decided.
+//!
+//! Called by: [`crate::Server`], which takes a sample each [`crate::Settings::sample_interval`]
+//! for as long as it runs; the routes and the stream of events, which show them.
+//! Bound: [`SAMPLES`] samples of the fleet and of each of at most [`SERIES`] keys, and
+//! [`DECISIONS`] decisions: about a megabyte, however many keys there are.
+//! Invariant: what nobody measures is absent, never zero.
+//!
+//! Kept in memory by each process for itself, for people who look at this moment: what is to
+//! be kept for longer is in `/metrics`.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use heatsink_control::entry::Mitigation;
+
+use crate::control::{Change, Control, Event, Proxy};
+use crate::metrics::{NodeLoad, Traffic};
+
+/// Samples that are kept: five minutes of seconds.
+pub(crate) const SAMPLES: usize = 300;
+
+/// Hot keys in one sample: those with the most requests.
+const SAMPLED_KEYS: usize = 100;
+
+/// Keys whose samples are kept.
+const SERIES: usize = 200;
+
+/// Decisions that are kept, of all keys together.
+const DECISIONS: usize = 512;
+
+/// One moment of the fleet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) at_ms: u64,
+    pub(crate) fleet: FleetSample,
+    /// The upstream's nodes, as seen from this process.
+    pub(crate) nodes: Vec<NodeLoad>,
+    /// The hottest keys, hottest first.
+    pub(crate) keys: Vec<(Vec<u8>, KeySample)>,
+    pub(crate) members: Vec<Proxy>,
+}
+
+/// The fleet in few figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct FleetSample {
+    /// Requests/s of all proxies.
+    pub(crate) requests_per_second: Option<f64>,
+    /// Requests/s that this process took from clients.
+    pub(crate) served_per_second: Option<f64>,
+    /// Requests/s among those that it did not have to send upstream: from its totals, not from
+    /// what is said of each key, so that it is what the upstream was truly spared.
+    pub(crate) saved_per_second: Option<f64>,
+    /// Share of this process's commands that goes to the hottest node, 0 to 1.
+    pub(crate) hottest_node_share: Option<f64>,
+}
+
+/// A hot key in three figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct KeySample {
+    pub(crate) reads_per_second: f64,
+    pub(crate) writes_per_second: f64,
+    /// Only of keys that a cache answers. Combined writes count as absorbed, the one that
+    /// carries the others upstream included, so theirs would be too high.
+    pub(crate) hit_ratio: Option<f64>,
+}
+
+impl KeySample {
+    pub(crate) fn requests_per_second(&self) -> f64 {
+        self.reads_per_second + self.writes_per_second
+    }
+}
+
+/// What was decided about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) at_ms: u64,
+    pub(crate) key: Vec<u8>,
+    /// The status and the mitigation that it was given; nothing if it left the registry.
+    pub(crate) entry: Option<(&'static str, &'static str)>,
+    pub(crate) reason: String,
+}
+
+/// Totals of this process, and when they were read.
+pub(crate) type Totals = (Instant, Traffic);
+
+impl Sample {
+    /// Looks at the fleet as it is now; rates of this process are those since `before`.
+    pub(crate) fn take(
+        control: &dyn Control,
+        at_ms: u64,
+        now: Instant,
+        before: &mut Option<Totals>,
+    ) -> Self {
+        let mut hot = control.hot_keys();
+        hot.sort_by(|a, b| b.frequency.total_cmp(&a.frequency));
+        hot.truncate(SAMPLED_KEYS);
+        let keys: Vec<(Vec<u8>, KeySample)> = hot
+            .into_iter()
+            .map(|hot| {
+                let is_cached = hot.mitigation == Mitigation::LocalCache;
+                let stats = is_cached.then(|| control.stats(&hot.key)).flatten();
+                let hit_ratio = stats.and_then(|stats| {
+                    // Without an aggregator only what this process itself cached is known.
+                    stats.hit_ratio.or(stats.local_cache_hit_ratio)
+                });
+                let sample = KeySample {
+                    reads_per_second: finite(hot.reads_per_second),
+                    writes_per_second: finite(hot.writes_per_second),
+                    hit_ratio: hit_ratio.filter(|ratio| ratio.is_finite()),
+                };
+                (hot.key, sample)
+            })
+            .collect();
+        let members = control.proxies();
+        let metrics = control.metrics();
+        let nodes = metrics.nodes;
+        let totals = metrics.traffic.map(|traffic| (now, traffic));
+        let own = before.as_ref().zip(totals.as_ref()).and_then(|(from, to)| own_rates(from, to));
+        *before = totals;
+        let rates = members.iter().filter_map(|member| member.requests_per_second);
+        let commands = nodes.iter().map(|node| node.commands_per_second);
+        let (total, hottest) = (commands.clone().sum::<f64>(), commands.fold(0.0, f64::max));
+        let fleet = FleetSample {
+            requests_per_second: total_of(rates),
+            served_per_second: own.map(|(served, _)| served),
+            saved_per_second: own.map(|(_, saved)| saved),
+            hottest_node_share: (total > 0.0).then(|| hottest / total),
+        };
+        Self { at_ms, fleet, nodes, keys, members }
+    }
+}
+
+/// Requests/s that were served between two moments, and those of them that were not sent
+/// upstream. Commands of our own count as sent, and a request may become several: then nothing
+/// was saved, which is not less than nothing.
+fn own_rates((from, before): &Totals, (to, after): &Totals) -> Option<(f64, f64)> {
+    let seconds = to.saturating_duration_since(*from).as_secs_f64();
+    let requests = after.requests_total.checked_sub(before.requests_total)?;
+    let upstream = after.upstream_commands_total.checked_sub(before.upstream_commands_total)?;
+    let saved = requests.saturating_sub(upstream);
+    (seconds > 0.0).then(|| (requests as f64 / seconds, saved as f64 / seconds))
+}
+
+/// The sum, if there is anything to sum up.
+fn total_of(values: impl Iterator<Item = f64>) -> Option<f64> {
+    values.reduce(|a, b| a + b).filter(|total| total.is_finite())
+}
+
+fn finite(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
+}
+
+/// The samples and decisions that are kept.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    fleet: VecDeque<(u64, FleetSample)>,
+    nodes: Vec<NodeLoad>,
+    keys: HashMap<Vec<u8>, VecDeque<(u64, KeySample)>>,
+    decisions: VecDeque<Decision>,
+}
+
+impl History {
+    /// Keeps a sample, and forgets what has become too old.
+    pub(crate) fn keep(&mut self, sample: &Sample) {
+        push(&mut self.fleet, SAMPLES, (sample.at_ms, sample.fleet));
+        self.nodes.clone_from(&sample.nodes);
+        for (key, figures) in &sample.keys {
+            let series = self.keys.entry(key.clone()).or_default();
+            push(series, SAMPLES, (sample.at_ms, *figures));
+        }
+        let oldest = self.fleet.front().map_or(0, |(at_ms, _)| *at_ms);
+        self.keys.retain(|_, series| series.back().is_some_and(|(at_ms, _)| *at_ms >= oldest));
+        if self.keys.len() > SERIES {
+            self.forget_coldest();
+        }
+    }
+
+    /// Drops the keys that have been out of the samples for the longest.
+    fn forget_coldest(&mut self) {
+        let last = |series: &VecDeque<(u64, KeySample)>| series.back().map_or(0, |last| last.0);
+        let mut ends: Vec<u64> = self.keys.values().map(last).collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        let oldest = ends[SERIES - 1];
+        self.keys.retain(|_, series| last(series) >= oldest);
+    }
+
+    /// Keeps what an event says about a key.
+    pub(crate) fn decided(&mut self, event: Event) {
+        let (key, entry, reason) = match event.change {
+            Change::HotKey(hot) => {
+                (hot.key, Some((hot.status.name(), hot.mitigation.name())), hot.reason)
+            }
+            Change::Removed { key, reason } => (key, None, reason),
+            Change::Readiness(_) => return,
+        };
+        let decision = Decision { at_ms: event.at_ms, key, entry, reason };
+        push(&mut self.decisions, DECISIONS, decision);
+    }
+
+    /// The fleet's last `count` samples, oldest first.
+    pub(crate) fn fleet(&self, count: usize) -> impl Iterator<Item = &(u64, FleetSample)> {
+        self.fleet.iter().skip(self.fleet.len().saturating_sub(count))
+    }
+
+    /// The nodes of the last sample.
+    pub(crate) fn nodes(&self) -> &[NodeLoad] {
+        &self.nodes
+    }
+
+    /// The keys of the last `count` samples with what those say of them, oldest first.
+    pub(crate) fn keys(
+        &self,
+        count: usize,
+    ) -> impl Iterator<Item = (&[u8], impl Iterator<Item = &(u64, KeySample)>)> {
+        let since = self.fleet(count).next().map_or(u64::MAX, |(at_ms, _)| *at_ms);
+        self.keys.iter().filter_map(move |(key, series)| {
+            let from = series.partition_point(|(at_ms, _)| *at_ms < since);
+            (from < series.len()).then(|| (key.as_slice(), series.iter().skip(from)))
+        })
+    }
+
+    /// What is known of one key, oldest first.
+    pub(crate) fn key(&self, key: &[u8]) -> impl Iterator<Item = &(u64, KeySample)> {
+        self.keys.get(key).into_iter().flatten()
+    }
+
+    /// What was decided about a key, oldest first.
+    pub(crate) fn decisions(&self, key: &[u8]) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().filter(move |decision| decision.key == key)
+    }
+}
+
+fn push<T>(kept: &mut VecDeque<T>, limit: usize, new: T) {
+    if kept.len() == limit {
+        kept.pop_front();
+    }
+    kept.push_back(new);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! The fleet, policies and the state of the process, as JSON.
+//!
+//! Called by: `/proxies`, `/policy`, `/healthz`, `/readyz`, and the stream of events.
+
+use std::collections::BTreeMap;
+
+use heatsink_control::entry::Mitigation;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::control::{Policy, PolicyRule, Proxy, Readiness};
+use crate::key_name::Privacy;
+use crate::timestamp::rfc3339;
+use crate::vocabulary::MitigationName;
+
+/// The fleet.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProxyList)]
+pub(crate) struct ProxyListView {
+    /// Its live members, in the order of their ids.
+    pub(super) items: Vec<ProxyView>,
+}
+
+/// One live member of the fleet.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Proxy)]
+pub(crate) struct ProxyView {
+    /// Its id, unique in the fleet.
+    id: String,
+    /// `all`, `proxy` or `aggregator`.
+    #[schema(example = "all")]
+    role: String,
+    /// Where clients reach it, if it takes clients.
+    #[schema(required)]
+    address: Option<String>,
+    /// The version of Heatsink that it runs.
+    version: String,
+    /// When it was last heard of.
+    #[schema(format = DateTime)]
+    last_seen_at: String,
+    /// The version of the registry that it has; null if it has not said so.
+    #[schema(required)]
+    registry_version: Option<u64>,
+    /// Requests/s that it serves; null if it has not said so.
+    #[schema(required)]
+    requests_per_second: Option<f64>,
+    /// It works on what it sees itself, without the others.
+    degraded: bool,
+    /// It is the member that answers.
+    is_self: bool,
+}
+
+impl ProxyListView {
+    pub(crate) fn new(mut proxies: Vec<Proxy>) -> Self {
+        proxies.sort_by(|a, b| a.id.cmp(&b.id));
+        let view = |proxy: Proxy| ProxyView {
+            id: proxy.id,
+            role: proxy.role,
+            address: proxy.address,
+            version: proxy.version,
+            last_seen_at: rfc3339(proxy.last_seen_ms),
+            registry_version: proxy.registry_version,
+            requests_per_second: proxy.requests_per_second.filter(|rate| rate.is_finite()),
+            degraded: proxy.degraded,
+            is_self: proxy.is_self,
+        };
+        Self { items: proxies.into_iter().map(view).collect() }
+    }
+}
+
+/// The policy that holds for a key.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Policy)]
+pub(crate) struct PolicyView {
+    /// The key, as in the list.
+    key: String,
+    /// Its hash, as in the list.
+    key_hash: String,
+    /// `off`, `observe`, `exact`, `coherent` or `relaxed`.
+    #[schema(example = "coherent")]
+    mode: String,
+    /// The rule that decided; null if none matched and the default holds.
+    #[schema(required)]
+    rule: Option<PolicyRuleView>,
+    /// The mitigations that its mode allows; what moves data is automatic only where the rule
+    /// says that all clients go through Heatsink.
+    #[schema(value_type = Vec<MitigationName>)]
+    allowed_mitigations: Vec<&'static str>,
+    /// The further settings in force, by their names in the configuration file.
+    settings: BTreeMap<String, String>,
+}
+
+/// The rule that decided a policy.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PolicyRule)]
+pub(crate) struct PolicyRuleView {
+    /// Its place in the configuration, from 1.
+    #[schema(minimum = 1)]
+    number: u32,
+    /// Its pattern. Hidden like a key if keys are hidden and it names just one.
+    #[serde(rename = "match")]
+    pattern: String,
+}
+
+impl PolicyView {
+    pub(crate) fn new(key: &[u8], policy: Policy, privacy: Privacy) -> Self {
+        let name = privacy.name(key);
+        let rule = |rule: PolicyRule| {
+            let is_glob = rule.pattern.iter().any(|byte| b"*?[".contains(byte));
+            let shown_as = if is_glob { Privacy::Plain } else { privacy };
+            PolicyRuleView { number: rule.number, pattern: shown_as.name(&rule.pattern).key }
+        };
+        Self {
+            key: name.key,
+            key_hash: name.key_hash,
+            mode: policy.mode,
+            rule: policy.rule.map(rule),
+            allowed_mitigations: policy.allowed.into_iter().map(Mitigation::name).collect(),
+            settings: policy.settings.into_iter().collect(),
+        }
+    }
+}
+
+/// The process lives.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Health)]
+pub(crate) struct HealthView {
+    /// Always `ok`: a process that cannot answer does not.
+    #[schema(example = "ok")]
+    pub(crate) status: &'static str,
+}
+
+/// The process serves requests.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Readiness)]
+pub(crate) struct ReadinessView {
+    /// It serves requests.
+    ready: bool,
+    /// It works on what it sees itself: the store or all aggregators are gone. Requests are
+    /// served as before.
+    degraded: bool,
+    /// Why it is degraded, a sentence each.
+    reasons: Vec<String>,
+    /// The version of the registry that is in force here.
+    #[schema(required)]
+    registry_version: Option<u64>,
+}
+
+impl From<Readiness> for ReadinessView {
+    fn from(readiness: Readiness) -> Self {
+        let Readiness { ready, degraded, reasons, registry_version } = readiness;
+        Self { ready, degraded, reasons, registry_version }
+    }
+}

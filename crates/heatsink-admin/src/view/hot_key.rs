@@ -1,0 +1,229 @@
+//! Hot keys, their stats and what became of them, as JSON.
+//!
+//! Called by: the routes under `/hotkeys`, and the stream of events.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::control::{Demotion, Guard, HotKey, Shard, Stats};
+use crate::key_name::Privacy;
+use crate::timestamp::rfc3339;
+use crate::vocabulary::{GuardName, MitigationName, OriginName, StatusName};
+
+/// A hot key.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HotKey)]
+pub(crate) struct HotKeyView {
+    /// The key: itself if it is UTF-8, else percent-encoded with `key_base64` beside it.
+    /// `hash:` and `key_hash` if keys are hidden or the key is longer than 4096 bytes. Any of
+    /// these forms, percent-encoded, addresses the key, except that a key which is not UTF-8 is
+    /// percent-encoded already.
+    #[schema(example = "user:9999")]
+    key: String,
+    /// The key in base64, present only if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    key_base64: Option<String>,
+    /// The first eight bytes of the SHA-256 of the key, in hexadecimal.
+    #[schema(pattern = "^[0-9a-f]{16}$", example = "9f86d081884c7d65")]
+    key_hash: String,
+    /// Requests/s over the fleet, now.
+    #[schema(example = 48211.0)]
+    frequency: f64,
+    /// Reads/s among them.
+    #[schema(example = 48190.0)]
+    reads_per_second: f64,
+    /// Writes/s among them.
+    #[schema(example = 21.0)]
+    writes_per_second: f64,
+    /// What is done about it.
+    #[schema(value_type = MitigationName)]
+    mitigation_type: &'static str,
+    /// Physical keys that it is spread over; 1 if it is not split.
+    #[schema(minimum = 1)]
+    split_factor: u32,
+    /// Seconds that the entry lives unless it is renewed; null if it never expires.
+    #[schema(required)]
+    ttl_seconds: Option<u64>,
+    /// Where it stands.
+    #[schema(value_type = StatusName)]
+    status: &'static str,
+    /// Who brought it in.
+    #[schema(value_type = OriginName)]
+    origin: &'static str,
+    /// When it was found.
+    #[schema(format = DateTime, example = "2026-01-01T00:00:00.120Z")]
+    detected_at: String,
+    /// Why, in words and numbers.
+    #[schema(example = "48 211 req/s over 2 proxies, threshold 5 000; 99.9 % reads")]
+    reason: String,
+    /// Present and true if nothing is done: the entry only says what would have been.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    dry_run: Option<bool>,
+    /// What keeps a cached copy from growing old, if there is one: `tracking`, the server
+    /// pushes invalidations; `announcements`, proxies tell each other of writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = GuardName, nullable = false, required = false)]
+    guard: Option<&'static str>,
+}
+
+impl HotKeyView {
+    pub(crate) fn new(hot: HotKey, privacy: Privacy) -> Self {
+        let name = privacy.name(&hot.key);
+        Self {
+            key: name.key,
+            key_base64: name.key_base64,
+            key_hash: name.key_hash,
+            frequency: finite(hot.frequency),
+            reads_per_second: finite(hot.reads_per_second),
+            writes_per_second: finite(hot.writes_per_second),
+            mitigation_type: hot.mitigation.name(),
+            split_factor: hot.split_factor.max(1),
+            ttl_seconds: hot.ttl_seconds,
+            status: hot.status.name(),
+            origin: hot.origin.name(),
+            detected_at: rfc3339(hot.detected_at_ms),
+            reason: privacy.text(hot.reason, &hot.key),
+            dry_run: hot.dry_run.then_some(true),
+            guard: hot.guard.map(Guard::name),
+        }
+    }
+}
+
+/// JSON has no infinities: serde would write null, which no reader of a rate expects.
+fn finite(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
+}
+
+/// A page of the list of hot keys.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HotKeyPage)]
+pub(crate) struct HotKeyPageView {
+    /// The hot keys, in the order asked for.
+    pub(crate) items: Vec<HotKeyView>,
+    /// The `cursor` of the next page; null on the last one.
+    #[schema(required)]
+    pub(crate) next_cursor: Option<String>,
+    /// Hot keys that match the filters, on all pages.
+    pub(crate) total: usize,
+}
+
+/// What came of a removal.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Demotion)]
+pub(crate) struct DemotionView {
+    /// The key, as in the list.
+    key: String,
+    /// Its hash, as in the list.
+    key_hash: String,
+    /// Seconds for which it is not promoted again automatically.
+    blocked_seconds: u64,
+}
+
+impl DemotionView {
+    pub(crate) fn new(key: &[u8], demotion: Demotion, privacy: Privacy) -> Self {
+        let name = privacy.name(key);
+        let blocked_seconds = demotion.blocked_seconds;
+        Self { key: name.key, key_hash: name.key_hash, blocked_seconds }
+    }
+}
+
+/// What the mitigation of one hot key achieves. Null is not measured, or does not apply.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Stats)]
+pub(crate) struct StatsView {
+    /// The key, as in the list.
+    key: String,
+    /// The key in base64, present only if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    key_base64: Option<String>,
+    /// Its hash, as in the list.
+    key_hash: String,
+    /// Requests/s over the fleet.
+    requests_per_second: f64,
+    /// Reads/s among them.
+    reads_per_second: f64,
+    /// Writes/s among them.
+    writes_per_second: f64,
+    /// Share of the requests that never reached the upstream.
+    #[schema(required, minimum = 0, maximum = 1)]
+    hit_ratio: Option<f64>,
+    /// Share of the reads that were answered from the local cache.
+    #[schema(required, minimum = 0, maximum = 1)]
+    local_cache_hit_ratio: Option<f64>,
+    /// Requests that shared one upstream request, on average; 1 if none did.
+    #[schema(required, minimum = 0)]
+    collapse_ratio: Option<f64>,
+    /// What the proxy that answers has done for the key since it is hot.
+    #[schema(required)]
+    own: Option<OwnStatsView>,
+    /// The shards of a split key.
+    #[schema(required)]
+    shards: Option<Vec<ShardView>>,
+}
+
+/// What one proxy has done for a key since it is hot.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = OwnStats)]
+pub(crate) struct OwnStatsView {
+    /// Requests of clients that took no request to the upstream.
+    upstream_saved_total: u64,
+    /// Reads answered from the local cache.
+    cache_hits_total: u64,
+    /// Bytes of those answers.
+    bytes_served_total: u64,
+    /// Changes of the key that the cache heard of.
+    invalidations_total: u64,
+    /// Writes that were carried out as part of another.
+    combined_writes_total: u64,
+    /// By what the cache hears of changes, if by anything.
+    #[schema(value_type = Option<GuardName>, required)]
+    guard: Option<&'static str>,
+    /// What word of a change takes at most, as the last look at the links to the upstream
+    /// showed: staleness is below it.
+    #[schema(required, minimum = 0)]
+    invalidation_delay_ms: Option<f64>,
+}
+
+/// One shard of a split key.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Shard)]
+pub(crate) struct ShardView {
+    /// Its number, from 0.
+    index: u32,
+    /// The node that holds it, as host:port.
+    node: String,
+    /// Members in it, or 1 for a counter.
+    count: u64,
+}
+
+impl StatsView {
+    pub(crate) fn new(key: &[u8], stats: Stats, privacy: Privacy) -> Self {
+        let name = privacy.name(key);
+        let shard =
+            |shard: Shard| ShardView { index: shard.index, node: shard.node, count: shard.count };
+        Self {
+            key: name.key,
+            key_base64: name.key_base64,
+            key_hash: name.key_hash,
+            requests_per_second: finite(stats.requests_per_second),
+            reads_per_second: finite(stats.reads_per_second),
+            writes_per_second: finite(stats.writes_per_second),
+            hit_ratio: stats.hit_ratio.filter(|ratio| ratio.is_finite()),
+            local_cache_hit_ratio: stats.local_cache_hit_ratio.filter(|ratio| ratio.is_finite()),
+            collapse_ratio: stats.collapse_ratio.filter(|ratio| ratio.is_finite()),
+            own: stats.own.map(|own| OwnStatsView {
+                upstream_saved_total: own.upstream_saved_total,
+                cache_hits_total: own.cache_hits_total,
+                bytes_served_total: own.bytes_served_total,
+                invalidations_total: own.invalidations_total,
+                combined_writes_total: own.combined_writes_total,
+                guard: own.guard.map(Guard::name),
+                invalidation_delay_ms: own.invalidation_delay_ms,
+            }),
+            shards: stats.shards.map(|shards| shards.into_iter().map(shard).collect()),
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Combining: writes to one thing that arrive while one is out go out as one.
+//!
+//! Called by: the proxy, for `INCR`, `DECR`, `INCRBY`, `DECRBY`, `HINCRBY` and `SET` without
+//! options on keys whose entry says so, in every mode that is at least `exact`.
+//! Bound: one batch out per identity; [`BatchLimits`] for members, for bytes and for waits.
+//! Invariant: every batch is executed at one instant between the arrival of its last member
+//! and its answer, so any order of its members is a real one, and the replies are those of
+//! the order in which they came; every waiter comes back exactly once; nothing is sent twice
+//! unless the server refused it as a whole.
+//!
+//! A batch holds increments of one sign. Then the sums on the way lie between the value
+//! before and the value after, and an overflow on the way is one at the end, which the server
+//! refuses. It changed nothing then, and the members go one by one, as they were asked for:
+//! each gets the reply or the error that is its own.
+//!
+//! `ZINCRBY` and `INCRBYFLOAT` are not combined: they round, and whether the sum of several
+//! rounds as they would one by one depends on a value that is not known when it is sent.
+
+mod change;
+mod lane;
+
+#[cfg(test)]
+mod tests;
+
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
+
+pub use change::{Change, Form, integer};
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use slab::Slab;
+
+use crate::identity::LoginId;
+use lane::{Batch, Lane, Member};
+
+/// Bounds of one worker's batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Writes that wait or are out, over all identities; one beyond that is refused.
+    pub members: usize,
+    /// Writes of one batch.
+    pub batch_members: usize,
+    /// Longest value of a `SET` that is combined.
+    pub value_bytes: usize,
+    /// Longest wait of a write that was not sent yet.
+    pub max_wait: Duration,
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        Self {
+            members: 65_536,
+            batch_members: 4096,
+            value_bytes: 64 << 10,
+            max_wait: Duration::from_secs(1),
+        }
+    }
+}
+
+/// One batch that is out; never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BatchId {
+    lane: u32,
+    serial: u64,
+}
+
+/// What is combined with each other: the changes of one login to one number, or its `SET`s of
+/// one key. The same as long as any of them is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LaneId(u32);
+
+/// What became of a write.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Added<W> {
+    /// Nothing of its kind is out: see to it that [`Batches::depart`] is called, as soon as
+    /// nothing more can be gathered without waiting.
+    Ready(LaneId),
+    /// It goes out with others, later.
+    Waiting {
+        /// What it goes out with.
+        lane: LaneId,
+        /// It is the first of those.
+        is_first: bool,
+    },
+    /// It does not fit: the caller sends it on its own, behind those that wait.
+    Refused(W),
+}
+
+/// A reply, from the server or to a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// `+OK`
+    Ok,
+    /// A number.
+    Integer(i64),
+}
+
+/// The batches of one worker; `W` says whom to answer.
+#[derive(Debug)]
+pub struct Batches<W> {
+    limits: BatchLimits,
+    lanes: Slab<Lane<W>>,
+    table: HashTable<u32>,
+    state: RandomState,
+    serials: u64,
+    members: usize,
+    combined: u64,
+}
+
+impl<W> Batches<W> {
+    /// No batches.
+    pub fn new(limits: BatchLimits) -> Self {
+        Self {
+            limits,
+            lanes: Slab::new(),
+            table: HashTable::new(),
+            state: RandomState::default(),
+            serials: 0,
+            members: 0,
+            combined: 0,
+        }
+    }
+
+    /// A write of `connection` arrived. Writes of one connection keep their order; of
+    /// different ones, which are under way at the same time, it does not matter.
+    pub fn add(
+        &mut self,
+        now: Duration,
+        login: LoginId,
+        connection: u64,
+        change: &Change<'_>,
+        waiter: W,
+    ) -> Added<W> {
+        if !self.takes(change) {
+            return Added::Refused(waiter);
+        }
+        let deadline = now.saturating_add(self.limits.max_wait);
+        let hash = self.hash(login, change);
+        let lane = self.table.find(hash, |&slot| self.lanes[slot as usize].is_of(login, change));
+        let slot = lane.copied().unwrap_or_else(|| self.open(hash, login, change));
+        self.members += 1;
+        let lane = &mut self.lanes[slot as usize];
+        let is_ready = lane.out.is_none() && !lane.has_next();
+        let member = Member::new(waiter, connection, deadline, change);
+        let is_first = lane.add(member, change, self.limits.batch_members);
+        let lane = LaneId(slot);
+        if is_ready { Added::Ready(lane) } else { Added::Waiting { lane, is_first } }
+    }
+
+    /// What a change would be combined with. A connection that waits for changes elsewhere must
+    /// not send one here that could overtake them.
+    pub fn lane_of(&self, login: LoginId, change: &Change<'_>) -> Option<LaneId> {
+        let hash = self.hash(login, change);
+        let found = self.table.find(hash, |&slot| self.lanes[slot as usize].is_of(login, change));
+        found.copied().map(LaneId)
+    }
+
+    /// Whether there is room for a write.
+    pub fn takes(&self, change: &Change<'_>) -> bool {
+        let too_long =
+            matches!(change, Change::Set { value, .. } if value.len() > self.limits.value_bytes);
+        self.members < self.limits.members && !too_long
+    }
+
+    /// Other bounds, for what comes from now on.
+    pub fn set_limits(&mut self, limits: BatchLimits) {
+        self.limits = limits;
+    }
+
+    /// Closes what has gathered: the batch to be sent now; see [`Self::request`]. `None` if
+    /// one is out, or all that was to be sent has expired.
+    pub fn depart(&mut self, lane: LaneId) -> Option<BatchId> {
+        let LaneId(slot) = lane;
+        let lane = self.lanes.get_mut(slot as usize).filter(|lane| lane.out.is_none())?;
+        let Some(batch) = lane.take_next() else {
+            self.close(slot);
+            return None;
+        };
+        self.serials += 1;
+        lane.out = Some((self.serials, batch));
+        Some(BatchId { lane: slot, serial: self.serials })
+    }
+
+    /// Appends the request of a batch that is out.
+    pub fn request(&self, batch: BatchId, request: &mut Vec<u8>) -> bool {
+        let Some(slot) = self.live(batch) else { return false };
+        self.lanes[slot as usize].encode(request);
+        true
+    }
+
+    /// The login, the key and the number of members of a batch that is out.
+    pub fn describe(&self, batch: BatchId) -> Option<(LoginId, &[u8], usize)> {
+        let lane = &self.lanes[self.live(batch)? as usize];
+        Some((lane.login, &lane.key, lane.out.as_ref()?.1.members.len()))
+    }
+
+    /// The batch was answered: appends each waiter with its reply, in order. If there is
+    /// more of its identity, [`Self::depart`] is to be called for it.
+    pub fn answered(
+        &mut self,
+        batch: BatchId,
+        answer: Answer,
+        replies: &mut Vec<(W, Answer)>,
+    ) -> Option<LaneId> {
+        let slot = self.live(batch)?;
+        let mut done = self.take_out(slot)?;
+        let mut prefix: i64 = 0;
+        self.combined += done.members.len() as u64 - 1;
+        for member in done.members.drain(..) {
+            prefix = prefix.wrapping_add(member.delta);
+            let Some(waiter) = member.waiter else { continue };
+            let reply = match answer {
+                // Wrapping is exact: the value before and every sum are within 64 bits.
+                Answer::Integer(result) => {
+                    Answer::Integer(result.wrapping_sub(done.total).wrapping_add(prefix))
+                }
+                Answer::Ok => Answer::Ok,
+            };
+            replies.push((waiter, reply));
+        }
+        self.lanes[slot as usize].spare = done.members;
+        self.advance(slot)
+    }
+
+    /// The server refused the batch and changed nothing. Increments that were combined go out
+    /// one by one, before anything else of their identity; a lone one, and all `SET`s of a
+    /// batch (whatever refused the last refuses each), are appended to get the error.
+    ///
+    /// Not for `MOVED` and its kin: there the same request goes elsewhere.
+    pub fn refused(&mut self, batch: BatchId, waiters: &mut Vec<W>) -> Option<LaneId> {
+        let slot = self.live(batch)?;
+        let refused = self.take_out(slot)?;
+        let lane = &mut self.lanes[slot as usize];
+        if refused.members.len() > 1 && !lane.is_set {
+            self.members += refused.members.len();
+            lane.singles.extend(refused.members);
+        } else {
+            waiters.extend(refused.members.into_iter().filter_map(|member| member.waiter));
+        }
+        self.advance(slot)
+    }
+
+    /// Nobody knows whether the batch was executed: its waiters are appended to be told so.
+    /// It is not sent again.
+    pub fn lost(&mut self, batch: BatchId, waiters: &mut Vec<W>) -> Option<LaneId> {
+        let slot = self.live(batch)?;
+        let lost = self.take_out(slot)?;
+        waiters.extend(lost.members.into_iter().filter_map(|member| member.waiter));
+        self.advance(slot)
+    }
+
+    /// Appends those who have waited too long and were not sent: nothing of theirs was or
+    /// will be executed.
+    pub fn expired(&mut self, now: Duration, waiters: &mut Vec<W>) {
+        for (_, lane) in &mut self.lanes {
+            self.members -= lane.expire(now, waiters);
+        }
+    }
+
+    /// When [`Self::expired`] has something to do next.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.lanes.iter().filter_map(|(_, lane)| lane.next_deadline()).min()
+    }
+
+    /// Forgets waiters that are gone; returns how many. What they asked for is still done, as
+    /// a server does with what it has received.
+    pub fn leave(&mut self, mut is_gone: impl FnMut(&W) -> bool) -> usize {
+        self.lanes.iter_mut().map(|(_, lane)| lane.leave(&mut is_gone)).sum()
+    }
+
+    /// Writes that wait or are out.
+    pub fn len(&self) -> usize {
+        self.members
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.members == 0
+    }
+
+    /// Writes that were executed as part of another, since the start.
+    pub fn combined(&self) -> u64 {
+        self.combined
+    }
+
+    fn hash(&self, login: LoginId, change: &Change<'_>) -> u64 {
+        let mut hasher = self.state.build_hasher();
+        hasher.write_u32(login.0);
+        hasher.write(change.key());
+        match change {
+            Change::Add { field, .. } => hasher.write(field.unwrap_or_default()),
+            Change::Set { .. } => hasher.write_u8(1),
+        }
+        hasher.finish()
+    }
+
+    fn open(&mut self, hash: u64, login: LoginId, change: &Change<'_>) -> u32 {
+        let slot = self.lanes.insert(Lane::new(hash, login, change)) as u32;
+        let Self { lanes, table, .. } = self;
+        table.insert_unique(hash, slot, |&other| lanes[other as usize].hash);
+        slot
+    }
+
+    fn live(&self, batch: BatchId) -> Option<u32> {
+        let lane = self.lanes.get(batch.lane as usize)?;
+        let (serial, _) = lane.out.as_ref()?;
+        (*serial == batch.serial).then_some(batch.lane)
+    }
+
+    fn take_out(&mut self, slot: u32) -> Option<Batch<W>> {
+        let (_, batch) = self.lanes[slot as usize].out.take()?;
+        self.members -= batch.members.len();
+        Some(batch)
+    }
+
+    /// Whether there is more to send; a lane with nothing left is closed.
+    fn advance(&mut self, slot: u32) -> Option<LaneId> {
+        if self.lanes[slot as usize].has_next() {
+            return Some(LaneId(slot));
+        }
+        self.close(slot);
+        None
+    }
+
+    fn close(&mut self, slot: u32) {
+        let hash = self.lanes[slot as usize].hash;
+        if let Ok(found) = self.table.find_entry(hash, |&other| other == slot) {
+            found.remove();
+        }
+        self.lanes.remove(slot as usize);
+    }
+}

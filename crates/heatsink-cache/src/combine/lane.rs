@@ -1,0 +1,186 @@
+//! The writes of one identity: the batch that is out, what must go alone, what fills.
+//!
+//! Invariant: members of one connection leave in the order in which they came.
+
+use std::collections::VecDeque;
+use std::mem::take;
+use std::time::Duration;
+
+use super::change::{Change, Form};
+use crate::identity::LoginId;
+
+/// One write of a batch.
+#[derive(Debug)]
+pub(super) struct Member<W> {
+    /// `None`: gone; its write is done nevertheless.
+    pub(super) waiter: Option<W>,
+    pub(super) delta: i64,
+    form: Form,
+    connection: u64,
+    deadline: Duration,
+}
+
+impl<W> Member<W> {
+    pub(super) fn new(waiter: W, connection: u64, deadline: Duration, change: &Change<'_>) -> Self {
+        let (delta, form) = match *change {
+            Change::Add { delta, form, .. } => (delta, form),
+            Change::Set { .. } => (0, Form::Incr),
+        };
+        Self { waiter: Some(waiter), delta, form, connection, deadline }
+    }
+}
+
+/// Writes that leave as one.
+#[derive(Debug)]
+pub(super) struct Batch<W> {
+    pub(super) members: Vec<Member<W>>,
+    /// Sum of the members' deltas, all of one sign.
+    pub(super) total: i64,
+    /// Of `SET`s, the value of the last.
+    value: Vec<u8>,
+}
+
+impl<W> Batch<W> {
+    fn empty(members: Vec<Member<W>>) -> Self {
+        Self { members, total: 0, value: Vec::new() }
+    }
+
+    fn takes(&self, delta: i64, limit: usize) -> bool {
+        let one_sign = self.total == 0 || delta == 0 || (self.total < 0) == (delta < 0);
+        one_sign && self.members.len() < limit && self.total.checked_add(delta).is_some()
+    }
+
+    fn push(&mut self, member: Member<W>) {
+        self.total += member.delta;
+        self.members.push(member);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Lane<W> {
+    pub(super) hash: u64,
+    pub(super) login: LoginId,
+    pub(super) key: Box<[u8]>,
+    field: Option<Box<[u8]>>,
+    pub(super) is_set: bool,
+    pub(super) out: Option<(u64, Batch<W>)>,
+    /// Members of a batch that the server refused: each goes alone, before all others.
+    pub(super) singles: VecDeque<Member<W>>,
+    filling: VecDeque<Batch<W>>,
+    /// The empty buffer of a batch that ended, for the next.
+    pub(super) spare: Vec<Member<W>>,
+}
+
+impl<W> Lane<W> {
+    pub(super) fn new(hash: u64, login: LoginId, change: &Change<'_>) -> Self {
+        let (field, is_set) = match *change {
+            Change::Add { field, .. } => (field.map(Into::into), false),
+            Change::Set { .. } => (None, true),
+        };
+        let key = change.key().into();
+        let (singles, filling, spare) = (VecDeque::new(), VecDeque::new(), Vec::new());
+        Self { hash, login, key, field, is_set, out: None, singles, filling, spare }
+    }
+
+    pub(super) fn is_of(&self, login: LoginId, change: &Change<'_>) -> bool {
+        self.login == login
+            && *self.key == *change.key()
+            && match change {
+                Change::Add { field, .. } => !self.is_set && self.field.as_deref() == *field,
+                Change::Set { .. } => self.is_set,
+            }
+    }
+
+    /// Puts a member into the first batch that takes it. Batches before one that holds a
+    /// write of the same connection are closed to it:
+    ///   1. filling: [+1 of A] [-1 of B]    2. B increments by 1
+    ///   3. in the first batch it would be executed before B's decrement.
+    ///
+    /// True if it is the first of its batch.
+    pub(super) fn add(&mut self, member: Member<W>, change: &Change<'_>, limit: usize) -> bool {
+        let is_own = |batch: &Batch<W>| {
+            batch.members.iter().any(|other| other.connection == member.connection)
+        };
+        // The first batch is before nothing: with one batch there is nothing to look for.
+        let first =
+            (1..self.filling.len()).rev().find(|&at| is_own(&self.filling[at])).unwrap_or(0);
+        let place = (first..self.filling.len())
+            .find(|&at| self.filling[at].takes(member.delta, limit))
+            .unwrap_or_else(|| {
+                self.filling.push_back(Batch::empty(take(&mut self.spare)));
+                self.filling.len() - 1
+            });
+        let batch = &mut self.filling[place];
+        batch.push(member);
+        if let Change::Set { value, .. } = change {
+            batch.value.clear();
+            batch.value.extend_from_slice(value);
+        }
+        batch.members.len() == 1
+    }
+
+    /// Whether anything waits to be sent.
+    pub(super) fn has_next(&self) -> bool {
+        !self.singles.is_empty() || !self.filling.is_empty()
+    }
+
+    pub(super) fn take_next(&mut self) -> Option<Batch<W>> {
+        let Some(single) = self.singles.pop_front() else { return self.filling.pop_front() };
+        let mut alone = Batch::empty(take(&mut self.spare));
+        alone.push(single);
+        Some(alone)
+    }
+
+    pub(super) fn encode(&self, request: &mut Vec<u8>) {
+        let Some((_, batch)) = &self.out else { return };
+        let (key, field) = (&*self.key, self.field.as_deref());
+        let change = match &*batch.members {
+            _ if self.is_set => Change::Set { key, value: &batch.value },
+            [one] => Change::Add { key, field, delta: one.delta, form: one.form },
+            _ => {
+                let form = if field.is_some() { Form::HIncrBy } else { Form::IncrBy };
+                Change::Add { key, field, delta: batch.total, form }
+            }
+        };
+        change.encode(request);
+    }
+
+    /// Removes what waited too long; returns how many members that were.
+    pub(super) fn expire(&mut self, now: Duration, waiters: &mut Vec<W>) -> usize {
+        let mut count = 0;
+        let mut is_late = |member: &mut Member<W>| {
+            let late = member.deadline <= now;
+            if late {
+                count += 1;
+                waiters.extend(member.waiter.take());
+            }
+            late
+        };
+        self.singles.retain_mut(|member| !is_late(member));
+        for batch in &mut self.filling {
+            // Of `SET`s the value of the last is kept, and the last is late last.
+            batch.members.retain_mut(|member| !is_late(member));
+            batch.total = batch.members.iter().map(|member| member.delta).sum();
+        }
+        self.filling.retain(|batch| !batch.members.is_empty());
+        count
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        let filling = self.filling.iter().flat_map(|batch| &batch.members);
+        self.singles.iter().chain(filling).map(|member| member.deadline).min()
+    }
+
+    pub(super) fn leave(&mut self, is_gone: &mut impl FnMut(&W) -> bool) -> usize {
+        let out = self.out.iter_mut().flat_map(|(_, batch)| &mut batch.members);
+        let filling = self.filling.iter_mut().flat_map(|batch| &mut batch.members);
+        let mut left = 0;
+        for member in out.chain(&mut self.singles).chain(filling) {
+            if member.waiter.as_ref().is_some_and(&mut *is_gone) {
+                member.waiter = None;
+                left += 1;
+            }
+        }
+        left
+    }
+}

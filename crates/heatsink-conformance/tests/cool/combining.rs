@@ -1,0 +1,280 @@
+//! Increments of one key that are carried out together: each client still gets its own reply.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use heatsink_conformance::{Heatsink, Rig};
+use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
+
+use crate::served::SOON;
+
+const EXACT: Treatment = Treatment::EXACT;
+const CLIENTS: usize = 64;
+
+/// How many increments; a million take a minute or so.
+fn increments() -> u64 {
+    let number = std::env::var("HEATSINK_INCREMENTS").ok();
+    number.map_or(40_000, |text| text.parse().expect("a number"))
+}
+
+fn heat(heatsink: &Heatsink, keys: &[&str], treatment: Treatment) {
+    let hot: HotKeys = keys.iter().map(|key| (key.as_bytes().to_vec(), treatment)).collect();
+    heatsink.proxy().handle().set_hot_keys(hot);
+}
+
+fn calls(server: &RedisServer, commands: &[&str]) -> u64 {
+    let stats = server.commandstats();
+    commands.iter().filter_map(|name| stats.get(*name)).map(|stats| stats.calls).sum()
+}
+
+/// One increment, and where it stood in time: two numbers of one clock.
+struct Increment {
+    begun: u64,
+    ended: u64,
+    reply: i64,
+}
+
+/// Increments by one, as many clients at once, until `total` have been sent.
+fn count_up(proxies: &[SocketAddr], key: &'static str, total: u64) -> Vec<Increment> {
+    let left = Arc::new(AtomicU64::new(total));
+    let clock = Arc::new(AtomicU64::new(0));
+    let mut threads = Vec::new();
+    for number in 0..CLIENTS {
+        let (left, clock) = (Arc::clone(&left), Arc::clone(&clock));
+        let proxy = proxies[number % proxies.len()];
+        threads.push(thread::spawn(move || {
+            let mut client = RawClient::connect(proxy);
+            let mut seen = Vec::new();
+            let one_less = |left: u64| left.checked_sub(1);
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+                let begun = clock.fetch_add(1, Ordering::SeqCst);
+                let reply = client.command(&["INCR", key]).integer();
+                let ended = clock.fetch_add(1, Ordering::SeqCst);
+                seen.push(Increment { begun, ended, reply });
+            }
+            seen
+        }));
+    }
+    threads.into_iter().flat_map(|thread| thread.join().expect("every one is answered")).collect()
+}
+
+#[test]
+fn replies_are_all_numbers_and_respect_time() {
+    let server = RedisServer::start();
+    let proxies: Vec<Heatsink> =
+        (0..2).map(|_| Heatsink::before_url(&server.url(), |config| config.workers = 1)).collect();
+    for heatsink in &proxies {
+        heat(heatsink, &["counter"], EXACT);
+    }
+    let addrs: Vec<SocketAddr> = proxies.iter().map(Heatsink::addr).collect();
+    let total = increments();
+    let mut seen = count_up(&addrs, "counter", total);
+    let replies: BTreeSet<i64> = seen.iter().map(|increment| increment.reply).collect();
+    assert_eq!(seen.len() as u64, total);
+    assert!(replies.iter().copied().eq(1..=total as i64), "not the numbers from 1 to {total}");
+    // Whoever began after another had ended has the greater number.
+    seen.sort_by_key(|increment| increment.ended);
+    let mut starts: Vec<&Increment> = seen.iter().collect();
+    starts.sort_by_key(|increment| increment.begun);
+    let (mut ended, mut greatest) = (seen.iter().peekable(), 0);
+    for increment in starts {
+        while let Some(before) = ended.next_if(|before| before.ended < increment.begun) {
+            greatest = greatest.max(before.reply);
+        }
+        assert!(increment.reply > greatest, "{} behind {greatest}", increment.reply);
+    }
+    let upstream = calls(&server, &["incr", "incrby"]);
+    println!("{total} increments, {upstream} of them by the server");
+    assert!(upstream <= total / 8, "{upstream} of {total} reached the server");
+}
+
+/// acknowledged <= final <= acknowledged + unknown, and no number twice.
+#[test]
+fn a_server_that_is_killed_loses_no_acknowledged_increment() {
+    let settings = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "always");
+    let mut rig = Rig::with(settings, |config| config.workers = 2);
+    heat(rig.heatsink(), &["counter"], EXACT);
+    let proxy = rig.addr();
+    let stop = Arc::new(AtomicBool::new(false));
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    let threads: Vec<_> = (0..16)
+        .map(|_| {
+            let (stop, acknowledged) = (Arc::clone(&stop), Arc::clone(&acknowledged));
+            thread::spawn(move || {
+                let mut client = RawClient::connect(proxy);
+                let (mut numbers, mut unknown) = (Vec::new(), 0_u64);
+                while !stop.load(Ordering::Relaxed) {
+                    match client.command(&["INCR", "counter"]) {
+                        Reply::Integer(number) => {
+                            numbers.push(number);
+                            acknowledged.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Reply::Error(text) if text.contains("unknown whether") => unknown += 1,
+                        Reply::Error(_) => thread::sleep(Duration::from_millis(2)),
+                        other => panic!("{other:?}"),
+                    }
+                }
+                (numbers, unknown)
+            })
+        })
+        .collect();
+    for _ in 0..3 {
+        let before = acknowledged.load(Ordering::Relaxed);
+        eventually(SOON, || acknowledged.load(Ordering::Relaxed) > before + 500);
+        rig.server_mut().kill();
+        rig.server_mut().start_again();
+    }
+    let before = acknowledged.load(Ordering::Relaxed);
+    eventually(SOON, || acknowledged.load(Ordering::Relaxed) > before + 500);
+    stop.store(true, Ordering::Relaxed);
+    let (mut numbers, mut unknown) = (BTreeSet::new(), 0);
+    for thread in threads {
+        let (seen, lost) = thread.join().expect("every one is answered");
+        assert!(seen.is_sorted(), "a client saw its numbers fall");
+        for number in seen {
+            assert!(numbers.insert(number), "{number} was given twice");
+        }
+        unknown += lost;
+    }
+    let end = rig.client().command(&["GET", "counter"]).text().parse::<u64>().expect("a number");
+    let acknowledged = numbers.len() as u64;
+    println!("{acknowledged} acknowledged, {unknown} unknown, {end} in the end");
+    assert!(acknowledged <= end && end <= acknowledged + unknown);
+}
+
+/// What a client sends behind an increment of its own sees it, whatever it is.
+#[test]
+fn a_clients_own_order_is_kept() {
+    for treatment in [EXACT, Treatment::COHERENT] {
+        let rig = Rig::new(1);
+        heat(rig.heatsink(), &["n", "h"], treatment);
+        // Others keep a batch out nearly all the time.
+        let stop = Arc::new(AtomicBool::new(false));
+        let others: Vec<_> = (0..4)
+            .map(|_| {
+                let (stop, proxy) = (Arc::clone(&stop), rig.addr());
+                thread::spawn(move || {
+                    let mut client = RawClient::connect(proxy);
+                    while !stop.load(Ordering::Relaxed) {
+                        client.command(&["HINCRBY", "h", "others", "1"]);
+                    }
+                })
+            })
+            .collect();
+        let mut client = rig.client();
+        for round in 0..100_i64 {
+            let burst: [&[&str]; 12] = [
+                &["DEL", "n"],
+                &["INCR", "n"],
+                &["INCRBY", "n", "5"],
+                &["GET", "n"],
+                &["SET", "n", "10"],
+                &["DECR", "n"],
+                &["EXISTS", "n"],
+                &["APPEND", "n", "0"],
+                &["SET", "n", "3"],
+                &["SET", "n", "4"],
+                &["HINCRBY", "h", "mine", "1"],
+                &["MGET", "n", "none"],
+            ];
+            client.send_raw(&burst.map(encode).concat());
+            client.read_reply();
+            let wanted = [
+                Reply::Integer(1),
+                Reply::Integer(6),
+                Reply::bulk("6"),
+                Reply::ok(),
+                Reply::Integer(9),
+                Reply::Integer(1),
+                Reply::Integer(2),
+                Reply::ok(),
+                Reply::ok(),
+                Reply::Integer(round + 1),
+                Reply::Array(vec![Reply::bulk("4"), Reply::Null]),
+            ];
+            for (command, wanted) in burst[1..].iter().zip(wanted) {
+                assert_eq!(client.read_reply(), wanted, "{command:?} in round {round}");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        for other in others {
+            other.join().expect("it counts");
+        }
+    }
+}
+
+#[test]
+fn each_gets_the_error_that_is_its_own() {
+    let rig = Rig::new(1);
+    heat(rig.heatsink(), &["n", "text"], EXACT);
+    let mut direct = rig.server().client();
+    direct.command(&["SET", "n", "9223372036854775797"]);
+    direct.command(&["SET", "text", "words"]);
+    let burst = encode(&["INCRBY", "n", "4"]).repeat(5);
+    let mut client = rig.client();
+    client.send_raw(&burst);
+    let replies: Vec<Reply> = (0..5).map(|_| client.read_reply()).collect();
+    assert_eq!(replies[0], Reply::Integer(9_223_372_036_854_775_801));
+    assert_eq!(replies[1], Reply::Integer(9_223_372_036_854_775_805));
+    assert!(replies[2..].iter().all(Reply::is_error), "{replies:?}");
+    client.send_raw(&encode(&["INCR", "text"]).repeat(3));
+    for _ in 0..3 {
+        assert_eq!(client.read_reply().text(), direct.command(&["INCR", "text"]).text());
+    }
+}
+
+/// Keys become hot and cool down all the time: nothing is lost, nothing reordered.
+#[test]
+fn switching_loses_and_reorders_nothing() {
+    let rig = Rig::new(2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..6)
+        .map(|number| {
+            let (stop, proxy) = (Arc::clone(&stop), rig.addr());
+            thread::spawn(move || {
+                let mut client = RawClient::connect(proxy);
+                let field = format!("f{number}");
+                let mut count = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let burst = [
+                        encode(&["HINCRBY", "h", &field, "1"]),
+                        encode(&["HGET", "h", &field]),
+                        encode(&["INCR", "n"]),
+                    ];
+                    client.send_raw(&burst.concat().repeat(8));
+                    let mut last = 0;
+                    for _ in 0..8 {
+                        count += 1;
+                        assert_eq!(client.read_reply(), Reply::Integer(count));
+                        assert_eq!(client.read_reply(), Reply::bulk(count.to_string()));
+                        let number = client.read_reply().integer();
+                        assert!(number > last, "{number} behind {last}");
+                        last = number;
+                    }
+                }
+                count
+            })
+        })
+        .collect();
+    let ways = [
+        Treatment::default(),
+        EXACT,
+        Treatment::COHERENT,
+        Treatment { coalesce: false, ..Treatment::COHERENT },
+    ];
+    for round in 0..200 {
+        heat(rig.heatsink(), &["h", "n"], ways[round % ways.len()]);
+        let before = rig.server().info_u64("stats", "total_commands_processed");
+        eventually(SOON, || {
+            rig.server().info_u64("stats", "total_commands_processed") > before + 20
+        });
+    }
+    stop.store(true, Ordering::Relaxed);
+    let sum: i64 = threads.into_iter().map(|thread| thread.join().expect("in order")).sum();
+    assert_eq!(rig.client().command(&["GET", "n"]).text(), sum.to_string());
+}

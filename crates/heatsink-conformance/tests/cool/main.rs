@@ -1,0 +1,13 @@
+//! Hot keys that are cooled: what clients see stays what they may see, and the server is asked
+//! less.
+
+mod broadcast;
+mod coherence;
+mod combining;
+mod interleavings;
+mod lost_links;
+mod relay;
+mod rights;
+mod sentinel;
+mod served;
+mod staleness;

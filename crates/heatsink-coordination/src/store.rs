@@ -1,0 +1,183 @@
+//! The store as its users see it, whichever it is.
+//!
+//! Called by: the control plane's runtime.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use heatsink_upstream::address::Url;
+
+use crate::error::StoreError;
+use crate::inbox::Subscription;
+use crate::memory::Memory;
+use crate::model::{
+    Channel, Expects, Member, Put, PutOutcome, RemoveOutcome, RenewOutcome, Snapshot,
+};
+use crate::remote::Remote;
+use crate::remote::tls::TlsFiles;
+use crate::settings::{Settings, SettingsError};
+
+/// A handle to a coordination store; clones are handles to the same one.
+///
+/// Calls need a Tokio runtime with I/O and time enabled, and all handles of a store belong to
+/// one runtime.
+#[derive(Clone)]
+pub struct Store {
+    inner: Inner,
+}
+
+#[derive(Clone)]
+enum Inner {
+    Memory(Arc<Memory>),
+    Remote(Arc<Remote>),
+}
+
+impl Store {
+    /// A store within this process, which its clones share.
+    pub fn memory(settings: Settings) -> Self {
+        Self { inner: Inner::Memory(Arc::new(Memory::new(settings))) }
+    }
+
+    /// A store on Redis or Valkey; connects with the first call. `tls` is used when `target`
+    /// says so; without it, the system's authorities are trusted.
+    pub fn redis(
+        target: &Url,
+        tls: Option<&TlsFiles>,
+        settings: Settings,
+    ) -> Result<Self, SettingsError> {
+        Ok(Self { inner: Inner::Remote(Arc::new(Remote::new(target, tls, settings)?)) })
+    }
+
+    /// Writes a record.
+    pub async fn put(&self, key: &[u8], put: Put) -> Result<PutOutcome, StoreError> {
+        let settings = self.settings();
+        settings.check_size(key)?;
+        settings.check_size(&put.body)?;
+        match &self.inner {
+            Inner::Memory(memory) => Ok(memory.put(key, put)),
+            Inner::Remote(remote) => remote.put(key, &put).await,
+        }
+    }
+
+    /// Removes a record, and keeps the key from being put automatically for `block_for`.
+    pub async fn remove(
+        &self,
+        key: &[u8],
+        expects: Expects,
+        block_for: Option<Duration>,
+    ) -> Result<RemoveOutcome, StoreError> {
+        self.settings().check_size(key)?;
+        match &self.inner {
+            Inner::Memory(memory) => Ok(memory.remove(key, expects, block_for)),
+            Inner::Remote(remote) => remote.remove(key, expects, block_for).await,
+        }
+    }
+
+    /// Gives the record with this epoch a new time to live. No change: it has no version, and
+    /// subscribers are not told.
+    pub async fn renew(
+        &self,
+        key: &[u8],
+        epoch: u64,
+        ttl: Duration,
+    ) -> Result<RenewOutcome, StoreError> {
+        self.settings().check_size(key)?;
+        match &self.inner {
+            Inner::Memory(memory) => Ok(memory.renew(key, epoch, ttl)),
+            Inner::Remote(remote) => remote.renew(key, epoch, ttl).await,
+        }
+    }
+
+    /// Removes the records that have expired and returns how many; each is a change. Of very
+    /// many the rest is left to the next sweep. Somebody
+    /// has to call this now and then: until then no subscriber hears of an expiry, although
+    /// an expired record counts as absent.
+    pub async fn sweep(&self) -> Result<usize, StoreError> {
+        match &self.inner {
+            Inner::Memory(memory) => Ok(memory.sweep()),
+            Inner::Remote(remote) => remote.sweep().await,
+        }
+    }
+
+    /// Everything at one moment.
+    pub async fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        match &self.inner {
+            Inner::Memory(memory) => Ok(memory.snapshot()),
+            Inner::Remote(remote) => remote.snapshot().await,
+        }
+    }
+
+    /// Says that member `id` is there for another `ttl`; returns all that are, this one too.
+    /// What the others say of themselves may be from a second ago, in a large fleet from ten.
+    pub async fn heartbeat(
+        &self,
+        id: &str,
+        body: &[u8],
+        ttl: Duration,
+    ) -> Result<Vec<Member>, StoreError> {
+        let settings = self.settings();
+        settings.check_size(id.as_bytes())?;
+        settings.check_size(body)?;
+        match &self.inner {
+            Inner::Memory(memory) => memory.heartbeat(id, body, ttl),
+            Inner::Remote(remote) => remote.heartbeat(id, body, ttl).await,
+        }
+    }
+
+    /// Says that member `id` is gone.
+    pub async fn leave(&self, id: &str) -> Result<(), StoreError> {
+        match &self.inner {
+            Inner::Memory(memory) => {
+                memory.leave(id);
+                Ok(())
+            }
+            Inner::Remote(remote) => remote.leave(id).await,
+        }
+    }
+
+    /// Sends a message to whoever listens on `channel` at this moment.
+    pub async fn publish(&self, channel: Channel, body: Vec<u8>) -> Result<(), StoreError> {
+        self.settings().check_size(&body)?;
+        match &self.inner {
+            Inner::Memory(memory) => {
+                memory.publish(channel, &body);
+                Ok(())
+            }
+            Inner::Remote(remote) => remote.publish(channel, &body).await,
+        }
+    }
+
+    /// Listens to all changes, and to the messages of `channels`, until the subscription is
+    /// dropped. The first notice says whether it worked; it is tried again for ever.
+    pub fn subscribe(&self, channels: &[Channel]) -> Subscription {
+        match &self.inner {
+            Inner::Memory(memory) => memory.subscribe(channels),
+            Inner::Remote(remote) => remote.subscribe(channels),
+        }
+    }
+
+    /// The limits it was made with.
+    pub fn settings(&self) -> &Settings {
+        match &self.inner {
+            Inner::Memory(memory) => memory.settings(),
+            Inner::Remote(remote) => remote.settings(),
+        }
+    }
+}
+
+/// Where the store is, without credentials.
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.inner {
+            Inner::Memory(_) => f.write_str("memory"),
+            Inner::Remote(remote) => remote.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({self})")
+    }
+}

@@ -1,0 +1,280 @@
+//! One customer connection: sends what is due, judges what comes back.
+//!
+//! Bound: [`PIPELINE`] requests out; what is due beyond waits for [`PATIENCE`].
+//! Invariant: replies are judged in the order of the requests; a connection that is lost loses
+//! its requests, and their writes are never acknowledged in the ledger.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use heatsink_load::stamp::{self, Stamp};
+use heatsink_load::verdict::Kind;
+use heatsink_load::workload::{Action, KeyId, Operation, OperationStream};
+use heatsink_resp::encode;
+use heatsink_resp::reply::{ReplyScan, Status};
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+use super::past::Past;
+use super::{Ground, PATIENCE, PIPELINE, Tally};
+use crate::options::ITEM_BYTES;
+
+const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+const RECONNECT_AFTER: Duration = Duration::from_millis(100);
+const READ_BYTES: usize = 16 * 1024;
+
+/// A request that is out.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    operation: Operation,
+    due: Duration,
+    /// Of a write.
+    version: u64,
+    floor: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Connection {
+    number: u32,
+    proxy: SocketAddr,
+    stream: Option<TcpStream>,
+    reconnect_at: Duration,
+    outbox: Vec<u8>,
+    inbox: Vec<u8>,
+    scan: ReplyScan,
+    sent: VecDeque<Sent>,
+    /// When those that wait were due.
+    waiting: VecDeque<Duration>,
+    operations: OperationStream,
+    past: Past,
+    name: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn new(number: u32, proxy: SocketAddr, operations: OperationStream) -> Self {
+        Self {
+            number,
+            proxy,
+            stream: None,
+            reconnect_at: Duration::ZERO,
+            outbox: Vec::new(),
+            inbox: Vec::new(),
+            scan: ReplyScan::default(),
+            sent: VecDeque::new(),
+            waiting: VecDeque::new(),
+            operations,
+            past: Past::new(),
+            name: Vec::new(),
+            value: Vec::new(),
+        }
+    }
+
+    /// A request is due.
+    pub(super) fn enqueue(&mut self, due: Duration) {
+        self.waiting.push_back(due);
+    }
+
+    /// Nobody is waited on any more.
+    pub(super) fn send_home(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Nothing is out.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// Sends what may go.
+    pub(super) fn serve(
+        &mut self,
+        ground: &Ground,
+        now: Duration,
+        registry: &Registry,
+        tally: &mut Tally,
+    ) {
+        while self.waiting.front().is_some_and(|due| *due + PATIENCE < now) {
+            self.waiting.pop_front();
+            tally.given_up += 1;
+            tally.record(PATIENCE);
+        }
+        if self.stream.is_none() {
+            if now < self.reconnect_at || self.waiting.is_empty() {
+                return;
+            }
+            match self.connect(registry) {
+                Ok(stream) => self.stream = Some(stream),
+                Err(error) => return self.lose(&error, ground, tally),
+            }
+        }
+        while self.sent.len() < PIPELINE
+            && let Some(due) = self.waiting.pop_front()
+        {
+            self.request(due, ground);
+        }
+        if let Err(error) = self.write() {
+            self.lose(&error, ground, tally);
+        }
+    }
+
+    fn connect(&self, registry: &Registry) -> io::Result<TcpStream> {
+        let stream = std::net::TcpStream::connect_timeout(&self.proxy, CONNECT_PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let mut stream = TcpStream::from_std(stream);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut stream, Token(self.number as usize), interest)?;
+        Ok(stream)
+    }
+
+    fn request(&mut self, due: Duration, ground: &Ground) {
+        let operation = self.operations.next(due);
+        let mut sent = Sent { operation, due, version: 0, floor: 0 };
+        self.name.clear();
+        operation.key.write_name(ground.prefix, &mut self.name);
+        match (operation.action, operation.key) {
+            (Action::Write, KeyId::Item(number)) => {
+                (sent.version, sent.floor) = ground.ledger.issue(number as usize);
+                let (run, version, floor) = (ground.ledger.run, sent.version, sent.floor);
+                self.value.clear();
+                let stamp = Stamp { run, version, floor };
+                stamp::write(&mut self.value, &self.name, stamp, ITEM_BYTES);
+                encode::command(&mut self.outbox, &[b"SET", &*self.name, &*self.value]);
+            }
+            (Action::Count, _) => {
+                ground.ledger.counter(0).issue();
+                encode::command(&mut self.outbox, &[b"INCR", &*self.name]);
+            }
+            _ => encode::command(&mut self.outbox, &[b"GET", &*self.name]),
+        }
+        self.sent.push_back(sent);
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        while !self.outbox.is_empty() {
+            match stream.write(&self.outbox) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => drop(self.outbox.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads and judges what has come.
+    pub(super) fn receive(&mut self, ground: &Ground, tally: &mut Tally) {
+        if let Err(error) = self.try_receive(ground, tally) {
+            self.lose(&error, ground, tally);
+        }
+    }
+
+    fn try_receive(&mut self, ground: &Ground, tally: &mut Tally) -> io::Result<()> {
+        self.write()?;
+        let mut buffer = [0; READ_BYTES];
+        loop {
+            let Some(stream) = &mut self.stream else { return Ok(()) };
+            let count = match stream.read(&mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            self.inbox.extend_from_slice(&buffer[..count]);
+            self.judge_all(ground, tally)?;
+        }
+    }
+
+    fn judge_all(&mut self, ground: &Ground, tally: &mut Tally) -> io::Result<()> {
+        let now = ground.epoch.elapsed();
+        let inbox = std::mem::take(&mut self.inbox);
+        let mut taken = 0;
+        loop {
+            match self.scan.advance(&inbox[taken..]) {
+                Ok(Status::Complete(length)) => {
+                    let frame = &inbox[taken..taken + length];
+                    taken += length;
+                    let sent = self.sent.pop_front().ok_or(io::ErrorKind::InvalidData)?;
+                    tally.answered += 1;
+                    tally.record(now.saturating_sub(sent.due));
+                    self.judge(&sent, frame, ground, tally);
+                }
+                Ok(Status::Incomplete) => break,
+                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            }
+        }
+        self.inbox = inbox;
+        self.inbox.drain(..taken);
+        Ok(())
+    }
+
+    fn judge(&mut self, sent: &Sent, frame: &[u8], ground: &Ground, tally: &mut Tally) {
+        let key = sent.operation.key;
+        if frame.starts_with(b"-") {
+            return tally.errors.add(|| frame.escape_ascii().to_string());
+        }
+        match (sent.operation.action, key) {
+            (Action::Write, KeyId::Item(number)) if frame == b"+OK\r\n" => {
+                ground.ledger.acknowledge(number as usize, sent.floor);
+                self.past.saw(number, sent.version, sent.floor);
+            }
+            (Action::Read, KeyId::Item(number)) => {
+                let name = key.name(ground.prefix);
+                let value = bulk(frame);
+                self.past.judge_item(number, &name, value, &ground.ledger, &mut tally.mismatches);
+            }
+            (Action::Read, KeyId::Counter(_)) => {
+                let value = bulk(frame).and_then(number);
+                self.past.judge_counter(value, false, &ground.ledger, &mut tally.mismatches);
+            }
+            (Action::Count, KeyId::Counter(_)) => {
+                let text = frame.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
+                let value = text.and_then(number);
+                self.past.judge_counter(value, true, &ground.ledger, &mut tally.mismatches);
+            }
+            _ => tally.mismatches.add(Kind::Corrupted, || frame.escape_ascii().to_string()),
+        }
+    }
+
+    /// The connection is gone, and with it what was out.
+    fn lose(&mut self, error: &io::Error, ground: &Ground, tally: &mut Tally) {
+        tally.errors.add(|| format!("a connection to {} was lost: {error}", self.proxy));
+        self.stream = None;
+        self.reconnect_at = ground.epoch.elapsed() + RECONNECT_AFTER;
+        self.outbox.clear();
+        self.inbox.clear();
+        self.scan = ReplyScan::default();
+        self.sent.clear();
+    }
+}
+
+/// The content of a bulk string.
+fn bulk(frame: &[u8]) -> Option<&[u8]> {
+    let rest = frame.strip_prefix(b"$")?;
+    let end = rest.iter().position(|byte| *byte == b'\n')?;
+    rest.get(end + 1..)?.strip_suffix(b"\r\n")
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bulk_strings_are_unpacked() {
+        assert_eq!(bulk(b"$5\r\na\r\nbc\r\n"), Some(&b"a\r\nbc"[..]));
+        assert_eq!(bulk(b"$-1\r\n"), None);
+        assert_eq!(bulk(b"+OK\r\n"), None);
+        assert_eq!(number(b"12"), Some(12));
+        assert_eq!(number(b"-1"), None);
+    }
+}

@@ -1,0 +1,372 @@
+//! What the API is told, and what it can have done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heatsink_admin::control::{
+    Answer, Control, ControlError, Demotion, Event, Guard, HotKey, OwnStats, Policy, PolicyRule,
+    Promotion, Proxy, Readiness, Stats,
+};
+use heatsink_admin::metrics::Metrics;
+use heatsink_control::agent::{Agent, HotSet};
+use heatsink_control::entry::{Entry, Mitigation, Origin, Status};
+use heatsink_control::policy::Mode;
+use heatsink_control::registry::Record;
+use heatsink_control::views::KeyView;
+use heatsink_control::wire;
+use heatsink_coordination::{Expects, Put, PutOutcome, RemoveOutcome, Store, StoreError};
+use heatsink_proxy::Handle as ProxyHandle;
+use heatsink_proxy::hot_keys::{Cooled, Guard as ProxyGuard, HotKeys, Treatment};
+use tokio::sync::broadcast;
+
+use crate::Live;
+use crate::state::{Inner, State, unix_ms};
+use crate::{figures, records};
+
+/// What the data plane does about the keys of a hot set.
+pub(crate) fn treatments(hot: &HotSet, live: &Live) -> HotKeys {
+    let acting = hot.keys.iter().filter(|hot| !hot.dry_run);
+    let treated = acting.filter_map(|hot| {
+        let treatment = match hot.mitigation {
+            Mitigation::LocalCache if live.caches => {
+                Treatment { coalesce: live.coalesces, ..Treatment::COHERENT }
+            }
+            Mitigation::Coalesce if live.coalesces => Treatment::EXACT,
+            _ => return None,
+        };
+        let stale_if_late = live.policies.of(&hot.key).mode == Mode::Relaxed;
+        Some((hot.key.clone(), Treatment { stale_if_late, ..treatment }))
+    });
+    treated.collect()
+}
+
+/// By what the proxy's caches hear of changes.
+fn guard(proxy: &ProxyHandle) -> Option<Guard> {
+    match proxy.guard() {
+        ProxyGuard::Tracking => Some(Guard::Tracking),
+        ProxyGuard::Broadcast => Some(Guard::Announcements),
+        ProxyGuard::Nothing => None,
+    }
+}
+
+fn own_stats(proxy: &ProxyHandle, cooled: &Cooled) -> OwnStats {
+    OwnStats {
+        upstream_saved_total: cooled.saved(),
+        cache_hits_total: cooled.hits,
+        bytes_served_total: cooled.bytes_served,
+        invalidations_total: cooled.invalidations,
+        combined_writes_total: cooled.changes.saturating_sub(cooled.batches),
+        guard: guard(proxy),
+        invalidation_delay_ms: proxy.invalidation_delay().map(|delay| delay.as_secs_f64() * 1000.0),
+    }
+}
+
+/// The side of the running control plane that the API sees.
+pub(crate) struct ControlSide {
+    state: Arc<State>,
+    store: Store,
+}
+
+impl ControlSide {
+    pub(crate) fn new(state: Arc<State>, store: Store) -> Self {
+        Self { state, store }
+    }
+
+    /// With what keeps the copies here from growing old.
+    fn guarded(&self, hot: HotKey) -> HotKey {
+        let is_cached = !hot.dry_run && hot.mitigation == Mitigation::LocalCache;
+        let proxy = self.state.proxy.as_ref().filter(|_| is_cached);
+        HotKey { guard: proxy.and_then(guard), ..hot }
+    }
+
+    async fn put(&self, key: &[u8], promotion: Promotion) -> Result<HotKey, ControlError> {
+        let entry = self.manual_entry(key, promotion)?;
+        let ttl = promotion.ttl_seconds.map(Duration::from_secs);
+        let put = Put {
+            body: wire::encode_entry(&entry),
+            ttl,
+            expects: Expects::Any,
+            respects_block: false,
+            keep_created: true,
+        };
+        match self.store.put(key, put).await.map_err(|error| unavailable(&error))? {
+            PutOutcome::Applied { version } => {
+                let entry = Entry { detected_at_ms: unix_ms(), ..entry };
+                let now = self.state.now();
+                let mut inner = self.state.lock();
+                inner.registry.acknowledge(now, records::put(version, key, entry.clone(), ttl));
+                let shown = hot_key(now, &inner, key);
+                Ok(shown.unwrap_or_else(|| of_entry(key, &entry)))
+            }
+            PutOutcome::Full => Err(ControlError::Full),
+            PutOutcome::Stale { .. } | PutOutcome::Blocked { .. } => Err(ControlError::Conflict {
+                why: "somebody else changed the entry at the same time.".to_owned(),
+            }),
+        }
+    }
+
+    fn manual_entry(&self, key: &[u8], promotion: Promotion) -> Result<Entry, ControlError> {
+        let Promotion { mitigation, split_factor, ttl_seconds } = promotion;
+        let inner = self.state.lock();
+        let policy = inner.live.policies.of(key);
+        if !policy.mode.allows(mitigation) {
+            let (mode, rule) = (policy.mode.name(), policy.pattern());
+            let why = format!("mode {mode} of the rule {rule} does not allow {mitigation}.");
+            return Err(ControlError::NotAllowed { why });
+        }
+        let live = inner.aggregator.as_ref().and_then(|aggregator| aggregator.live(key));
+        let heat = live.map(|live| live.heat).unwrap_or_default();
+        let dry_run = !inner.live.available().contains(mitigation);
+        let mut reason = format!("promoted by an operator to {mitigation}");
+        if dry_run {
+            reason.push_str("; a dry run, because nothing is done about it here");
+        }
+        let factor = match mitigation {
+            Mitigation::Split => split_factor.unwrap_or(2),
+            _ => 1,
+        };
+        Ok(Entry {
+            mitigation,
+            split_factor: factor,
+            ttl_seconds,
+            origin: Origin::Manual,
+            status: Status::Active,
+            reason,
+            dry_run,
+            frequency: heat.requests_per_second(),
+            reads_per_second: heat.reads_per_second,
+            writes_per_second: heat.writes_per_second,
+            detected_at_ms: 0,
+        })
+    }
+
+    async fn remove(&self, key: &[u8]) -> Result<Demotion, ControlError> {
+        let block = self.state.lock().live.block;
+        let outcome = self.store.remove(key, Expects::Any, Some(block)).await;
+        match outcome.map_err(|error| unavailable(&error))? {
+            RemoveOutcome::Applied { version } => {
+                let now = self.state.now();
+                let change = records::removed(version, key, Some(block));
+                self.state.lock().registry.acknowledge(now, change);
+                Ok(Demotion { blocked_seconds: block.as_secs() })
+            }
+            RemoveOutcome::Absent => {
+                // What this proxy does on its own, the store knows nothing of; it has blocked
+                // the key all the same.
+                let now = self.state.now();
+                let mut inner = self.state.lock();
+                inner.registry.block(now, key, block);
+                let is_local = |(local, _): (&[u8], &Entry)| local == key;
+                if inner.agent.iter().flat_map(Agent::local).any(is_local) {
+                    Ok(Demotion { blocked_seconds: block.as_secs() })
+                } else {
+                    Err(ControlError::UnknownKey)
+                }
+            }
+            RemoveOutcome::Stale { .. } => Err(ControlError::Conflict {
+                why: "somebody else changed the entry at the same time.".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Control for ControlSide {
+    fn hot_keys(&self) -> Vec<HotKey> {
+        let now = self.state.now();
+        let keys = hot_keys(now, &self.state.lock());
+        keys.into_iter().map(|hot| self.guarded(hot)).collect()
+    }
+
+    fn hot_key(&self, key: &[u8]) -> Option<HotKey> {
+        let now = self.state.now();
+        let hot = hot_key(now, &self.state.lock(), key)?;
+        Some(self.guarded(hot))
+    }
+
+    fn promote<'a>(&'a self, key: &'a [u8], promotion: Promotion) -> Answer<'a, HotKey> {
+        Box::pin(self.put(key, promotion))
+    }
+
+    fn demote<'a>(&'a self, key: &'a [u8]) -> Answer<'a, Demotion> {
+        Box::pin(self.remove(key))
+    }
+
+    fn stats(&self, key: &[u8]) -> Option<Stats> {
+        let now = self.state.now();
+        let inner = self.state.lock();
+        let hot = hot_key(now, &inner, key)?;
+        let acts = !hot.dry_run;
+        let live = inner.aggregator.as_ref().and_then(|aggregator| aggregator.live(key));
+        let hit_ratio = live.filter(|_| acts).and_then(|live| {
+            let requests = live.heat.requests_per_second();
+            (requests > 0.0).then(|| (live.heat.absorbed_per_second / requests).min(1.0))
+        });
+        let proxy = self.state.proxy.as_ref().filter(|_| acts);
+        let cooled = proxy.and_then(|proxy| proxy.cooled(key));
+        let cached = cooled.filter(|_| hot.mitigation == Mitigation::LocalCache);
+        let cached = cached.and_then(|cooled| {
+            let reads = cooled.hits + cooled.joined + cooled.reads;
+            (reads > 0).then(|| cooled.hits as f64 / reads as f64)
+        });
+        let own = proxy.zip(cooled).map(|(proxy, cooled)| own_stats(proxy, &cooled));
+        Some(Stats {
+            requests_per_second: hot.frequency,
+            reads_per_second: hot.reads_per_second,
+            writes_per_second: hot.writes_per_second,
+            hit_ratio,
+            local_cache_hit_ratio: cached,
+            collapse_ratio: cooled.and_then(|cooled| cooled.collapse_ratio()),
+            own,
+            ..Stats::default()
+        })
+    }
+
+    fn proxies(&self) -> Vec<Proxy> {
+        let inner = self.state.lock();
+        let proxy = |present: &crate::members::Present| {
+            let card = &present.card;
+            Proxy {
+                id: present.id.clone(),
+                role: card.role.clone(),
+                address: card.address.clone(),
+                version: card.version.clone(),
+                last_seen_ms: inner.members_at_ms,
+                registry_version: card.registry_version,
+                requests_per_second: card.requests_per_second,
+                degraded: card.degraded,
+                is_self: present.id == self.state.id,
+            }
+        };
+        inner.members.iter().map(proxy).collect()
+    }
+
+    fn policy(&self, key: &[u8]) -> Policy {
+        let inner = self.state.lock();
+        let policy = inner.live.policies.of(key);
+        let settings = [
+            ("replica_reads", policy.rights.replica_reads.to_string()),
+            ("whole_traffic", policy.rights.whole_traffic.to_string()),
+        ];
+        let mut settings: Vec<_> =
+            settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        if let Some(threshold) = policy.rights.hot_threshold {
+            settings.push(("hot_threshold".to_owned(), threshold.to_string()));
+        }
+        Policy {
+            mode: policy.mode.name().to_owned(),
+            rule: policy.rule.map(|(index, pattern)| PolicyRule {
+                number: index as u32 + 1,
+                pattern: pattern.to_vec(),
+            }),
+            allowed: Mitigation::ALL
+                .iter()
+                .copied()
+                .filter(|mitigation| policy.mode.allows(*mitigation))
+                .collect(),
+            settings,
+        }
+    }
+
+    fn readiness(&self) -> Readiness {
+        readiness(self.state.now(), &self.state.lock())
+    }
+
+    fn metrics(&self) -> Metrics {
+        figures::metrics(&self.state)
+    }
+
+    fn events(&self) -> broadcast::Receiver<Event> {
+        self.state.lock().news.listen()
+    }
+}
+
+fn unavailable(error: &StoreError) -> ControlError {
+    ControlError::StoreUnavailable { why: format!("{error}.") }
+}
+
+/// What a registered key is shown as. Without an aggregator the rates of the whole fleet are
+/// those of the decision: what one proxy sees now is not what people ask for.
+fn registered(now: Duration, inner: &Inner, key: &[u8], record: &Record) -> HotKey {
+    match &inner.aggregator {
+        Some(aggregator) => of_view(&KeyView::of_record(now, key, record, aggregator.live(key))),
+        None => of_entry(key, &record.entry),
+    }
+}
+
+/// The hot keys that are known here.
+pub(crate) fn hot_keys(now: Duration, inner: &Inner) -> Vec<HotKey> {
+    let records = inner.registry.iter();
+    let mut shown: Vec<_> =
+        records.map(|(key, record)| registered(now, inner, key, record)).collect();
+    for (key, entry) in inner.agent.iter().flat_map(Agent::local) {
+        if inner.registry.get(key).is_none() {
+            shown.push(local(inner, key, entry));
+        }
+    }
+    shown.sort_by(|a, b| b.frequency.total_cmp(&a.frequency).then_with(|| a.key.cmp(&b.key)));
+    shown
+}
+
+fn hot_key(now: Duration, inner: &Inner, key: &[u8]) -> Option<HotKey> {
+    if let Some(record) = inner.registry.get(key) {
+        return Some(registered(now, inner, key, record));
+    }
+    let mut local_keys = inner.agent.iter().flat_map(Agent::local);
+    let (key, entry) = local_keys.find(|(local, _)| *local == key)?;
+    Some(local(inner, key, entry))
+}
+
+fn local(inner: &Inner, key: &[u8], entry: &Entry) -> HotKey {
+    let mut hot = of_entry(key, entry);
+    hot.detected_at_ms = inner.local_since.get(key).copied().unwrap_or_default();
+    if let Some(heat) = inner.report.keys.iter().find(|heat| heat.key == key) {
+        hot.frequency = heat.requests_per_second();
+        hot.reads_per_second = heat.reads_per_second;
+        hot.writes_per_second = heat.writes_per_second;
+    }
+    hot
+}
+
+fn of_view(view: &KeyView) -> HotKey {
+    let heat = view.heat();
+    HotKey {
+        frequency: heat.requests_per_second(),
+        reads_per_second: heat.reads_per_second,
+        writes_per_second: heat.writes_per_second,
+        ..of_entry(&view.key, &view.entry)
+    }
+}
+
+fn of_entry(key: &[u8], entry: &Entry) -> HotKey {
+    HotKey {
+        key: key.to_vec(),
+        frequency: entry.frequency,
+        reads_per_second: entry.reads_per_second,
+        writes_per_second: entry.writes_per_second,
+        mitigation: entry.mitigation,
+        split_factor: entry.split_factor,
+        ttl_seconds: entry.ttl_seconds,
+        status: entry.status,
+        origin: entry.origin,
+        detected_at_ms: entry.detected_at_ms,
+        reason: entry.reason.clone(),
+        dry_run: entry.dry_run,
+        guard: None,
+    }
+}
+
+/// Whether this process should be given traffic.
+pub(crate) fn readiness(now: Duration, inner: &Inner) -> Readiness {
+    let synced = inner.registry.is_synced();
+    let registry_version = synced.then(|| inner.registry.version());
+    let Some(agent) = &inner.agent else {
+        // An aggregator without the store has nothing to add up.
+        let trouble = inner.hearing.trouble(now, inner.live.control.store_patience);
+        let degraded = trouble.is_some();
+        let reasons = trouble.into_iter().collect();
+        return Readiness { ready: !degraded, degraded, reasons, registry_version };
+    };
+    let state = agent.readiness(now);
+    let reasons = if state.is_degraded { vec![state.words] } else { Vec::new() };
+    Readiness { ready: true, degraded: state.is_degraded, reasons, registry_version }
+}

@@ -1,0 +1,106 @@
+//! The figures of this moment, for `/metrics`.
+
+use std::collections::BTreeMap;
+
+use heatsink_admin::metrics::{
+    CacheCounts, CollapseCounts, Fleet, KeyMetrics, Metrics, NodeLoad, SketchError, Traffic,
+};
+use heatsink_proxy::hot_keys::Cooled;
+
+use crate::control;
+use crate::state::State;
+
+/// The version that this process runs.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn cache_counts(cooled: &Cooled) -> CacheCounts {
+    CacheCounts { hits_total: cooled.hits, misses_total: cooled.reads + cooled.joined }
+}
+
+fn collapse_counts(cooled: &Cooled) -> CollapseCounts {
+    CollapseCounts {
+        requests_total: cooled.reads + cooled.joined + cooled.changes,
+        fetches_total: cooled.reads + cooled.batches,
+    }
+}
+
+pub(crate) fn metrics(state: &State) -> Metrics {
+    let now = state.now();
+    let inner = state.lock();
+    let load = state.proxy.as_ref().map(heatsink_proxy::Handle::upstream_load);
+    let traffic = state.proxy.as_ref().map(|proxy| Traffic {
+        requests_total: proxy.requests_total(),
+        clients: proxy.client_count() as u64,
+        upstream_commands_total: proxy.upstream_requests_total(),
+    });
+    let nodes = load.map_or_else(Vec::new, |load| {
+        let node = |node: heatsink_proxy::NodeLoad| NodeLoad {
+            node: node.endpoint,
+            commands_total: node.requests_total,
+            commands_per_second: node.requests_per_second,
+        };
+        load.primaries.into_iter().map(node).collect()
+    });
+    let hot_keys = control::hot_keys(now, &inner);
+    let mut entries: BTreeMap<(&'static str, &'static str), u64> = BTreeMap::new();
+    for hot in &hot_keys {
+        *entries.entry((hot.mitigation.name(), hot.origin.name())).or_default() += 1;
+    }
+    let mut members: BTreeMap<String, u64> = BTreeMap::new();
+    for present in &inner.members {
+        *members.entry(present.card.role.clone()).or_default() += 1;
+    }
+    let readiness = control::readiness(now, &inner);
+    let truth = inner.report.truth;
+    let counts_keys = inner.agent.is_some();
+    let all_cooled = state.proxy.as_ref().map(heatsink_proxy::Handle::cooled_total);
+    Metrics {
+        version: VERSION.to_owned(),
+        role: state.role.name().to_owned(),
+        process_start_ms: state.started_at_ms,
+        traffic,
+        keys: hot_keys
+            .into_iter()
+            .map(|hot| {
+                let cooled = state.proxy.as_ref().and_then(|proxy| proxy.cooled(&hot.key));
+                (hot, cooled)
+            })
+            .map(|(hot, cooled)| KeyMetrics {
+                key: hot.key,
+                local_cache: cooled.map(|cooled| cache_counts(&cooled)),
+                coalesce: cooled.map(|cooled| collapse_counts(&cooled)),
+                reads_per_second: hot.reads_per_second,
+                writes_per_second: hot.writes_per_second,
+            })
+            .collect(),
+        local_cache: all_cooled.map(|cooled| cache_counts(&cooled)),
+        coalesce: all_cooled.map(|cooled| collapse_counts(&cooled)),
+        detection_latency_seconds: inner
+            .aggregator
+            .is_some()
+            .then(|| inner.detection_seconds.clone()),
+        sketch: counts_keys.then(|| SketchError {
+            bound_per_second: inner.report.error_bound_per_second,
+            mean_excess_requests: truth.mean_excess(),
+            mean_relative: truth.mean_relative_error(),
+            underestimates_total: inner.counts.underestimates,
+        }),
+        nodes,
+        miss_storms_total: counts_keys.then_some(inner.counts.miss_storms),
+        write_contention_total: counts_keys.then_some(inner.counts.write_contentions),
+        fleet: Some(Fleet {
+            registry_entries: entries
+                .into_iter()
+                .map(|((mitigation, origin), count)| (mitigation, origin, count))
+                .collect(),
+            registry_version: inner.registry.version(),
+            members: members.into_iter().collect(),
+            degraded: readiness.degraded,
+            reports_sent_total: inner.counts.reports_sent,
+            reports_received_total: inner.counts.reports_received,
+            reports_dropped_total: inner.counts.reports_dropped + inner.counts.messages_dropped,
+        }),
+        tick_seconds: Some(inner.tick_seconds.clone()),
+        ..Metrics::default()
+    }
+}

@@ -1,0 +1,257 @@
+//! One process's part in the fleet: a thread that joins the data plane, the coordination
+//! store, the control plane's logic and the admin API.
+//!
+//! | what | module |
+//! |---|---|
+//! | the loop: ticks, notices of the store, heartbeats | `run` |
+//! | what the loop and the API look at together | `state` |
+//! | calls to the store, and what came of them | `calls` |
+//! | from the store's records to the registry and back | `records` |
+//! | what members say of themselves | `members` |
+//! | what the API is told | `control`, `figures` |
+//! | whether there is anything to add up | `hearing` |
+//! | what changed, for whoever listens | `news` |
+//!
+//! What is promised: no request of a client waits for anything here. The thread takes the
+//! counts of the workers from where they put them, and the workers take what is decided from
+//! where it is put; if the thread stood still, requests would go on as before.
+//! Bound: one call of each kind to the store at a time, a fixed number of changes.
+
+mod calls;
+mod control;
+mod figures;
+mod hearing;
+mod members;
+mod news;
+mod records;
+mod run;
+mod state;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use heatsink_control::entry::{Mitigation, Mitigations};
+use heatsink_control::policy::Policies;
+use heatsink_control::settings::Settings as ControlSettings;
+use heatsink_coordination::Store;
+use heatsink_proxy::{Detector, Handle as ProxyHandle};
+use tokio::sync::{mpsc, oneshot};
+
+use control::ControlSide;
+use run::{Run, Told};
+use state::State;
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Takes clients, and adds up what all proxies report.
+    All,
+    /// Takes clients.
+    Proxy,
+    /// Adds up what all proxies report.
+    Aggregator,
+}
+
+impl Role {
+    /// As it is configured and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Proxy => "proxy",
+            Self::Aggregator => "aggregator",
+        }
+    }
+
+    fn is_proxy(self) -> bool {
+        self != Self::Aggregator
+    }
+
+    fn is_aggregator(self) -> bool {
+        self != Self::Proxy
+    }
+}
+
+/// What can change while the process runs.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// Thresholds and times.
+    pub control: ControlSettings,
+    /// What keys may be treated how.
+    pub policies: Arc<Policies>,
+    /// How long a key that an operator removed is not promoted automatically.
+    pub block: Duration,
+    /// Reads of hot keys are answered from the proxies' caches.
+    pub caches: bool,
+    /// Concurrent reads of hot keys share one, and concurrent increments, too.
+    pub coalesces: bool,
+}
+
+impl Live {
+    /// What is done about hot keys; all else is a dry run.
+    fn available(&self) -> Mitigations {
+        let caches = self.caches.then_some(Mitigation::LocalCache);
+        let coalesces = self.coalesces.then_some(Mitigation::Coalesce);
+        caches.into_iter().chain(coalesces).collect()
+    }
+
+    /// The settings of the control plane's logic.
+    fn settings(&self) -> ControlSettings {
+        let mut settings = self.control.clone();
+        settings.decision.available = self.available();
+        settings
+    }
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self {
+            control: ControlSettings::default(),
+            policies: Arc::default(),
+            block: Duration::from_secs(300),
+            caches: true,
+            coalesces: true,
+        }
+    }
+}
+
+/// What a process is told at its start.
+#[derive(Debug)]
+pub struct Settings {
+    /// What it does.
+    pub role: Role,
+    /// Where its clients connect, for people to see.
+    pub address: Option<SocketAddr>,
+    /// What can change.
+    pub live: Live,
+    /// Where the API listens, and how.
+    pub admin: Option<(TcpListener, heatsink_admin::Settings)>,
+}
+
+/// The data plane of this process.
+#[derive(Debug)]
+pub struct DataPlane {
+    /// What its workers count.
+    pub detector: Detector,
+    /// The proxy itself.
+    pub proxy: ProxyHandle,
+}
+
+/// A running part of the fleet. Dropped without [`Fleet::shutdown`], it ends at once.
+#[derive(Debug)]
+pub struct Fleet {
+    told: mpsc::UnboundedSender<Told>,
+    thread: Option<JoinHandle<()>>,
+    admin: Option<SocketAddr>,
+    id: String,
+}
+
+impl Fleet {
+    /// Starts the thread. The store need not be there. Fails if the API must not listen where
+    /// it is told to.
+    pub fn start(
+        settings: Settings,
+        store: Store,
+        data_plane: Option<DataPlane>,
+    ) -> io::Result<Self> {
+        let id = format!("{:016x}", fastrand::u64(..));
+        let (told, tellings) = mpsc::unbounded_channel();
+        let admin = match &settings.admin {
+            Some((listener, _)) => Some(listener.local_addr()?),
+            None => None,
+        };
+        let (started, has_started) = std::sync::mpsc::channel();
+        let member = id.clone();
+        let body = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = match runtime {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(started.send(Err(error))),
+            };
+            runtime.block_on(live(settings, store, data_plane, &member, tellings, &started));
+            // A name that is being looked up may take its time; nobody waits for it.
+            runtime.shutdown_background();
+        };
+        let thread = thread::Builder::new().name("control".to_owned()).spawn(body)?;
+        has_started.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Self { told, thread: Some(thread), admin, id })
+    }
+
+    /// Where the API listens, with the real port.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// What this member is called.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Changes settings.
+    pub fn reload(&self, live: Live) {
+        let _ = self.told.send(Told::Reload(Box::new(live)));
+    }
+
+    /// Closes the listener of the API, so that another process can have its address.
+    pub fn close_admin(&self) {
+        let (done, is_done) = std::sync::mpsc::channel();
+        if self.told.send(Told::CloseAdmin(done)).is_ok() {
+            let _ = is_done.recv_timeout(Duration::from_secs(1));
+        }
+    }
+
+    /// Says good-bye to the fleet and ends.
+    pub fn shutdown(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.told.send(Told::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The life of the thread.
+async fn live(
+    settings: Settings,
+    store: Store,
+    data_plane: Option<DataPlane>,
+    id: &str,
+    tellings: mpsc::UnboundedReceiver<Told>,
+    started: &std::sync::mpsc::Sender<io::Result<()>>,
+) {
+    let Settings { role, address, live, admin } = settings;
+    let (detector, proxy) = match data_plane {
+        Some(DataPlane { detector, proxy }) => (Some(detector), Some(proxy)),
+        None => (None, None),
+    };
+    let state = Arc::new(State::new(id, role, address, live, proxy));
+    let (stop_admin, admin_stopped) = oneshot::channel();
+    let mut admin_task = None;
+    if let Some((listener, settings)) = admin {
+        let control = ControlSide::new(Arc::clone(&state), store.clone());
+        match heatsink_admin::Server::new(listener, settings, Arc::new(control)) {
+            Ok(server) => {
+                admin_task = Some(tokio::spawn(server.run(async {
+                    let _ = admin_stopped.await;
+                })));
+            }
+            Err(error) => {
+                let error = io::Error::new(io::ErrorKind::InvalidInput, error.to_string());
+                return drop(started.send(Err(error)));
+            }
+        }
+    }
+    let _ = started.send(Ok(()));
+    Run::new(state, store, detector, tellings, stop_admin, admin_task).run().await;
+}

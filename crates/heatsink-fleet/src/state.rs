@@ -1,0 +1,124 @@
+//! What the loop and the API look at together.
+//!
+//! Bound: the registry's size, the number of members, one histogram each.
+//! Invariant: the lock is held for the time of a look or a change, never across a wait.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use heatsink_admin::metrics::Histogram;
+use heatsink_control::agent::Agent;
+use heatsink_control::aggregate::Aggregator;
+use heatsink_control::registry::Registry;
+use heatsink_detect::report::Report;
+use heatsink_proxy::Handle as ProxyHandle;
+
+use crate::hearing::Hearing;
+use crate::members::Present;
+use crate::news::News;
+use crate::{Live, Role};
+
+/// What is the same for the whole life of the process, and what is not.
+pub(crate) struct State {
+    pub(crate) id: String,
+    pub(crate) role: Role,
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) proxy: Option<ProxyHandle>,
+    pub(crate) started_at_ms: u64,
+    origin: Instant,
+    inner: Mutex<Inner>,
+}
+
+/// What changes.
+pub(crate) struct Inner {
+    pub(crate) live: Live,
+    pub(crate) registry: Registry,
+    pub(crate) agent: Option<Agent>,
+    pub(crate) aggregator: Option<Aggregator>,
+    pub(crate) members: Vec<Present>,
+    /// When they were last heard of, in milliseconds of Unix time.
+    pub(crate) members_at_ms: u64,
+    /// What this process's workers saw at the last tick.
+    pub(crate) report: Report,
+    /// When the agent's local entries were found, in milliseconds of Unix time.
+    pub(crate) local_since: HashMap<Vec<u8>, u64>,
+    /// What is heard of the store.
+    pub(crate) hearing: Hearing,
+    pub(crate) news: News,
+    pub(crate) counts: Counts,
+    pub(crate) tick_seconds: Histogram,
+    pub(crate) detection_seconds: Histogram,
+}
+
+/// Totals since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) reports_sent: u64,
+    pub(crate) reports_received: u64,
+    pub(crate) reports_dropped: u64,
+    pub(crate) miss_storms: u64,
+    pub(crate) write_contentions: u64,
+    pub(crate) underestimates: u64,
+    /// Reports and watch lists that came faster than they were taken.
+    pub(crate) messages_dropped: u64,
+}
+
+impl State {
+    pub(crate) fn new(
+        id: &str,
+        role: Role,
+        address: Option<SocketAddr>,
+        live: Live,
+        proxy: Option<ProxyHandle>,
+    ) -> Self {
+        let now = Duration::ZERO;
+        let settings = live.settings();
+        let agent = role.is_proxy().then(|| {
+            let boot = fastrand::u64(..);
+            Agent::new(now, id, boot, settings.clone(), Arc::clone(&live.policies))
+        });
+        let aggregator = role
+            .is_aggregator()
+            .then(|| Aggregator::new(now, settings.clone(), Arc::clone(&live.policies)));
+        Self {
+            id: id.to_owned(),
+            role,
+            address,
+            proxy,
+            started_at_ms: unix_ms(),
+            origin: Instant::now(),
+            inner: Mutex::new(Inner {
+                live,
+                registry: Registry::new(),
+                agent,
+                aggregator,
+                members: Vec::new(),
+                members_at_ms: 0,
+                report: Report::default(),
+                local_since: HashMap::new(),
+                hearing: Hearing::default(),
+                news: News::default(),
+                counts: Counts::default(),
+                tick_seconds: Histogram::default(),
+                detection_seconds: Histogram::default(),
+            }),
+        }
+    }
+
+    /// The time that the control plane's logic is told.
+    pub(crate) fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time of day, for people to see; nothing is decided by it.
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,539 @@
+//! Cooling: reads of hot keys are answered here, from a cache that the server keeps honest.
+//!
+//! Called by: `intake` with each request while any key is hot; `replies` with what comes on the
+//! links of the cache; the worker's loop.
+//! Bound: the cache's own limits; one read of a command out and one waiting, whatever the
+//! number of clients that wait for it.
+//! Invariant: a client never sees an older value than it has seen before, nor than it has
+//! written. That rests on three things:
+//!
+//! - Every read of a hot key that may be answered here goes along one link of its lane, the
+//!   *tracked* one, on which the server also tells of changes. What it tells of a change stands
+//!   before the replies to reads that were executed after it.
+//! - Whatever else touches a hot key counts as a write: what is cached of the key goes when it
+//!   is sent, nothing is cached until it is answered, and a client's own reads of hot keys wait
+//!   until then.
+//! - Nothing is served that was read along a link which is lost, or has been silent for too
+//!   long ([`SILENCE`]).
+
+mod broadcast;
+mod combine;
+mod late;
+mod reads;
+mod tracking;
+mod writes;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use heatsink_cache::combine::{Answer, BatchLimits, Batches};
+use heatsink_cache::flights::{FlightId, FlightLimits, Flights};
+use heatsink_cache::local::{
+    KeyCounters, KeySettings, Limits, LinkId, LocalCache, Registered, WriteToken,
+};
+use heatsink_resp::command::{Access, Command};
+use slab::Slab;
+
+use crate::config;
+use crate::connection::{Client, ClientKey};
+use crate::hot_keys::{Guard, HotKeys, Told};
+use crate::intake::Flow;
+use crate::observe::Mark;
+use crate::request::Request;
+use crate::shared::CooledKeys;
+use crate::worker::Worker;
+use broadcast::Listening;
+use combine::{Departure, SentBatch};
+use late::LateReplies;
+use reads::{Fill, Waiter};
+use writes::HotWrite;
+
+/// A tracked link that owes an answer and is silent for so long is given up. What was
+/// overwritten may be served for as long, for the time until it was asked ([`PULSE`]), and for
+/// that until somebody looks: less than a second, also on a busy machine.
+pub(crate) const SILENCE: Duration = Duration::from_millis(600);
+/// Time between two questions whether a tracked link is still there.
+const PULSE: Duration = Duration::from_millis(200);
+/// After a turn that took so long, or so long without one, what is cached is not trusted: word
+/// of changes may wait to be read.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Time between two looks at who has waited too long.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The cooling of one worker.
+#[derive(Debug)]
+pub(crate) struct Cooling {
+    hot: Arc<HotKeys>,
+    version: u64,
+    /// What all workers counted when this one last looked; see [`crate::shared::Shared`].
+    upheavals: u64,
+    workers: usize,
+    /// What was counted of each key when the others were last told.
+    told: HashMap<Vec<u8>, (KeyCounters, Work), RandomState>,
+    /// What was done for each hot key beside the cache.
+    work: HashMap<Vec<u8>, Work, RandomState>,
+    cache: LocalCache,
+    flights: Flights<Waiter>,
+    batches: Batches<Waiter>,
+    /// Reads that are on their way to the server, by the number in their tickets.
+    fills: HashMap<u32, Fill, RandomState>,
+    /// The same for writes that were combined.
+    sent: HashMap<u32, SentBatch, RandomState>,
+    /// The last number that was given to one of them.
+    numbers: u32,
+    /// Other requests that touch hot keys and are not answered, by the number in their marks.
+    writes: Slab<HotWrite>,
+    links: Vec<TrackedLink>,
+    /// Keys that are not cached before what was sent earlier is answered.
+    fences: Vec<Fence>,
+    /// What was read of keys in mode `relaxed`.
+    late: LateReplies,
+    /// Word of other Heatsinks, where the server does not tell itself.
+    pub(crate) listening: Listening,
+    /// Clients that have touched hot keys on connections of their own.
+    unsettled: Vec<ClientKey>,
+    /// Reads that were queued in this turn and can still be joined.
+    leaving: Vec<FlightId>,
+    /// Changes that leave when the turn ends.
+    departing: Vec<Departure>,
+    /// Whom to answer what; empty between two uses.
+    replies: Vec<(Waiter, Answer)>,
+    /// Answered requests that touched hot keys, until they are seen to.
+    pub(crate) ended: Vec<u32>,
+    /// What the server has told by itself, until it is looked into.
+    pub(crate) pushes: Vec<Vec<u8>>,
+    origin: Instant,
+    last_turn: Instant,
+    next_pulse: Instant,
+    next_look: Instant,
+}
+
+/// A link of the cache that is ready.
+#[derive(Debug)]
+struct TrackedLink {
+    slot: usize,
+    generation: u32,
+    /// What the cache calls it.
+    id: LinkId,
+    /// When it was asked whether it is there, until it answers.
+    asked_at: Option<Instant>,
+    /// How long the last answer took, however long the loop itself did: word of a change comes
+    /// the same way in less.
+    delay: Duration,
+}
+
+/// What was done for a key beside the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Work {
+    /// Reads that waited for a reply which others waited for, too.
+    joined: u64,
+    /// Reads that were sent.
+    flights: u64,
+    /// Writes that may have been combined.
+    changes: u64,
+    /// Writes that were sent for them.
+    batches: u64,
+    /// When the key became hot.
+    since: Option<Instant>,
+}
+
+/// What was under way when keys became hot.
+#[derive(Debug)]
+struct Fence {
+    tokens: Vec<WriteToken>,
+    /// Place and generation of a link, and how many replies it has told when it is through.
+    links: Vec<(usize, u32, u64)>,
+    clients: Vec<ClientKey>,
+}
+
+/// What becomes of a request because of hot keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cool {
+    /// It is dealt with, or has to wait.
+    Done(Flow),
+    /// It goes on as usual, with this remembered of it.
+    Marked(Mark),
+}
+
+impl Cooling {
+    pub(crate) fn new(now: Instant, workers: usize, live: &config::Live) -> Self {
+        Self {
+            workers: workers.max(1),
+            hot: Arc::default(),
+            version: 0,
+            upheavals: 0,
+            told: HashMap::default(),
+            cache: LocalCache::new(limits(&live.local_cache, workers)),
+            work: HashMap::default(),
+            flights: Flights::new(flight_limits(&live.coalesce)),
+            batches: Batches::new(batch_limits(&live.coalesce)),
+            fills: HashMap::default(),
+            sent: HashMap::default(),
+            numbers: 0,
+            writes: Slab::new(),
+            links: Vec::new(),
+            fences: Vec::new(),
+            late: LateReplies::default(),
+            listening: Listening::default(),
+            unsettled: Vec::new(),
+            leaving: Vec::new(),
+            departing: Vec::new(),
+            replies: Vec::new(),
+            ended: Vec::new(),
+            pushes: Vec::new(),
+            origin: now,
+            last_turn: now,
+            next_pulse: now,
+            next_look: now,
+        }
+    }
+
+    /// Whether any key is hot.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        !self.hot.is_empty()
+    }
+
+    /// Whether a key is hot.
+    #[inline]
+    fn is_hot(&self, name: &[u8]) -> bool {
+        self.hot.get(name).is_some()
+    }
+
+    /// When something is to be done even if nothing happens.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let listens = self.listening.is_open() || !self.links.is_empty();
+        let pulse = listens.then_some(self.next_pulse);
+        let waits = !self.fills.is_empty() || !self.batches.is_empty();
+        let look = waits.then_some(self.next_look);
+        [pulse, look].into_iter().flatten().min()
+    }
+
+    /// Counts the changes of the hot keys.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// A number that no other read or write under way has.
+    fn number(&mut self) -> u32 {
+        loop {
+            self.numbers = self.numbers.wrapping_add(1);
+            if !self.fills.contains_key(&self.numbers) && !self.sent.contains_key(&self.numbers) {
+                return self.numbers;
+            }
+        }
+    }
+
+    /// The nodes have other tasks now: what was read from them may be another's to know.
+    pub(crate) fn map_changed(&mut self) {
+        self.cache.flushed();
+    }
+
+    /// What else is remembered of a request that touches hot keys.
+    pub(crate) fn inner_mark(&self, write: u32) -> Mark {
+        self.writes.get(write as usize).map_or(Mark::Nothing, HotWrite::inner)
+    }
+
+    fn time(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.origin)
+    }
+}
+
+/// A worker's share.
+fn limits(settings: &config::LocalCache, workers: usize) -> Limits {
+    let workers = workers.max(1);
+    Limits {
+        entries: settings.entries.div_ceil(workers),
+        bytes: usize::try_from(settings.max_bytes).unwrap_or(usize::MAX) / workers,
+        ..Limits::default()
+    }
+}
+
+fn flight_limits(settings: &config::Coalesce) -> FlightLimits {
+    FlightLimits { max_wait: settings.max_wait, ..FlightLimits::default() }
+}
+
+fn batch_limits(settings: &config::Coalesce) -> BatchLimits {
+    BatchLimits { max_wait: settings.max_wait, ..BatchLimits::default() }
+}
+
+impl Worker {
+    fn key_settings(&self) -> KeySettings {
+        let settings = &self.live.local_cache;
+        KeySettings {
+            max_ttl: settings.max_ttl,
+            ttl_fraction: settings.ttl_fraction,
+            refresh_ahead: true,
+        }
+    }
+
+    /// Settings were changed.
+    pub(crate) fn renew_cooling(&mut self) {
+        let limits = limits(&self.live.local_cache, self.cooling.workers);
+        self.cooling.cache.set_limits(limits);
+        self.cooling.flights.set_limits(flight_limits(&self.live.coalesce));
+        self.cooling.batches.set_limits(batch_limits(&self.live.coalesce));
+        let hot = Arc::clone(&self.cooling.hot);
+        self.change_hot_keys(&hot);
+    }
+
+    /// Tells the others what was done for each key since the last time.
+    pub(crate) fn tell_cooling(&mut self) {
+        let Cooling { links, listening, .. } = &self.cooling;
+        let delay = links.iter().map(|link| link.delay).max();
+        let guard = match (links.is_empty(), listening.is_open()) {
+            (false, _) => Guard::Tracking,
+            (true, true) => Guard::Broadcast,
+            (true, false) => Guard::Nothing,
+        };
+        let told = Told { guard, delay };
+        self.shared.told[self.index].store(told.pack(), Ordering::Relaxed);
+        if !self.cooling.is_active() && self.cooling.told.is_empty() {
+            return;
+        }
+        let Cooling { cache, told, work, hot, .. } = &mut self.cooling;
+        let mut totals =
+            self.shared.cooled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (key, work) in work.iter() {
+            let counters = cache.counters(key).copied().unwrap_or_default();
+            let now = (counters, *work);
+            if told.get(key) == Some(&now) {
+                continue;
+            }
+            let before = told.entry(key.clone()).or_default();
+            let (counters_before, work_before) = *before;
+            let more = |now: u64, before: u64| now.saturating_sub(before);
+            let CooledKeys { keys, all } = &mut *totals;
+            for total in [keys.entry(key.clone()).or_default(), all] {
+                total.hits += more(counters.hits, counters_before.hits);
+                total.reads += more(work.flights, work_before.flights);
+                total.joined += more(work.joined, work_before.joined);
+                total.changes += more(work.changes, work_before.changes);
+                total.batches += more(work.batches, work_before.batches);
+                total.invalidations += more(counters.invalidations, counters_before.invalidations);
+                total.bytes_served += more(counters.bytes_served, counters_before.bytes_served);
+            }
+            *before = now;
+        }
+        told.retain(|key, _| hot.get(key).is_some());
+        let hot = self.shared.hot_keys();
+        totals.keys.retain(|key, _| hot.get(key).is_some());
+    }
+
+    /// Once a turn, before anything is read: takes over other hot keys, and notices that time
+    /// has passed unseen.
+    pub(crate) fn begin_cooling(&mut self) {
+        if self.cooling.is_active()
+            && self.now.saturating_duration_since(self.cooling.last_turn) > PAUSE
+        {
+            self.cooling.cache.flushed();
+        }
+        self.cooling.last_turn = self.now;
+        let upheavals = self.shared.upheavals.load(Ordering::Acquire);
+        if upheavals != self.cooling.upheavals {
+            self.cooling.upheavals = upheavals;
+            self.cooling.cache.flushed();
+        }
+        let version = self.shared.hot_keys_version.load(Ordering::Acquire);
+        if version != self.cooling.version {
+            self.cooling.version = version;
+            let hot = self.shared.hot_keys();
+            self.change_hot_keys(&hot);
+        }
+    }
+
+    fn change_hot_keys(&mut self, hot: &Arc<HotKeys>) {
+        let cooling = &mut self.cooling;
+        let old = std::mem::replace(&mut cooling.hot, Arc::clone(hot));
+        for (key, _) in old.iter().filter(|(key, _)| hot.get(key).is_none()) {
+            cooling.cache.deregister(key);
+            cooling.work.remove(key);
+        }
+        for (key, _) in hot.iter() {
+            if !cooling.work.contains_key(key) {
+                let work = Work { since: Some(self.now), ..Work::default() };
+                cooling.work.insert(key.to_vec(), work);
+            }
+        }
+        if !hot.iter().any(|(_, treatment)| treatment.stale_if_late) {
+            cooling.late.clear();
+        }
+        let settings = self.key_settings();
+        let cooling = &mut self.cooling;
+        let mut tokens = Vec::new();
+        for (key, treatment) in hot.iter() {
+            if !treatment.local_cache {
+                cooling.cache.deregister(key);
+                continue;
+            }
+            if let Registered::New(token) = cooling.cache.register(key, settings) {
+                tokens.push(token);
+            }
+        }
+        if tokens.is_empty() {
+            return;
+        }
+        let links = self.links.iter().filter(|(_, upstream)| upstream.link.waiting() > 0);
+        let until = |(slot, upstream): (usize, &crate::lanes::Upstream)| {
+            let until = upstream.link.told() + upstream.link.waiting() as u64;
+            (slot, upstream.generation, until)
+        };
+        let links = links.map(until).collect();
+        let owns = |(slot, client): (usize, &Client)| {
+            let busy = client.own.as_ref().is_some_and(|own| !own.is_settled());
+            busy.then_some(ClientKey { slot: slot as u32, generation: client.generation })
+        };
+        let clients = self.clients.slab.iter().filter_map(owns).collect();
+        self.cooling.fences.push(Fence { tokens, links, clients });
+    }
+
+    /// Once a turn, behind what came in it: what was waited for may be there. What it says leaves
+    /// with the turn.
+    pub(crate) fn end_cooling(&mut self) {
+        let Cooling { links, fills, unsettled, fences, batches, .. } = &self.cooling;
+        let idle = links.is_empty() && fills.is_empty() && batches.is_empty();
+        let idle = idle && !self.cooling.listening.is_open();
+        if !self.cooling.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
+            return;
+        }
+        self.look_at_fences();
+        self.look_at_unsettled();
+        if self.now >= self.cooling.next_look {
+            self.cooling.next_look = self.now + LOOK;
+            self.expire_waits();
+            self.expire_changes();
+        }
+        if self.now >= self.cooling.next_pulse {
+            self.cooling.next_pulse = self.now + PULSE;
+            if self.cooling.is_active() {
+                self.find_out();
+                self.feel_pulse();
+                self.feel_listener();
+            } else {
+                self.close_tracked();
+                self.stop_listening();
+            }
+        }
+    }
+
+    fn look_at_fences(&mut self) {
+        let Self { cooling, links, clients, .. } = self;
+        let mut at = 0;
+        while at < cooling.fences.len() {
+            let fence = &mut cooling.fences[at];
+            fence.links.retain(|(slot, generation, until)| {
+                let link = links.get(*slot).filter(|link| link.generation == *generation);
+                link.is_some_and(|upstream| upstream.link.told() < *until)
+            });
+            fence.clients.retain(|key| {
+                let own = clients.get_ref(*key).and_then(|client| client.own.as_ref());
+                own.is_some_and(|own| !own.is_settled())
+            });
+            if fence.links.is_empty() && fence.clients.is_empty() {
+                for token in cooling.fences.swap_remove(at).tokens {
+                    cooling.cache.write_done(token);
+                }
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// A client has gone: it waits for nothing any more.
+    pub(crate) fn forget_waits(&mut self, key: ClientKey) {
+        self.cooling.flights.leave(|waiter| waiter.is_of(key));
+        self.cooling.batches.leave(|waiter| waiter.is_of(key));
+    }
+
+    /// Whether a client waits for reads or changes of hot keys.
+    pub(crate) fn awaits_hot(&self, key: ClientKey) -> bool {
+        self.clients.get_ref(key).is_some_and(Client::awaits_hot)
+    }
+
+    /// Whether a request may be about anything, and must not overtake what its client has
+    /// asked of hot keys: a `DBSIZE` behind an `INCR` that makes the key.
+    pub(crate) fn waits_for_hot(&self, key: ClientKey, command: Option<&Command>) -> bool {
+        command.is_none_or(|command| command.keys.is_empty()) && self.awaits_hot(key)
+    }
+
+    /// Whether a request names a hot key, or may change any.
+    pub(crate) fn touches_hot_keys(&self, request: Request<'_>, command: &Command) -> bool {
+        if let Some(index) = command.single_key_index() {
+            return request.arg(index).is_some_and(|name| self.cooling.is_hot(name));
+        }
+        if command.keys.is_empty() {
+            // A flush, or something of the kind.
+            return command.access == Access::Write;
+        }
+        let mut touches = false;
+        let arg = |index| request.arg(index).unwrap_or_default();
+        command.for_each_key(request.len(), arg, |index| {
+            touches |= self.cooling.is_hot(arg(index));
+        });
+        touches
+    }
+
+    /// A request that touches hot keys.
+    pub(crate) fn cool(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Cool {
+        self.settle(key);
+        if let Some(index) = command.single_key_index()
+            && let Some(name) = request.arg(index)
+            && let Some(treatment) = self.cooling.hot.get(name)
+        {
+            let flow = if command.access == Access::Read {
+                self.serve_read(key, request, command, name, treatment)
+            } else if treatment.coalesce {
+                self.serve_change(key, request, command)
+            } else {
+                None
+            };
+            if let Some(flow) = flow {
+                return Cool::Done(flow);
+            }
+        }
+        let mut hot = Vec::new();
+        let arg = |index| request.arg(index).unwrap_or_default();
+        command.for_each_key(request.len(), arg, |index| {
+            if self.cooling.is_hot(arg(index)) {
+                hot.push(index);
+            }
+        });
+        if self.cluster.is_some() {
+            return self.write_clustered(key, request, command);
+        }
+        self.mark_write(key, request, command, &hot)
+    }
+
+    /// Other keys are hot than when the client sent what it waits for. That took another way
+    /// than what it sends now, which must not overtake it:
+    ///
+    /// 1. A client sends two increments of a key one behind the other.
+    /// 2. The first waits here to be combined with others; the key cools down.
+    /// 3. The second, passed on as usual, would be executed first.
+    ///
+    /// False if it has to wait for its replies.
+    #[cold]
+    pub(crate) fn follow_heat(&mut self, key: ClientKey) -> bool {
+        let version = self.cooling.version;
+        let Some(client) = self.clients.get(key) else { return true };
+        if client.order.outstanding() > 0 {
+            return false;
+        }
+        client.heat = version;
+        true
+    }
+
+    /// What a client has touched apart is forgotten once all of it is answered.
+    fn settle(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        if client.hot_apart && client.is_settled() {
+            client.hot_apart = false;
+            let tokens = std::mem::take(&mut client.hot_touched);
+            self.forget_touched(tokens);
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Reads of hot keys: from the cache, or one for all who wait.
+//!
+//! Invariant: nobody is given a reply that was read before it asked; see
+//! [`heatsink_cache::flights`].
+
+use std::time::Duration;
+
+use heatsink_cache::commands::{Cacheable, cacheable};
+use heatsink_cache::flights::{FlightId, Joined};
+use heatsink_cache::identity::{LoginId, Protocol as Spoken, Reader};
+use heatsink_cache::local::{FillToken, Ttl};
+use heatsink_resp::command::Command;
+use heatsink_resp::encode;
+use heatsink_upstream::Protocol;
+
+use super::Cooling;
+use crate::clients::{MAX_OUTSTANDING, error_line};
+use crate::connection::ClientKey;
+use crate::hot_keys::Treatment;
+use crate::intake::Flow;
+use crate::lanes::{Lane, Purpose, Ticket};
+use crate::nodes::NodeId;
+use crate::observe::Mark;
+use crate::request::Request;
+use crate::worker::Worker;
+
+const CACHING: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n";
+/// What is cached for a user of the server's is read again after this time at the latest, so
+/// that a right that was taken away is noticed; the same for what cannot be told of.
+const RIGHTS_TIME: Duration = Duration::from_secs(1);
+/// The same for clients that do not log in: their rights change seldom, and all of them share
+/// what is read.
+const COMMON_RIGHTS_TIME: Duration = Duration::from_secs(8);
+
+/// Who waits for a read, and in which place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter {
+    pub(super) client: ClientKey,
+    pub(super) place: u32,
+}
+
+impl Waiter {
+    pub(super) fn new(client: ClientKey, place: u32) -> Self {
+        Self { client, place }
+    }
+
+    pub(super) fn is_of(&self, client: ClientKey) -> bool {
+        self.client == client
+    }
+}
+
+/// A read on its way to the server.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    flight: FlightId,
+    lane: usize,
+    token: Option<FillToken>,
+    how: Cacheable,
+    /// The reply has to be put into the older protocol.
+    converts: bool,
+    mark: Mark,
+    /// The reply, while the time to live of the key is waited for.
+    reply: Option<Vec<u8>>,
+}
+
+impl Worker {
+    fn reader(&self, lane: usize) -> Reader {
+        let lane = &self.lanes[lane];
+        let protocol = match lane.login.protocol {
+            Protocol::Resp2 => Spoken::Resp2,
+            Protocol::Resp3 => Spoken::Resp3,
+        };
+        Reader { login: LoginId(lane.serial as u32), protocol }
+    }
+
+    /// Answers a read of a hot key, or sees to it that it is answered; `None` if its reply
+    /// cannot be kept.
+    pub(super) fn serve_read(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        name: &[u8],
+        treatment: Treatment,
+    ) -> Option<Flow> {
+        let client = self.clients.get(key)?;
+        let lane = client.lane;
+        let writes = client.hot_writes + client.hot_changes;
+        if writes > 0 || client.hot_apart {
+            return Some(Flow::Wait);
+        }
+        let alone = client.hot_reads.is_empty() && treatment.local_cache;
+        if !client.hot_reads.is_empty() && self.would_overtake_read(key, name, request.bytes) {
+            return Some(Flow::Wait);
+        }
+        let reader = self.reader(lane);
+        let time = self.cooling.time(self.now);
+        if alone {
+            let Self { cooling, clients, observer, .. } = self;
+            if let Some((reply, refresh)) = cooling.cache.hit(time, reader, request.bytes) {
+                clients.reply(key, reply);
+                if let Some(observer) = observer {
+                    observer.absorbed(command, request, reply.len());
+                }
+                if refresh {
+                    self.refresh(lane, reader, request, name);
+                }
+                return Some(Flow::Taken);
+            }
+        }
+        let args: Vec<&[u8]> = request.args_from(0).collect();
+        let how = cacheable(&args)?;
+        if reader.protocol == Spoken::Resp2 && !how.is_known_in_resp2() {
+            return None;
+        }
+        if let Some(flow) = self.without_map(key) {
+            return Some(flow);
+        }
+        let (client, pool) = self.clients.get_with_pool(key)?;
+        if client.order.outstanding() >= MAX_OUTSTANDING {
+            return Some(Flow::Wait);
+        }
+        let place = client.order.reserve(pool);
+        let waiter = Waiter { client: key, place };
+        match self.cooling.flights.join(time, reader, name, request.bytes, waiter) {
+            Joined::Send(flight) => {
+                let mark = self.observe(key, command, request);
+                self.begin_wait(waiter, flight);
+                self.send_flight(lane, flight, how, mark);
+            }
+            Joined::Waiting(flight) => {
+                self.begin_wait(waiter, flight);
+                if let Some(work) = self.cooling.work.get_mut(name) {
+                    work.joined += 1;
+                }
+                if let Some(observer) = &mut self.observer {
+                    observer.absorbed(command, request, 0);
+                }
+            }
+            Joined::Refused(waiter) => {
+                let mark = self.observe(key, command, request);
+                if let Some(observer) = &mut self.observer {
+                    observer.given_up(mark);
+                }
+                self.read_alone(lane, waiter, name, request.bytes);
+            }
+        }
+        Some(Flow::Taken)
+    }
+
+    /// Reads again what is about to expire. Nobody waits for it.
+    fn refresh(&mut self, lane: usize, reader: Reader, request: Request<'_>, name: &[u8]) {
+        let args: Vec<&[u8]> = request.args_from(0).collect();
+        let Some(how) = cacheable(&args) else { return };
+        let time = self.cooling.time(self.now);
+        let nobody = Waiter { client: ClientKey::NOBODY, place: 0 };
+        if let Joined::Send(flight) =
+            self.cooling.flights.join(time, reader, name, request.bytes, nobody)
+        {
+            self.send_flight(lane, flight, how, Mark::Nothing);
+        }
+    }
+
+    /// The server of a key.
+    pub(super) fn node_of(&self, name: &[u8]) -> NodeId {
+        if self.cluster.is_none() {
+            return NodeId::FIRST;
+        }
+        self.primary_of(heatsink_cluster::slot::of_key(name), ClientKey::NOBODY)
+    }
+
+    /// Sends a read: along the tracked link if there is one, so that its reply can be kept.
+    fn send_flight(&mut self, lane: usize, flight: FlightId, how: Cacheable, mark: Mark) {
+        let time = self.cooling.time(self.now);
+        let Some((reader, name, request)) = self.cooling.flights.request(flight) else { return };
+        let (name, request) = (name.to_vec(), request.to_vec());
+        if let Some(work) = self.cooling.work.get_mut(name.as_slice()) {
+            work.flights += 1;
+        }
+        // Nobody may be left who asked for it, nor the way it would have taken.
+        let is_there =
+            self.lanes.get(lane).is_some_and(|lane| lane.serial as u32 == reader.login.0);
+        let node = self.node_of(&name);
+        let caches = is_there && self.cooling.cache.key_id(&name).is_some();
+        let tracked = if caches { self.tracked_link(lane, node) } else { None };
+        let link_id = match tracked {
+            Some(link) => self.link_id(link),
+            None if caches => self.broadcast_link(lane, node, &name),
+            None => None,
+        };
+        let token = link_id.and_then(|id| {
+            let token = self.cooling.cache.fill_token(time, reader, &name, &request)?;
+            Some(token.sent_on(id))
+        });
+        let token = token.filter(FillToken::is_storable);
+        let stores = token.is_some();
+        let fill = Fill {
+            flight,
+            lane,
+            token,
+            how,
+            converts: tracked.is_some() && reader.protocol == Spoken::Resp2,
+            mark,
+            reply: None,
+        };
+        let id = self.cooling.number();
+        self.cooling.fills.insert(id, fill);
+        let fill = id;
+        self.cooling.leaving.push(flight);
+        let link = match tracked {
+            Some(link) => Ok(link),
+            None if is_there => self.lane_link(lane, node),
+            None => Err("ERR heatsink: given up".to_owned()),
+        };
+        match link {
+            Ok(link) => {
+                if stores && tracked.is_some() {
+                    self.push_to_link(link, CACHING, Ticket::internal(Purpose::Ignored), 1);
+                }
+                self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(fill)), 1);
+                if stores {
+                    let mut pttl = Vec::new();
+                    encode::command(&mut pttl, &[b"PTTL", name.as_slice()]);
+                    self.push_to_link(link, &pttl, Ticket::internal(Purpose::FillTtl(fill)), 1);
+                }
+            }
+            Err(why) => self.fill_failed(fill, &error_line(&why)),
+        }
+    }
+
+    /// Reads for one client only, along the shared link.
+    fn read_alone(&mut self, lane: usize, waiter: Waiter, name: &[u8], request: &[u8]) {
+        let node = self.node_of(name);
+        self.end_wait(waiter);
+        // Not one of those that others are told of: whatever is behind it waits.
+        self.keep_touched(waiter.client, Vec::new());
+        let purpose = Purpose::Detour(waiter.place);
+        let ticket = Ticket { client: waiter.client, seq: 0, purpose };
+        match self.lane_link(lane, node) {
+            Ok(link) => self.push_to_link(link, request, ticket, 1),
+            Err(why) => self.clients.fill(waiter.client, waiter.place, &error_line(&why)),
+        }
+    }
+
+    fn end_wait(&mut self, waiter: Waiter) {
+        if let Some(client) = self.clients.get(waiter.client) {
+            client.hot_reads.retain(|(place, _)| *place != waiter.place);
+        }
+    }
+
+    fn begin_wait(&mut self, waiter: Waiter, flight: FlightId) {
+        if let Some(client) = self.clients.get(waiter.client) {
+            client.hot_reads.push((waiter.place, flight));
+        }
+    }
+
+    /// Whether a read could be executed before one of the same client and the same key that it
+    /// stands behind. Equal ones cannot: the later waits for the same read as the earlier, or
+    /// for the next.
+    ///
+    /// 1. A's `GET` is out. C sends `GET`, which waits for the next, and `STRLEN`, which none is
+    ///    out of: it leaves at once.
+    /// 2. Somebody writes.
+    /// 3. C would see the new value, and the length of the old one behind it.
+    fn would_overtake_read(&self, key: ClientKey, name: &[u8], bytes: &[u8]) -> bool {
+        let reads = self.clients.get_ref(key).map(|client| client.hot_reads.as_slice());
+        reads.unwrap_or_default().iter().any(|(_, flight)| {
+            let request = self.cooling.flights.request(*flight);
+            request.is_some_and(|(_, of_key, command)| of_key == name && command != bytes)
+        })
+    }
+
+    /// The reads that leave now; nobody joins them any more.
+    pub(crate) fn close_flights(&mut self) {
+        let cooling = &mut self.cooling;
+        for flight in cooling.leaving.drain(..) {
+            cooling.flights.sent(flight);
+        }
+    }
+
+    /// A read is answered; `detoured` if not by the link that it was sent along.
+    pub(crate) fn fill_arrived(&mut self, id: u32, frame: &[u8], detoured: bool) {
+        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        let failed = matches!(frame.first(), None | Some(b'-' | b'!'));
+        // What came another way was asked in the client's own protocol.
+        let converted = if fill.converts && !detoured && !failed {
+            fill.how.to_resp2(frame)
+        } else {
+            Some(frame.to_vec())
+        };
+        let refused = if failed || detoured { fill.token.take() } else { None };
+        let (flight, lane, how, mark) = (fill.flight, fill.lane, fill.how, fill.mark);
+        if let Some(token) = refused.filter(|_| !detoured) {
+            // Nothing is kept of it; what it was to replace goes, too: the right to read the key
+            // may be gone.
+            let time = self.cooling.time(self.now);
+            self.cooling.cache.filled(time, token, frame, Ttl::Unlimited);
+        }
+        let Cooling { flights, late, hot, .. } = &mut self.cooling;
+        let request = flights.request(flight);
+        if let (Some((reader, name, request)), Some(reply)) = (request, &converted)
+            && !failed
+            && hot.get(name).is_some_and(|treatment| treatment.stale_if_late)
+        {
+            late.keep(self.now, reader, request, reply);
+        }
+        let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
+        let mut waiters = Vec::new();
+        let next = self.cooling.flights.answered(flight, &mut waiters);
+        if let Some(reply) = converted {
+            for waiter in waiters {
+                self.end_wait(waiter);
+                self.clients.fill(waiter.client, waiter.place, &reply);
+            }
+            if let Some(observer) = &mut self.observer {
+                observer.answered(mark, &reply, 0);
+            }
+            let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+            fill.mark = Mark::Nothing;
+            if fill.token.is_some() {
+                fill.reply = Some(reply);
+            } else {
+                self.cooling.fills.remove(&id);
+            }
+        } else {
+            // Of a shape that nobody knows how to convert: each reads for itself.
+            self.cooling.fills.remove(&id);
+            if let Some((name, request)) = request {
+                for waiter in waiters {
+                    self.read_alone(lane, waiter, &name, &request);
+                }
+            }
+        }
+        if let Some(next) = next {
+            self.send_flight(lane, next, how, Mark::Nothing);
+        }
+    }
+
+    /// How long the key lives, right behind the reply.
+    pub(crate) fn fill_ttl_arrived(&mut self, id: u32, frame: &[u8]) {
+        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        if fill.reply.is_none() {
+            // The read itself has been sent elsewhere.
+            fill.token = None;
+            return;
+        }
+        let lane = fill.lane;
+        let time = self.cooling.time(self.now);
+        let has_rights = self.lanes.get(lane).is_some_and(|lane| lane.login.credentials.is_some());
+        let Some(fill) = self.cooling.fills.remove(&id) else { return };
+        let (Some(token), Some(reply)) = (fill.token, fill.reply) else { return };
+        let number = frame.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
+        let number = number.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        let Some(mut ttl) = number.and_then(Ttl::from_pttl) else { return };
+        // A key that is not there may be made elsewhere while its slot is on the move, and
+        // nobody would tell.
+        let may_move = ttl == Ttl::Absent && self.cluster.is_some();
+        let most = if has_rights || may_move { RIGHTS_TIME } else { COMMON_RIGHTS_TIME };
+        // The cache takes a fraction of it.
+        let most = most.div_f64(self.live.local_cache.ttl_fraction);
+        ttl = match ttl {
+            Ttl::Remaining(left) => Ttl::Remaining(left.min(most)),
+            Ttl::Absent | Ttl::Unlimited => Ttl::Remaining(most),
+        };
+        self.cooling.cache.filled(time, token, &reply, ttl);
+    }
+
+    /// A read will not be answered.
+    pub(crate) fn fill_failed(&mut self, id: u32, error: &[u8]) {
+        let Some(fill) = self.cooling.fills.remove(&id) else { return };
+        if let Some(observer) = &mut self.observer {
+            observer.given_up(fill.mark);
+        }
+        let mut waiters = Vec::new();
+        let old = self.cooling.flights.request(fill.flight).and_then(|(reader, _, command)| {
+            let max_age = self.max_stale(reader);
+            self.cooling.late.get(self.now, reader, command, max_age)
+        });
+        let told = old.unwrap_or(error).to_vec();
+        let next = self.cooling.flights.failed(fill.flight, &mut waiters);
+        for waiter in waiters {
+            self.end_wait(waiter);
+            self.clients.fill(waiter.client, waiter.place, &told);
+        }
+        if let Some(next) = next {
+            self.send_flight(fill.lane, next, fill.how, Mark::Nothing);
+        }
+    }
+
+    /// Its time to live will not come: the reply is not kept.
+    pub(crate) fn fill_ttl_failed(&mut self, id: u32) {
+        // Unless its reply is still to come, or to be given up.
+        if self.cooling.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
+            self.cooling.fills.remove(&id);
+        }
+    }
+
+    /// Those who have waited too long are told so.
+    pub(super) fn expire_waits(&mut self) {
+        let time = self.cooling.time(self.now);
+        if self.cooling.flights.next_deadline().is_none_or(|deadline| deadline > time) {
+            return;
+        }
+        let text = "ERR heatsink: the read of a hot key that this one waited for takes too long";
+        let error = error_line(text);
+        let mut late = Vec::new();
+        self.cooling.flights.each_expired(time, |reader, command, waiter| {
+            late.push((reader, command.to_vec(), waiter));
+        });
+        for (reader, command, waiter) in late {
+            let max_age = self.max_stale(reader);
+            let old = self.cooling.late.get(self.now, reader, &command, max_age);
+            let told = old.unwrap_or(&error).to_vec();
+            self.end_wait(waiter);
+            self.clients.fill(waiter.client, waiter.place, &told);
+        }
+    }
+
+    /// How old a reply may be that is given instead of none.
+    fn max_stale(&self, reader: Reader) -> Duration {
+        let max_stale = self.live.coalesce.max_stale;
+        let is_of = |lane: &Lane| lane.serial as u32 == reader.login.0;
+        let lane = self.lanes.iter().map(|(_, lane)| lane).find(|lane| is_of(lane));
+        // A right that was taken away is noticed in time.
+        let has_rights = lane.is_none_or(|lane| lane.login.credentials.is_some());
+        if has_rights { max_stale.min(RIGHTS_TIME) } else { max_stale }
+    }
+}

@@ -1,0 +1,204 @@
+//! Whatever touches a hot key and is not answered here.
+//!
+//! Bound: one entry for each such request that is not answered.
+//! Invariant: a key is pending from before the request is sent until it is answered, failed or
+//! given up.
+
+use heatsink_cache::local::WriteToken;
+use heatsink_resp::command::{Access, Command, Role};
+
+use super::Cool;
+use crate::connection::ClientKey;
+use crate::intake::Flow;
+use crate::observe::Mark;
+use crate::request::Request;
+use crate::worker::Worker;
+
+/// A request that touches hot keys, on a shared link.
+#[derive(Debug)]
+pub(crate) struct HotWrite {
+    tokens: Vec<WriteToken>,
+    client: ClientKey,
+    /// What else is remembered of it.
+    inner: Mark,
+}
+
+impl HotWrite {
+    pub(super) fn inner(&self) -> Mark {
+        self.inner
+    }
+}
+
+impl Worker {
+    /// Requests that touched hot keys and are answered.
+    pub(crate) fn look_at_ended(&mut self) {
+        while let Some(write) = self.cooling.ended.pop() {
+            self.end_hot_write(write);
+        }
+    }
+
+    /// A request that counts as a write of the keys at `hot`, of all keys if there are none.
+    pub(super) fn mark_write(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        hot: &[usize],
+    ) -> Cool {
+        let Some(client) = self.clients.get(key) else { return Cool::Done(Flow::Taken) };
+        if client.awaits_hot() {
+            return Cool::Done(Flow::Wait);
+        }
+        client.hot_writes += 1;
+        let tokens = self.write_tokens(request, hot);
+        let inner = self.observe(key, command, request);
+        let write = self.cooling.writes.insert(HotWrite { tokens, client: key, inner });
+        Cool::Marked(Mark::Hot(write as u32))
+    }
+
+    /// The same before a cluster, where requests may come apart, or be sent on to other nodes:
+    /// what it touches is pending until the client is settled.
+    pub(super) fn write_clustered(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Cool {
+        let Some(client) = self.clients.get(key) else { return Cool::Done(Flow::Taken) };
+        if client.awaits_hot() {
+            return Cool::Done(Flow::Wait);
+        }
+        let flow = self.forward_clustered(key, request, command);
+        if flow == Flow::Taken {
+            // Nothing has left yet, or at least nothing else has been looked at.
+            self.touch_apart(key, command, request);
+        }
+        Cool::Done(flow)
+    }
+
+    fn write_tokens(&mut self, request: Request<'_>, hot: &[usize]) -> Vec<WriteToken> {
+        let cache = &mut self.cooling.cache;
+        if hot.is_empty() {
+            return vec![cache.write_sent_to_all()];
+        }
+        let names = hot.iter().filter_map(|index| request.arg(*index));
+        names.filter_map(|name| cache.write_sent(name)).collect()
+    }
+
+    /// A request that touches hot keys is answered or given up; what else was remembered of
+    /// it.
+    pub(crate) fn end_hot_write(&mut self, write: u32) -> Mark {
+        let Some(write) = self.cooling.writes.try_remove(write as usize) else {
+            return Mark::Nothing;
+        };
+        for token in write.tokens {
+            self.write_over(token);
+        }
+        if let Some(client) = self.clients.get(write.client) {
+            client.hot_writes -= 1;
+        }
+        write.inner
+    }
+
+    /// A request was decided about on its own; those of a transaction touch nothing before it
+    /// is executed.
+    pub(crate) fn touch_dispatched(
+        &mut self,
+        key: ClientKey,
+        command: &Command,
+        request: Request<'_>,
+        queueing: bool,
+    ) {
+        if !queueing {
+            self.touch_apart(key, command, request);
+        } else if command.role == Role::Exec {
+            self.touch_executed(key);
+        }
+    }
+
+    /// A request went along a connection of the client's own, or in another unusual way: what
+    /// it touches is pending until the client is settled.
+    pub(crate) fn touch_apart(&mut self, key: ClientKey, command: &Command, request: Request<'_>) {
+        if !self.cooling.is_active() {
+            return;
+        }
+        let mut hot = Vec::new();
+        let arg = |index| request.arg(index).unwrap_or_default();
+        command.for_each_key(request.len(), arg, |index| {
+            if self.cooling.hot.get(arg(index)).is_some() {
+                hot.push(index);
+            }
+        });
+        let unknown_keys = command.keys.is_empty() && command.access == Access::Write;
+        if hot.is_empty() && !unknown_keys {
+            return;
+        }
+        let tokens = self.write_tokens(request, &hot);
+        self.keep_touched(key, tokens);
+    }
+
+    /// A transaction is executed: what it has named is touched now.
+    pub(crate) fn touch_executed(&mut self, key: ClientKey) {
+        if !self.cooling.is_active() {
+            return;
+        }
+        let Some(client) = self.clients.get_ref(key) else { return };
+        let Self { cooling, .. } = self;
+        let mut tokens = Vec::new();
+        match &client.queued_keys {
+            Some(queued) => {
+                queued.for_each(|name, _, _, _| tokens.extend(cooling.cache.write_sent(name)));
+                if queued.is_incomplete() {
+                    tokens.push(cooling.cache.write_sent_to_all());
+                }
+            }
+            // Not noted: it may have named any.
+            None => tokens.push(cooling.cache.write_sent_to_all()),
+        }
+        self.keep_touched(key, tokens);
+    }
+
+    /// Nobody knows what it touches.
+    pub(crate) fn touch_all(&mut self, key: ClientKey) {
+        if self.cooling.is_active() {
+            let token = self.cooling.cache.write_sent_to_all();
+            self.keep_touched(key, vec![token]);
+        }
+    }
+
+    pub(super) fn keep_touched(&mut self, key: ClientKey, tokens: Vec<WriteToken>) {
+        let Some(client) = self.clients.get(key) else {
+            self.forget_touched(tokens);
+            return;
+        };
+        client.hot_apart = true;
+        client.hot_touched.extend(tokens);
+        if !self.cooling.unsettled.contains(&key) {
+            self.cooling.unsettled.push(key);
+        }
+    }
+
+    /// Clients that have been answered since.
+    pub(super) fn look_at_unsettled(&mut self) {
+        let Self { cooling, clients, .. } = self;
+        let mut over = Vec::new();
+        cooling.unsettled.retain(|key| {
+            let Some(client) = clients.get(*key) else { return false };
+            if !client.is_settled() {
+                return true;
+            }
+            client.hot_apart = false;
+            over.append(&mut client.hot_touched);
+            false
+        });
+        self.forget_touched(over);
+    }
+
+    /// A client has gone: what it had under way may still be executed, which the server tells
+    /// of like any other change.
+    pub(crate) fn forget_touched(&mut self, tokens: Vec<WriteToken>) {
+        for token in tokens {
+            self.write_over(token);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The keys that are treated in their own way, as the control plane hands them over.
+//!
+//! Called by: whoever decides, through [`crate::Handle::set_hot_keys`]; each worker takes over
+//! what is new once a turn.
+//! Bound: as many keys as the registry holds.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+
+/// What is done about one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Treatment {
+    /// Reads are answered from a cache of the worker.
+    pub local_cache: bool,
+    /// Concurrent reads share one upstream read, concurrent increments one upstream write.
+    pub coalesce: bool,
+    /// A read that has waited too long gets what was read before.
+    pub stale_if_late: bool,
+}
+
+impl Treatment {
+    /// Nobody can notice it.
+    pub const EXACT: Self = Self { local_cache: false, coalesce: true, stale_if_late: false };
+    /// A read may be older than a write that others have finished, by the time that word of
+    /// the write takes.
+    pub const COHERENT: Self = Self { local_cache: true, coalesce: true, stale_if_late: false };
+    /// A read may also be older if the server does not answer in time.
+    pub const RELAXED: Self = Self { local_cache: true, coalesce: true, stale_if_late: true };
+}
+
+/// What was done for one key, since it is hot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cooled {
+    /// Reads that were answered here.
+    pub hits: u64,
+    /// Reads that went to the server; several clients may have waited for one.
+    pub reads: u64,
+    /// Reads that were given the reply to another's.
+    pub joined: u64,
+    /// Increments and the like that may go out together.
+    pub changes: u64,
+    /// Writes that were sent for them.
+    pub batches: u64,
+    /// Changes that the server told of.
+    pub invalidations: u64,
+    /// Bytes of the reads that were answered here.
+    pub bytes_served: u64,
+}
+
+impl Cooled {
+    /// Requests that took none to the server.
+    pub fn saved(&self) -> u64 {
+        self.hits + self.joined + self.changes.saturating_sub(self.batches)
+    }
+
+    /// Requests that shared one to the server, on average; none if nothing was sent.
+    pub fn collapse_ratio(&self) -> Option<f64> {
+        let sent = self.reads + self.batches;
+        let asked = self.reads + self.joined + self.changes;
+        (sent > 0).then(|| asked as f64 / sent as f64)
+    }
+}
+
+/// By what the local caches hear of changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guard {
+    /// By nothing: no reply is kept.
+    #[default]
+    Nothing,
+    /// Heatsinks tell each other of what they write.
+    Broadcast,
+    /// The server tells of every change.
+    Tracking,
+}
+
+/// What a worker says of its cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) guard: Guard,
+    /// How long the server took to say that it is there.
+    pub(crate) delay: Option<Duration>,
+}
+
+impl Told {
+    /// As one number, for an atomic.
+    pub(crate) fn pack(self) -> u64 {
+        let micros = self.delay.map_or(0, |delay| (delay.as_micros() as u64).clamp(1, 1 << 60));
+        micros << 2 | self.guard as u64
+    }
+
+    pub(crate) fn unpack(packed: u64) -> Self {
+        let guard = match packed & 3 {
+            2 => Guard::Tracking,
+            1 => Guard::Broadcast,
+            _ => Guard::Nothing,
+        };
+        let micros = packed >> 2;
+        Self { guard, delay: (micros > 0).then(|| Duration::from_micros(micros)) }
+    }
+}
+
+/// The keys that are treated in their own way.
+#[derive(Clone, Debug, Default)]
+pub struct HotKeys {
+    keys: HashMap<Vec<u8>, Treatment, RandomState>,
+}
+
+impl HotKeys {
+    /// What is done about a key, if anything is.
+    pub fn get(&self, key: &[u8]) -> Option<Treatment> {
+        self.keys.get(key).copied()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Treatment)> {
+        self.keys.iter().map(|(key, treatment)| (key.as_slice(), *treatment))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+impl FromIterator<(Vec<u8>, Treatment)> for HotKeys {
+    fn from_iter<I: IntoIterator<Item = (Vec<u8>, Treatment)>>(keys: I) -> Self {
+        let acts = |(_, treatment): &(Vec<u8>, Treatment)| *treatment != Treatment::default();
+        Self { keys: keys.into_iter().filter(acts).collect() }
+    }
+}

@@ -1,0 +1,395 @@
+//! The places of a client's replies, where they come several ways.
+//!
+//! Called by: `order`. One place per reply that is still to be told, in the order of the
+//! requests. Each way is in order by itself, so it is enough to know the way of each place:
+//! what comes is put behind what came the same way before, and put in order when it is told:
+//! small replies in one piece, large ones as they lie there.
+//! Bound: see `order`. A way holds less garbage than twice what it has to tell, or little.
+//! Invariant: a way has as many places as it has replies that are not told.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write};
+
+use heatsink_upstream::outgoing::Outgoing;
+use slab::Slab;
+
+use crate::order::Source;
+
+/// Replies of so many bytes on average are written from where they are held.
+const STRAIGHT_BYTES: usize = 256;
+/// So many pieces are written at once.
+const SLICES: usize = 64;
+/// Less garbage than this is left where it is.
+const GARBAGE_BYTES: usize = 8 << 10;
+/// A buffer up to this size is kept for the next client.
+const KEEP_BYTES: usize = 16 << 10;
+
+/// The places of one client's replies.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    places: VecDeque<Place>,
+    /// The number of the first place; may wrap around.
+    first: u32,
+    ways: Vec<Way>,
+    /// Answers of our own.
+    local: Replies,
+    /// Replies that came no way.
+    filled: Slab<Vec<u8>>,
+    /// Bytes that came and are not told.
+    held: usize,
+    /// Something has grown beyond what is kept.
+    is_large: bool,
+}
+
+/// Where one reply is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// The next that comes, or came, this way.
+    Way(u32),
+    /// The next of our own.
+    Local,
+    /// It will come by itself.
+    Open,
+    /// It has come by itself.
+    Filled(u32),
+}
+
+/// One way that replies come.
+#[derive(Debug, Default)]
+struct Way {
+    source: Source,
+    /// How many are still to come.
+    owed: u32,
+    replies: Replies,
+}
+
+impl Way {
+    /// It may become another.
+    fn is_unused(&self) -> bool {
+        self.owed == 0 && self.replies.is_empty()
+    }
+}
+
+/// Replies that came and are not told, oldest first.
+#[derive(Debug, Default)]
+struct Replies {
+    /// The last may be incomplete.
+    bytes: Vec<u8>,
+    /// How many of the bytes are told.
+    told: usize,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+    /// How many of them are told.
+    next: usize,
+}
+
+impl Replies {
+    fn is_empty(&self) -> bool {
+        self.next == self.ends.len() && self.told == self.bytes.len()
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len() - self.next
+    }
+
+    /// Appends what came, and `ends`, which count from its beginning.
+    #[inline]
+    fn push(&mut self, bytes: &[u8], ends: &[usize]) {
+        if self.is_empty() {
+            self.bytes.clear();
+            self.ends.clear();
+            (self.told, self.next) = (0, 0);
+        } else if self.told >= GARBAGE_BYTES && self.told >= self.bytes.len() / 2 {
+            self.compact();
+        }
+        let base = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.ends.extend(ends.iter().map(|end| base + end));
+    }
+
+    fn compact(&mut self) {
+        self.bytes.drain(..self.told);
+        self.ends.drain(..self.next);
+        for end in &mut self.ends {
+            *end -= self.told;
+        }
+        (self.told, self.next) = (0, 0);
+    }
+
+    /// The next one, if it is complete.
+    #[inline]
+    fn pop(&mut self) -> Option<&[u8]> {
+        let (start, end) = self.pop_span()?;
+        Some(&self.bytes[start..end])
+    }
+
+    /// Where the next one lies, if it is complete.
+    #[inline]
+    fn pop_span(&mut self) -> Option<(usize, usize)> {
+        let end = *self.ends.get(self.next)?;
+        self.next += 1;
+        Some((std::mem::replace(&mut self.told, end), end))
+    }
+
+    /// What is there of one that is not.
+    fn pop_part(&mut self) -> &[u8] {
+        let start = std::mem::replace(&mut self.told, self.bytes.len());
+        &self.bytes[start..]
+    }
+}
+
+/// Replies next to each other that came the same way; of our own, if it is none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    way: Option<u32>,
+    start: usize,
+    end: usize,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self {
+            places: VecDeque::new(),
+            first: 0,
+            ways: std::iter::repeat_with(Way::default).take(Source::HINTS).collect(),
+            local: Replies::default(),
+            filled: Slab::new(),
+            held: 0,
+            is_large: false,
+        }
+    }
+}
+
+impl Spread {
+    /// Everything outstanding, `owed` replies, comes from `source`.
+    pub(super) fn begin(&mut self, source: Source, owed: u32) {
+        debug_assert!(self.places.is_empty() && self.held == 0);
+        let hint = source.hint();
+        let way = &mut self.ways[hint as usize];
+        way.source = source;
+        way.owed = owed;
+        self.places.extend((0..owed).map(|_| Place::Way(hint)));
+    }
+
+    /// Everything has been told.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held
+    }
+
+    /// Gives up what is too much to be kept for the next client.
+    #[inline]
+    pub(crate) fn trim(&mut self) {
+        if self.is_large {
+            *self = Self::default();
+        }
+    }
+
+    #[inline]
+    pub(super) fn expect(&mut self, source: Source, count: u32) -> u32 {
+        let hint = source.hint();
+        let way = if self.ways[hint as usize].source == source { hint } else { self.way(source) };
+        self.ways[way as usize].owed += count;
+        for _ in 0..count {
+            self.places.push_back(Place::Way(way));
+        }
+        way
+    }
+
+    /// The way for a source that is not where it would be looked for first.
+    #[cold]
+    fn way(&mut self, source: Source) -> u32 {
+        if let Some(way) = self.ways.iter().position(|way| way.source == source) {
+            return way as u32;
+        }
+        let hint = source.hint();
+        let unused = if self.ways[hint as usize].is_unused() {
+            Some(hint as usize)
+        } else {
+            self.ways.iter().position(Way::is_unused)
+        };
+        let way = unused.unwrap_or_else(|| {
+            self.is_large = true;
+            self.ways.push(Way::default());
+            self.ways.len() - 1
+        });
+        self.ways[way].source = source;
+        way as u32
+    }
+
+    pub(super) fn reserve(&mut self) -> u32 {
+        self.places.push_back(Place::Open);
+        self.first.wrapping_add(self.places.len() as u32 - 1)
+    }
+
+    #[inline]
+    pub(super) fn arrived(&mut self, way: u32, ends: &[usize], bytes: &[u8]) {
+        let way = &mut self.ways[way as usize];
+        way.owed -= ends.len() as u32;
+        way.replies.push(bytes, ends);
+        self.held += bytes.len();
+        self.is_large |= way.replies.bytes.capacity() > KEEP_BYTES;
+    }
+
+    pub(super) fn part(&mut self, way: u32, bytes: &[u8], output: &mut Outgoing) {
+        self.advance(output);
+        let replies = &mut self.ways[way as usize].replies;
+        if self.places.front() == Some(&Place::Way(way)) {
+            debug_assert!(replies.is_empty());
+            output.push(bytes);
+        } else {
+            replies.push(bytes, &[]);
+            self.held += bytes.len();
+            self.is_large = true;
+        }
+    }
+
+    /// The next reply that would come a way will come by itself.
+    pub(super) fn hole(&mut self, way: u32) -> u32 {
+        let of_way = |(_, place): &(usize, &mut Place)| **place == Place::Way(way);
+        let Way { owed, replies, .. } = &mut self.ways[way as usize];
+        let place = self.places.iter_mut().enumerate().filter(of_way).nth(replies.len());
+        let Some((index, place)) = place else {
+            debug_assert!(false, "a reply to a request that was answered");
+            return self.first.wrapping_sub(1);
+        };
+        *place = Place::Open;
+        *owed -= 1;
+        self.first.wrapping_add(index as u32)
+    }
+
+    /// False if nothing was waited for in that place.
+    pub(super) fn fill(&mut self, number: u32, bytes: &[u8]) -> bool {
+        let index = number.wrapping_sub(self.first) as usize;
+        let Some(place @ Place::Open) = self.places.get_mut(index) else { return false };
+        *place = Place::Filled(self.filled.insert(bytes.to_vec()) as u32);
+        self.held += bytes.len();
+        true
+    }
+
+    pub(super) fn local(&mut self, bytes: &[u8]) {
+        self.places.push_back(Place::Local);
+        self.local.push(bytes, &[bytes.len()]);
+        self.held += bytes.len();
+        self.is_large |= self.local.bytes.capacity() > KEEP_BYTES;
+    }
+
+    /// Tells whatever has its turn.
+    pub(super) fn advance(&mut self, output: &mut Outgoing) {
+        let Self { places, first, ways, local, filled, held, .. } = self;
+        let before = output.len();
+        while let Some(place) = places.front() {
+            match *place {
+                Place::Way(way) => {
+                    let replies = &mut ways[way as usize].replies;
+                    let Some(reply) = replies.pop() else {
+                        output.push(replies.pop_part());
+                        break;
+                    };
+                    output.push(reply);
+                }
+                Place::Local => output.push(local.pop().unwrap_or_default()),
+                Place::Open => break,
+                Place::Filled(at) => output.push(&filled.remove(at as usize)),
+            }
+            places.pop_front();
+            *first = first.wrapping_add(1);
+        }
+        *held -= output.len() - before;
+        self.is_large |= self.places.capacity() > 1024;
+    }
+
+    /// Replies are so large that copying them costs more than writing them in pieces.
+    #[inline]
+    pub(super) fn is_heavy(&self) -> bool {
+        self.held >= STRAIGHT_BYTES * self.places.len()
+    }
+
+    /// Writes what has its turn, up to what came by itself; what the socket does not take is
+    /// left to `output`, which is empty before.
+    pub(super) fn write(&mut self, to: &mut impl Write, output: &mut Outgoing) -> io::Result<()> {
+        debug_assert!(output.is_empty());
+        while output.is_empty() {
+            let mut spans = [Span::default(); SLICES];
+            let count = self.pop_spans(&mut spans);
+            let spans = &spans[..count];
+            if spans.is_empty() {
+                break;
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            for (slice, span) in slices.iter_mut().zip(spans) {
+                *slice = IoSlice::new(self.bytes(*span));
+            }
+            let slices = &slices[..count];
+            if slices.iter().all(|slice| slice.is_empty()) {
+                continue;
+            }
+            let mut written = loop {
+                let written = match slices {
+                    [only] => to.write(only),
+                    _ => to.write_vectored(slices),
+                };
+                match written {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(written) => break written,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break 0,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            };
+            for slice in slices {
+                let sent = written.min(slice.len());
+                written -= sent;
+                output.push(&slice[sent..]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes replies that have their turn out of their places; they stay where they are held
+    /// until more comes.
+    fn pop_spans(&mut self, spans: &mut [Span]) -> usize {
+        let Self { places, first, ways, local, held, .. } = self;
+        let mut count = 0;
+        while let Some(place) = places.front() {
+            let (way, replies) = match *place {
+                Place::Way(way) => (Some(way), &mut ways[way as usize].replies),
+                Place::Local => (None, &mut *local),
+                Place::Open | Place::Filled(_) => break,
+            };
+            let follows =
+                count > 0 && spans[count - 1].way == way && spans[count - 1].end == replies.told;
+            if !follows && count == spans.len() {
+                break;
+            }
+            let Some((start, end)) = replies.pop_span() else { break };
+            if follows {
+                spans[count - 1].end = end;
+            } else {
+                spans[count] = Span { way, start, end };
+                count += 1;
+            }
+            *held -= end - start;
+            places.pop_front();
+            *first = first.wrapping_add(1);
+        }
+        count
+    }
+
+    fn bytes(&self, span: Span) -> &[u8] {
+        let replies = span.way.map_or(&self.local, |way| &self.ways[way as usize].replies);
+        &replies.bytes[span.start..span.end]
+    }
+
+    /// How much room what is held takes.
+    #[cfg(test)]
+    pub(super) fn buffer_bytes(&self) -> usize {
+        let ways = self.ways.iter().map(|way| &way.replies);
+        ways.chain([&self.local]).map(|replies| replies.bytes.capacity()).sum()
+    }
+}

@@ -1,0 +1,119 @@
+//! Questions, over what is behind them.
+
+use heatsink_control::entry::Mitigation;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Flex, Layout};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
+
+use super::style::Styles;
+use crate::app::{App, Dialog, MITIGATIONS};
+use crate::model::spelled_out;
+
+/// Width of a question.
+const WIDTH: u16 = 60;
+
+const HELP: [(&str, &str); 11] = [
+    ("↑ ↓ home end", "choose a key"),
+    ("enter", "its details; esc goes back"),
+    ("← →, 1 to 8", "sort by another column"),
+    ("r", "the other way round"),
+    ("/", "only keys with this in their name"),
+    ("p", "promote the key"),
+    ("n", "promote another key"),
+    ("d", "demote the key"),
+    ("*", "behind a mitigation: a dry run"),
+    ("?", "this help"),
+    ("q", "quit"),
+];
+
+pub(super) fn draw(frame: &mut Frame, app: &App, styles: &Styles) {
+    let Some(dialog) = &app.dialog else { return };
+    let (title, lines) = match dialog {
+        Dialog::Demote { name, .. } => ("Demote this key?", demote(name, styles)),
+        Dialog::Promote { name, chosen, split_factor, is_sure, .. } => {
+            let lines = if *is_sure {
+                sure(name, *chosen, *split_factor, styles)
+            } else {
+                choice(name, *chosen, *split_factor, styles)
+            };
+            ("Promote this key?", lines)
+        }
+        Dialog::NewKey(text) => {
+            ("Promote which key?", typed(text, "enter go on  esc cancel", styles))
+        }
+        Dialog::Filter(text) => ("Show keys with", typed(text, "enter keep  esc close", styles)),
+        Dialog::Help => {
+            let line = |(key, what): &(&'static str, &'static str)| {
+                Line::from(vec![
+                    Span::styled(format!("{key:>13}  "), styles.strong),
+                    Span::raw(*what),
+                ])
+            };
+            ("Keys", HELP.iter().map(line).collect())
+        }
+    };
+    let block = Block::bordered().title(title);
+    let inner = WIDTH.min(frame.area().width).saturating_sub(2);
+    // A long key takes more than one line; the screen is the limit.
+    let height: usize =
+        lines.iter().map(|line| line.width().div_ceil(usize::from(inner).max(1)).max(1)).sum();
+    let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false });
+    let [row] = Layout::vertical([Constraint::Length(height as u16 + 2)])
+        .flex(Flex::Center)
+        .areas(frame.area());
+    let [area] = Layout::horizontal([Constraint::Length(WIDTH)]).flex(Flex::Center).areas(row);
+    frame.render_widget(Clear, area);
+    frame.render_widget(paragraph.block(block), area);
+}
+
+fn demote<'a>(name: &str, styles: &Styles) -> Vec<Line<'a>> {
+    vec![
+        Line::styled(name.to_owned(), styles.strong),
+        Line::raw("Its mitigation ends on all proxies, and it is not"),
+        Line::raw("promoted again by itself for a while."),
+        Line::raw(""),
+        Line::styled("y demote  n cancel", styles.strong),
+    ]
+}
+
+fn choice<'a>(name: &str, chosen: usize, split_factor: u32, styles: &Styles) -> Vec<Line<'a>> {
+    let mut lines = vec![Line::styled(name.to_owned(), styles.strong)];
+    for (place, mitigation) in MITIGATIONS.iter().enumerate() {
+        let mut text = format!("{} {}", if place == chosen { ">" } else { " " }, mitigation.name());
+        if *mitigation == Mitigation::Split {
+            text = format!("{text} x{split_factor}  (← → changes)");
+        }
+        lines.push(Line::styled(
+            text,
+            if place == chosen { styles.chosen } else { Style::default() },
+        ));
+    }
+    lines.push(Line::styled("↑↓ choose  enter go on  esc cancel", styles.muted));
+    lines
+}
+
+fn sure<'a>(name: &str, chosen: usize, split_factor: u32, styles: &Styles) -> Vec<Line<'a>> {
+    let mitigation = MITIGATIONS[chosen];
+    let what = match mitigation {
+        Mitigation::Split => {
+            format!("With {} x{split_factor}, until it is removed.", mitigation.name())
+        }
+        _ => format!("With {}, until it is removed.", mitigation.name()),
+    };
+    vec![
+        Line::styled(name.to_owned(), styles.strong),
+        Line::raw(what),
+        Line::raw("All proxies of the fleet are told at once."),
+        Line::raw(""),
+        Line::styled("y promote  n cancel", styles.strong),
+    ]
+}
+
+fn typed<'a>(text: &str, keys: &'static str, styles: &Styles) -> Vec<Line<'a>> {
+    vec![
+        Line::from(vec![Span::raw(spelled_out(text)), Span::styled(" ", styles.chosen)]),
+        Line::styled(keys, styles.muted),
+    ]
+}

@@ -1,0 +1,219 @@
+//! What the API says, in the form that is drawn.
+//!
+//! Called by: `source`, which reads it; `draw`, which shows it.
+//! Bound: [`KEYS`] keys with [`SAMPLES`] rates each.
+//! Invariant: a field that is missing or of another type is absent, never an error: `top` may be
+//! of another version than what it looks at.
+
+use heatsink_admin::key_name::decode;
+use serde_json::Value;
+
+/// Samples that are asked for: a minute of seconds.
+pub(crate) const SAMPLES: u32 = 60;
+
+/// Keys that are kept, the hottest ones.
+const KEYS: usize = 1000;
+
+/// The fleet at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Snapshot {
+    pub(crate) requests_per_second: Option<f64>,
+    /// Of the process that answers, like what it saved.
+    pub(crate) served_per_second: Option<f64>,
+    pub(crate) saved_per_second: Option<f64>,
+    pub(crate) hottest_node_share: Option<f64>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) keys: Vec<Key>,
+    pub(crate) members: usize,
+    pub(crate) degraded: usize,
+}
+
+/// One node of the upstream.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) commands_per_second: f64,
+    pub(crate) share: f64,
+}
+
+/// One hot key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Key {
+    /// What the API is asked with.
+    pub(crate) address: Vec<u8>,
+    /// What people see.
+    pub(crate) name: String,
+    pub(crate) hash: String,
+    pub(crate) requests_per_second: f64,
+    pub(crate) reads_per_second: f64,
+    pub(crate) writes_per_second: f64,
+    pub(crate) hit_ratio: Option<f64>,
+    pub(crate) mitigation: String,
+    pub(crate) status: String,
+    pub(crate) origin: String,
+    pub(crate) since: String,
+    pub(crate) ttl_seconds: Option<u64>,
+    pub(crate) reason: String,
+    /// The last rates, oldest first.
+    pub(crate) rates: Vec<f64>,
+}
+
+impl Key {
+    /// Share of its requests that read.
+    pub(crate) fn read_share(&self) -> Option<f64> {
+        let requests = self.requests_per_second;
+        (requests > 0.0).then(|| self.reads_per_second / requests)
+    }
+}
+
+/// More about one key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Details {
+    pub(crate) hash: String,
+    /// Names and values of the figures that are measured.
+    pub(crate) figures: Vec<(&'static str, String)>,
+    pub(crate) policy: String,
+    /// When, what and why, newest first.
+    pub(crate) decisions: Vec<(String, String, String)>,
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_default().to_owned()
+}
+
+fn number(value: &Value, field: &str) -> f64 {
+    value[field].as_f64().unwrap_or_default()
+}
+
+/// The time of day of an RFC 3339 timestamp.
+fn time_of_day(at: &str) -> String {
+    at.get(11..19).unwrap_or(at).to_owned()
+}
+
+/// A key as it is shown.
+pub(crate) fn visible(name: &str) -> String {
+    if name.is_empty() { "(empty key)".to_owned() } else { spelled_out(name) }
+}
+
+/// What cannot be seen, or would disturb the terminal, spelled out.
+pub(crate) fn spelled_out(name: &str) -> String {
+    let is_strange = |letter: char| {
+        // Marks that turn the direction of the text around could make one key look like another.
+        letter.is_control()
+            || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    let mut shown = String::with_capacity(name.len());
+    for letter in name.chars() {
+        if is_strange(letter) {
+            shown.extend(letter.escape_unicode());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
+}
+
+impl Snapshot {
+    /// Joins the answers of `/hotkeys`, `/history` and `/proxies`.
+    pub(crate) fn new(keys: &[Value], history: &Value, proxies: &Value) -> Self {
+        let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let last = history["samples"].as_array().and_then(|samples| samples.last());
+        let figure = |field: &str| last.and_then(|last| last[field].as_f64());
+        let node = |node: &Value| Node {
+            name: text(node, "node"),
+            commands_per_second: number(node, "commands_per_second"),
+            share: number(node, "share"),
+        };
+        let series = items(&history["keys"]);
+        let mut keys: Vec<Key> = keys.iter().take(KEYS).map(Key::new).collect();
+        for key in &mut keys {
+            if let Some(series) = series.iter().find(|one| one["key_hash"] == key.hash.as_str()) {
+                key.hit_ratio = series["hit_ratio"].as_f64();
+                let rates = items(&series["requests_per_second"]);
+                key.rates = rates.iter().filter_map(Value::as_f64).collect();
+            }
+        }
+        let members = items(&proxies["items"]);
+        Self {
+            requests_per_second: figure("requests_per_second"),
+            served_per_second: figure("served_per_second"),
+            saved_per_second: figure("saved_per_second"),
+            hottest_node_share: figure("hottest_node_share"),
+            nodes: items(&history["nodes"]).iter().map(node).collect(),
+            keys,
+            members: members.len(),
+            degraded: members.iter().filter(|member| member["degraded"] == true).count(),
+        }
+    }
+}
+
+impl Key {
+    fn new(item: &Value) -> Self {
+        let name = text(item, "key");
+        // A key that is not UTF-8 is written percent-encoded.
+        let address = match item["key_base64"].as_str() {
+            Some(_) => decode(&name),
+            None => name.clone().into_bytes(),
+        };
+        let mut mitigation = text(item, "mitigation_type");
+        if let Some(factor) = item["split_factor"].as_u64().filter(|&factor| factor > 1) {
+            mitigation = format!("{mitigation} x{factor}");
+        }
+        if item["dry_run"] == true {
+            mitigation.push('*');
+        }
+        Self {
+            address,
+            name: visible(&name),
+            hash: text(item, "key_hash"),
+            requests_per_second: number(item, "frequency"),
+            reads_per_second: number(item, "reads_per_second"),
+            writes_per_second: number(item, "writes_per_second"),
+            hit_ratio: None,
+            mitigation,
+            status: text(item, "status"),
+            origin: text(item, "origin"),
+            since: time_of_day(&text(item, "detected_at")),
+            ttl_seconds: item["ttl_seconds"].as_u64(),
+            reason: text(item, "reason"),
+            rates: Vec::new(),
+        }
+    }
+}
+
+impl Details {
+    /// Joins the answers of `/hotkeys/{key}/stats`, `/policy` and `/hotkeys/{key}/history`.
+    pub(crate) fn new(stats: &Value, policy: &Value, history: &Value) -> Self {
+        let percent = |field: &str| {
+            let share = stats[field].as_f64();
+            share.map(|share| format!("{:.1} %", share * 100.0))
+        };
+        let collapse = stats["collapse_ratio"].as_f64().map(|ratio| format!("{ratio:.1}"));
+        let shards = stats["shards"].as_array().map(|shards| shards.len().to_string());
+        let figures = [
+            ("Local cache", percent("local_cache_hit_ratio")),
+            ("Collapsed", collapse),
+            ("Shards", shards),
+        ];
+        let rule = match policy["rule"]["number"].as_u64() {
+            Some(number) => format!("rule {number}, {}", visible(&text(&policy["rule"], "match"))),
+            None => "the default".to_owned(),
+        };
+        let allowed = policy["allowed_mitigations"].as_array().cloned().unwrap_or_default();
+        let allowed: Vec<&str> = allowed.iter().filter_map(Value::as_str).collect();
+        let decision = |one: &Value| {
+            let what = match one["status"].as_str() {
+                Some(given) => format!("{given}: {}", text(one, "mitigation_type")),
+                None => "removed".to_owned(),
+            };
+            (time_of_day(&text(one, "at")), what, text(one, "reason"))
+        };
+        let decisions = history["decisions"].as_array().cloned().unwrap_or_default();
+        Self {
+            hash: text(stats, "key_hash"),
+            figures: figures.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
+            policy: format!("{} ({rule}); allows {}", text(policy, "mode"), allowed.join(", ")),
+            decisions: decisions.iter().rev().map(decision).collect(),
+        }
+    }
+}
