@@ -1,0 +1,144 @@
+//! The names of a split key's shards, and which of them a member belongs to.
+//!
+//! Invariant: every process of every release comes to the same shard for the same member.
+
+use std::fmt;
+
+use heatsink_cluster::slot;
+
+/// What a split key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A string that is a whole number; shards add up.
+    Counter,
+    /// A set; members by their hash.
+    Set,
+    /// A hash; fields by their hash.
+    Hash,
+    /// A sorted set; members by their hash.
+    SortedSet,
+    /// A list; elements anywhere, with a stamp that orders them.
+    List,
+    /// A HyperLogLog; registers by their number.
+    HyperLogLog,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: &[Self] =
+        &[Self::Counter, Self::Set, Self::Hash, Self::SortedSet, Self::List, Self::HyperLogLog];
+
+    /// The name in manifests and in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Set => "set",
+            Self::Hash => "hash",
+            Self::SortedSet => "sorted_set",
+            Self::List => "list",
+            Self::HyperLogLog => "hyperloglog",
+        }
+    }
+
+    /// The one with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// The server's name of the type.
+    pub fn server_type(self) -> &'static str {
+        match self {
+            Self::Counter | Self::HyperLogLog => "string",
+            Self::Set => "set",
+            Self::Hash => "hash",
+            Self::SortedSet => "zset",
+            Self::List => "list",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Which of a shard's two names is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// The one that is written to.
+    Live,
+    /// The one that it has once it is sealed.
+    Sealed,
+}
+
+/// Where the parts of a split key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Never used again.
+    pub id: String,
+    /// What the key holds.
+    pub kind: Kind,
+    /// It has a time to live, so that it must not become empty unnoticed.
+    pub expires: bool,
+    shards: Vec<Shard>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shard {
+    slot: u16,
+    live: Vec<u8>,
+    sealed: Vec<u8>,
+}
+
+impl Layout {
+    /// A shard for each tag.
+    pub fn new<T: AsRef<str>>(id: &str, kind: Kind, expires: bool, tags: &[T]) -> Self {
+        let shard = |(index, tag): (usize, &T)| {
+            let live = format!("heatsink:{{{}}}:{id}:{index}", tag.as_ref()).into_bytes();
+            let sealed = [&live[..], b":sealed"].concat();
+            Shard { slot: slot::of_key(&live), live, sealed }
+        };
+        let shards = tags.iter().enumerate().map(shard).collect();
+        Self { id: id.to_owned(), kind, expires, shards }
+    }
+
+    /// How many shards there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Whether there are none, which makes it useless.
+    pub fn is_empty(&self) -> bool {
+        self.shards.is_empty()
+    }
+
+    /// The name of a shard.
+    #[inline]
+    pub fn name(&self, shard: usize, names: Names) -> &[u8] {
+        let shard = &self.shards[shard];
+        match names {
+            Names::Live => &shard.live,
+            Names::Sealed => &shard.sealed,
+        }
+    }
+
+    /// The slot of both names of a shard.
+    #[inline]
+    pub fn slot(&self, shard: usize) -> u16 {
+        self.shards[shard].slot
+    }
+
+    /// Which shard a member or a field belongs to.
+    #[inline]
+    pub fn shard_of(&self, member: &[u8]) -> usize {
+        // FNV-1a, and a finish that lets every bit of it reach the upper ones.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for byte in member {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (((hash >> 32) * self.shards.len() as u64) >> 32) as usize
+    }
+}
