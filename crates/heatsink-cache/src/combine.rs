@@ -268,6 +268,11 @@ impl<W> Batches<W> {
         self.lanes.iter_mut().map(|(_, lane)| lane.leave(&mut is_gone)).sum()
     }
 
+    /// Whether a write of a key waits or is out.
+    pub fn concerns(&self, key: &[u8]) -> bool {
+        self.lanes.iter().any(|(_, lane)| *lane.key == *key)
+    }
+
     /// Writes that wait or are out.
     pub fn len(&self) -> usize {
         self.members

@@ -105,6 +105,8 @@ pub(crate) struct Client {
     pub(crate) lags: bool,
     /// Whoever checks passwords here knows who it is.
     pub(crate) is_known: bool,
+    /// It moves data for this process: what it asks is passed on as it is.
+    pub(crate) within: bool,
 }
 
 /// Until when replies gather at most.
@@ -189,6 +191,7 @@ impl Client {
             bulky: false,
             lags: false,
             is_known: true,
+            within: false,
         }
     }
 

@@ -20,6 +20,7 @@ mod broadcast;
 mod combine;
 mod late;
 mod reads;
+mod splits;
 mod tracking;
 mod writes;
 
@@ -41,6 +42,7 @@ use crate::config;
 use crate::connection::{Client, ClientKey};
 use crate::hot_keys::{Guard, HotKeys, Told};
 use crate::intake::Flow;
+use crate::lanes::{Owner, Upstream};
 use crate::observe::Mark;
 use crate::request::Request;
 use crate::shared::CooledKeys;
@@ -87,8 +89,12 @@ pub(crate) struct Cooling {
     /// Other requests that touch hot keys and are not answered, by the number in their marks.
     writes: Slab<HotWrite>,
     links: Vec<TrackedLink>,
-    /// Keys that are not cached before what was sent earlier is answered.
+    /// Keys that are not cached, or not settled, before what was sent earlier is answered.
     fences: Vec<Fence>,
+    /// The version of the hot keys before which nothing is under way any more.
+    settled: u64,
+    /// Clients that wait until a key has been moved.
+    held: Vec<ClientKey>,
     /// What was read of keys in mode `relaxed`.
     late: LateReplies,
     /// Word of other Heatsinks, where the server does not tell itself.
@@ -140,10 +146,12 @@ struct Work {
     since: Option<Instant>,
 }
 
-/// What was under way when keys became hot.
+/// What was under way when other keys became hot.
 #[derive(Debug)]
 struct Fence {
     tokens: Vec<WriteToken>,
+    /// The hot keys that have settled when it is answered.
+    settles: Option<u64>,
     /// Place and generation of a link, and how many replies it has told when it is through.
     links: Vec<(usize, u32, u64)>,
     clients: Vec<ClientKey>,
@@ -176,6 +184,8 @@ impl Cooling {
             writes: Slab::new(),
             links: Vec::new(),
             fences: Vec::new(),
+            settled: 0,
+            held: Vec::new(),
             late: LateReplies::default(),
             listening: Listening::default(),
             unsettled: Vec::new(),
@@ -374,21 +384,41 @@ impl Worker {
                 tokens.push(token);
             }
         }
-        if tokens.is_empty() {
-            return;
+        if !tokens.is_empty() {
+            let busy = |client: &Client| client.own.as_ref().is_some_and(|own| !own.is_settled());
+            self.raise_fence(tokens, None, busy);
         }
-        let links = self.links.iter().filter(|(_, upstream)| upstream.link.waiting() > 0);
-        let until = |(slot, upstream): (usize, &crate::lanes::Upstream)| {
+        // What blocks may do so for ever. If it is about a key that is moved, the mover sees it.
+        let prompt =
+            |client: &Client| client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer());
+        self.raise_fence(Vec::new(), Some(self.cooling.version), prompt);
+        self.release_held();
+    }
+
+    fn raise_fence(
+        &mut self,
+        tokens: Vec<WriteToken>,
+        settles: Option<u64>,
+        busy: impl Fn(&Client) -> bool,
+    ) {
+        // Clients with links of their own are asked themselves.
+        let shared = |upstream: &Upstream| {
+            matches!(upstream.owner, Owner::Lane | Owner::Tracked | Owner::Retired { .. })
+        };
+        let waits =
+            |(_, upstream): &(usize, &Upstream)| shared(upstream) && upstream.link.waiting() > 0;
+        let links = self.links.iter().filter(waits);
+        let until = |(slot, upstream): (usize, &Upstream)| {
             let until = upstream.link.told() + upstream.link.waiting() as u64;
             (slot, upstream.generation, until)
         };
         let links = links.map(until).collect();
         let owns = |(slot, client): (usize, &Client)| {
-            let busy = client.own.as_ref().is_some_and(|own| !own.is_settled());
-            busy.then_some(ClientKey { slot: slot as u32, generation: client.generation })
+            let key = ClientKey { slot: slot as u32, generation: client.generation };
+            busy(client).then_some(key)
         };
         let clients = self.clients.slab.iter().filter_map(owns).collect();
-        self.cooling.fences.push(Fence { tokens, links, clients });
+        self.cooling.fences.push(Fence { tokens, settles, links, clients });
     }
 
     /// Once a turn, behind what came in it: what was waited for may be there. What it says leaves
@@ -421,7 +451,7 @@ impl Worker {
     }
 
     fn look_at_fences(&mut self) {
-        let Self { cooling, links, clients, .. } = self;
+        let Self { cooling, links, clients, shared, index, .. } = self;
         let mut at = 0;
         while at < cooling.fences.len() {
             let fence = &mut cooling.fences[at];
@@ -433,9 +463,16 @@ impl Worker {
                 let own = clients.get_ref(*key).and_then(|client| client.own.as_ref());
                 own.is_some_and(|own| !own.is_settled())
             });
-            if fence.links.is_empty() && fence.clients.is_empty() {
-                for token in cooling.fences.swap_remove(at).tokens {
+            let combined = fence.settles.is_some() && cooling.combines_held();
+            let fence = &mut cooling.fences[at];
+            if fence.links.is_empty() && fence.clients.is_empty() && !combined {
+                let Fence { tokens, settles, .. } = cooling.fences.swap_remove(at);
+                for token in tokens {
                     cooling.cache.write_done(token);
+                }
+                if let Some(version) = settles.filter(|version| *version > cooling.settled) {
+                    cooling.settled = version;
+                    shared.desk.settle(*index, version);
                 }
             } else {
                 at += 1;

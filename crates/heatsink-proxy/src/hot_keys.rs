@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
+use crate::splits::Splitting;
+
 /// What is done about one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Treatment {
@@ -105,12 +107,42 @@ impl Told {
 #[derive(Clone, Debug, Default)]
 pub struct HotKeys {
     keys: HashMap<Vec<u8>, Treatment, RandomState>,
+    /// Those of them whose values are moved, or have been.
+    splits: HashMap<Vec<u8>, Splitting, RandomState>,
 }
 
 impl HotKeys {
     /// What is done about a key, if anything is.
     pub fn get(&self, key: &[u8]) -> Option<Treatment> {
         self.keys.get(key).copied()
+    }
+
+    /// The same keys and these, whose values are moved, or have been.
+    #[must_use]
+    pub fn with_splits(mut self, splits: impl IntoIterator<Item = (Vec<u8>, Splitting)>) -> Self {
+        for (key, splitting) in splits {
+            // Increments are combined before they go to a shard.
+            self.keys.insert(key.clone(), Treatment::EXACT);
+            self.splits.insert(key, splitting);
+        }
+        self
+    }
+
+    /// Where a key stands that is split, or about to be.
+    #[inline]
+    pub fn split(&self, key: &[u8]) -> Option<&Splitting> {
+        if self.splits.is_empty() { None } else { self.splits.get(key) }
+    }
+
+    /// All that are split, or about to be.
+    pub fn splits(&self) -> impl Iterator<Item = (&[u8], &Splitting)> {
+        self.splits.iter().map(|(key, splitting)| (key.as_slice(), splitting))
+    }
+
+    /// Whether any key is split, or about to be.
+    #[inline]
+    pub fn has_splits(&self) -> bool {
+        !self.splits.is_empty()
     }
 
     /// All of them.
@@ -132,6 +164,6 @@ impl HotKeys {
 impl FromIterator<(Vec<u8>, Treatment)> for HotKeys {
     fn from_iter<I: IntoIterator<Item = (Vec<u8>, Treatment)>>(keys: I) -> Self {
         let acts = |(_, treatment): &(Vec<u8>, Treatment)| *treatment != Treatment::default();
-        Self { keys: keys.into_iter().filter(acts).collect() }
+        Self { keys: keys.into_iter().filter(acts).collect(), splits: HashMap::default() }
     }
 }

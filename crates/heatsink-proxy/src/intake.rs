@@ -260,7 +260,8 @@ impl Worker {
                 }
                 continue;
             }
-            if client.heat != self.cooling.version() && !self.follow_heat(key) {
+            let within = client.within;
+            if client.heat != self.cooling.version() && !within && !self.follow_heat(key) {
                 self.stop(key);
                 break;
             }
@@ -288,7 +289,7 @@ impl Worker {
                     *last = command.map(|command| &*command.name);
                     let plain = role == Some(Role::Plain) && self.is_plain(key);
                     let mut hot = None;
-                    let cools = plain && self.cooling.is_active();
+                    let cools = plain && self.cooling.is_active() && !within;
                     if cools && self.waits_for_hot(key, command) {
                         self.stop(key);
                         break;
@@ -342,7 +343,7 @@ impl Worker {
                         }
                         let place = batch.marks.len();
                         let mark = hot.unwrap_or_else(|| match (command, &mut self.observer) {
-                            (Some(command), Some(observer)) => {
+                            (Some(command), Some(observer)) if !within => {
                                 observer.sent_in_batch(key, command, request, at, place)
                             }
                             _ => Mark::Nothing,

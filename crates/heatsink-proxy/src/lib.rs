@@ -49,12 +49,13 @@ mod service;
 mod session;
 mod shared;
 mod socket;
+pub mod splits;
 mod upkeep;
 mod worker;
 mod written;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::{Arc, PoisonError};
@@ -73,6 +74,7 @@ pub use load::{NodeLoad, UpstreamLoad};
 pub use observe::Detector;
 use observe::Observer;
 use shared::{Mailbox, Message, Shared};
+use splits::WholeWanted;
 use worker::{MAIL, Worker};
 
 /// A running proxy: its acceptors and its workers. Dropped without [`Proxy::shutdown`], it
@@ -249,9 +251,46 @@ impl Handle {
         load::of(&self.shared)
     }
 
-    /// Treats these keys in their own way from now on, and no others.
-    pub fn set_hot_keys(&self, hot_keys: HotKeys) {
-        self.shared.publish_hot_keys(hot_keys);
+    /// Treats these keys in their own way from now on, and no others. The number of this
+    /// version, for [`Self::settled_version`].
+    pub fn set_hot_keys(&self, hot_keys: HotKeys) -> u64 {
+        self.shared.publish_hot_keys(hot_keys)
+    }
+
+    /// All workers treat keys as this version of the hot keys says, or a later one, and what they
+    /// had sent before is answered: writes of a key that freezes in it are held.
+    pub fn settled_version(&self) -> u64 {
+        self.shared.desk.settled()
+    }
+
+    /// A connection that is a client of this proxy with the rights of the proxy itself, and whose
+    /// commands are not changed for split or hot keys, nor counted.
+    pub fn connect(&self) -> io::Result<TcpStream> {
+        listener::connect_within(&self.shared)
+    }
+
+    /// Who has each slot, by a number of the node; `None` if the upstream is no cluster, or not
+    /// known yet.
+    pub fn slot_owners(&self) -> Option<Vec<u16>> {
+        let routes = self.shared.cluster.as_ref()?.routes();
+        let owner = |slot| routes.primary(slot).map_or(u16::MAX, |node| node.0);
+        routes.is_known().then(|| (0..heatsink_cluster::slot::COUNT as u16).map(owner).collect())
+    }
+
+    /// What is known of split keys may be relied on until then. Later, their clients wait.
+    pub fn believe_splits(&self, until: Instant) {
+        self.shared.desk.believe(until);
+    }
+
+    /// Has `alarm` called, on a worker's thread, whenever a key has to be made whole; see
+    /// [`Self::take_wholes_wanted`]. To be called once.
+    pub fn on_whole_wanted(&self, alarm: impl Fn() + Send + Sync + 'static) {
+        self.shared.desk.set_alarm(Box::new(alarm));
+    }
+
+    /// Keys that have to be made whole; their clients wait for another version of the hot keys.
+    pub fn take_wholes_wanted(&self) -> Vec<WholeWanted> {
+        self.shared.desk.take_wanted()
     }
 
     /// What was done for a hot key; up to a tick behind.

@@ -3,7 +3,7 @@
 //! Bound: `limits.max_clients`; one more is told so and closed.
 
 use std::io::{self, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -144,8 +144,27 @@ fn deal_out(socket: TcpStream, addr: SocketAddr, tls: Option<&ServerTls>, shared
         return;
     }
     let next = LAST_WORKER.fetch_add(1, Ordering::Relaxed) % shared.mailboxes.len();
-    let accepted = Accepted { socket, addr, tls: tls.cloned() };
+    let accepted = Accepted { socket, addr, tls: tls.cloned(), within: false };
     shared.mailboxes[next].send(Message::Accept(accepted));
+}
+
+/// A client of this process's own, which no limit applies to.
+pub(crate) fn connect_within(shared: &Arc<Shared>) -> io::Result<TcpStream> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let ours = TcpStream::connect(listener.local_addr()?)?;
+    ours.set_nodelay(true)?;
+    // Somebody else may have been faster.
+    let (socket, addr) = loop {
+        let (socket, addr) = listener.accept()?;
+        if addr == ours.local_addr()? {
+            break (socket, addr);
+        }
+    };
+    shared.client_count.fetch_add(1, Ordering::AcqRel);
+    let next = LAST_WORKER.fetch_add(1, Ordering::Relaxed) % shared.mailboxes.len();
+    let accepted = Accepted { socket, addr, tls: None, within: true };
+    shared.mailboxes[next].send(Message::Accept(accepted));
+    Ok(ours)
 }
 
 fn turn_away(socket: &TcpStream, tls: bool) {

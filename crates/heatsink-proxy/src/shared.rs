@@ -21,6 +21,7 @@ use crate::directory::Directory;
 use crate::hot_keys::{Cooled, HotKeys};
 use crate::nodes::Nodes;
 use crate::socket::Accepted;
+use crate::splits::Desk;
 
 /// What a worker is told by others.
 #[derive(Debug)]
@@ -87,6 +88,8 @@ pub(crate) struct Shared {
     hot_keys: RwLock<Arc<HotKeys>>,
     /// Changes with the hot keys; workers look at it once a turn.
     pub(crate) hot_keys_version: AtomicU64,
+    /// What is told of split keys.
+    pub(crate) desk: Desk,
     /// Counts what may have changed any key and the server need not tell of (`SWAPDB`); workers
     /// look at it once a turn.
     pub(crate) upheavals: AtomicU64,
@@ -125,6 +128,7 @@ impl Shared {
                 (vec![Endpoint::Unknown(format!("primary {}", url.name))], None)
             }
         };
+        let told_workers = mailboxes.len();
         Self {
             base_login,
             announce,
@@ -141,6 +145,7 @@ impl Shared {
             cooled: Mutex::default(),
             hot_keys: RwLock::new(Arc::default()),
             hot_keys_version: AtomicU64::new(0),
+            desk: Desk::new(told_workers),
             upheavals: AtomicU64::new(0),
             live: RwLock::new(Arc::new(live)),
             live_version: AtomicU64::new(0),
@@ -164,12 +169,17 @@ impl Shared {
         Arc::clone(&self.hot_keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn publish_hot_keys(&self, hot_keys: HotKeys) {
-        *self.hot_keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(hot_keys);
-        self.hot_keys_version.fetch_add(1, Ordering::Release);
+    /// The number of what is handed over.
+    pub(crate) fn publish_hot_keys(&self, hot_keys: HotKeys) -> u64 {
+        let version = {
+            let mut place = self.hot_keys.write().unwrap_or_else(PoisonError::into_inner);
+            *place = Arc::new(hot_keys);
+            self.hot_keys_version.fetch_add(1, Ordering::Release) + 1
+        };
         for mailbox in &self.mailboxes {
             mailbox.wake();
         }
+        version
     }
 
     /// The settings as they are now.

@@ -103,6 +103,8 @@ pub(crate) struct Accepted {
     pub(crate) socket: std::net::TcpStream,
     pub(crate) addr: SocketAddr,
     pub(crate) tls: Option<ServerTls>,
+    /// Of this process: see [`crate::Handle::connect`].
+    pub(crate) within: bool,
 }
 
 impl Accepted {

@@ -331,7 +331,7 @@ impl Worker {
 
     fn accept(&mut self, accepted: Accepted) {
         self.next_generation = self.next_generation.wrapping_add(1);
-        let addr = accepted.addr;
+        let (addr, within) = (accepted.addr, accepted.within);
         let entry = self.clients.slab.vacant_entry();
         let slot = entry.key();
         let prepared = accepted.prepare().and_then(|(mut socket, local_addr)| {
@@ -350,7 +350,7 @@ impl Worker {
         let key = ClientKey { slot: slot as u32, generation: self.next_generation };
         let id = self.shared.directory.next_id();
         let card = Arc::new(Card::new(id, addr, local_addr, self.index, key, self.now));
-        let known = self.shared.verifier.is_none();
+        let known = within || self.shared.verifier.is_none();
         if let Some(credentials) = &self.shared.base_login.credentials
             && known
         {
@@ -361,6 +361,7 @@ impl Worker {
         let mut client = Client::new(socket, key.generation, card, self.base_lane);
         client.epoch = self.epoch;
         client.is_known = known;
+        client.within = within;
         entry.insert(client);
         self.enter_lane(self.base_lane);
     }
@@ -470,9 +471,10 @@ impl Worker {
         command: &Command,
         request: Request<'_>,
     ) -> Mark {
+        let within = self.clients.get_ref(key).is_some_and(|client| client.within);
         match &mut self.observer {
-            Some(observer) => observer.sent(Writer(key.slot), command, request),
-            None => Mark::Nothing,
+            Some(observer) if !within => observer.sent(Writer(key.slot), command, request),
+            _ => Mark::Nothing,
         }
     }
 }

@@ -111,7 +111,7 @@ impl Worker {
         let Self { clients, cluster, lanes, links, dirty_links, epoch, now, observer, .. } = self;
         let Some((client, pool)) = clients.get_with_pool(key) else { return false };
         let Some(view) = cluster else { return false };
-        if client.bulky || client.epoch != *epoch || self.reads_replicas {
+        if client.bulky || client.within || client.epoch != *epoch || self.reads_replicas {
             return false;
         }
         let Some(node) = view.routes.primary(slot) else { return false };

@@ -1,0 +1,102 @@
+//! Split keys, as the control plane hands them over, and what workers tell it about them.
+//!
+//! Called by: whoever moves data, through [`crate::Handle`]; the workers, once a turn and when a
+//! command needs a key to be whole.
+//! Bound: one entry a key among what is wanted.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use heatsink_split::Layout;
+
+/// Where a key stands that is split, or about to be, or not any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Splitting {
+    /// Writes are held. The value is at the key, and is about to be moved.
+    Freezing,
+    /// The value is in the shards.
+    Split(Arc<Layout>),
+    /// Writes are held. The value is in the shards, or in what they were sealed as.
+    Draining(Arc<Layout>),
+}
+
+/// A key that has to be made whole for a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeWanted {
+    /// The key.
+    pub key: Vec<u8>,
+    /// What for.
+    pub command: String,
+}
+
+/// What is called when a key has to be made whole.
+type Alarm = Box<dyn Fn() + Send + Sync>;
+
+/// What workers and the control plane tell each other of split keys.
+pub(crate) struct Desk {
+    origin: Instant,
+    /// By worker: everything that was sent while other keys were hot than in this version has been
+    /// answered.
+    settled: Vec<AtomicU64>,
+    /// Until when what is known of split keys may be relied on, in milliseconds from the origin.
+    believed: AtomicU64,
+    wanted: Mutex<Vec<WholeWanted>>,
+    alarm: OnceLock<Alarm>,
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("settled", &self.settled).finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            origin: Instant::now(),
+            settled: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+            believed: AtomicU64::new(0),
+            wanted: Mutex::default(),
+            alarm: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn settle(&self, worker: usize, version: u64) {
+        self.settled[worker].store(version, Ordering::Release);
+    }
+
+    pub(crate) fn settled(&self) -> u64 {
+        self.settled.iter().map(|version| version.load(Ordering::Acquire)).min().unwrap_or(0)
+    }
+
+    pub(crate) fn believe(&self, until: Instant) {
+        let until = until.saturating_duration_since(self.origin);
+        self.believed.store(until.as_millis() as u64, Ordering::Release);
+    }
+
+    pub(crate) fn believed_until(&self) -> Instant {
+        self.origin + Duration::from_millis(self.believed.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn want_whole(&self, key: &[u8], command: &str) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if wanted.iter().any(|wanted| wanted.key == key) {
+            return;
+        }
+        wanted.push(WholeWanted { key: key.to_vec(), command: command.to_owned() });
+        drop(wanted);
+        if let Some(alarm) = self.alarm.get() {
+            alarm();
+        }
+    }
+
+    pub(crate) fn take_wanted(&self) -> Vec<WholeWanted> {
+        std::mem::take(&mut *self.wanted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_alarm(&self, alarm: Alarm) {
+        let _ = self.alarm.set(alarm);
+    }
+}
