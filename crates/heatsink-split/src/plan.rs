@@ -45,10 +45,22 @@ pub enum Plan {
 }
 
 /// How replies become one.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Merge {
     /// The sum of the numbers.
     Sum,
+}
+
+impl Merge {
+    /// The first reply is the reply.
+    pub fn first() -> Self {
+        Self::Sum
+    }
+
+    /// It may take more than one round.
+    pub fn asks_again(&self) -> bool {
+        false
+    }
 }
 
 /// What came of merging.
