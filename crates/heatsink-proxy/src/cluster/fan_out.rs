@@ -163,7 +163,7 @@ impl Worker {
         &mut self,
         lane: usize,
         asker: Asker,
-        questions: Vec<(NodeId, Vec<u8>)>,
+        questions: &[(NodeId, Vec<u8>)],
         ending: Ending,
         mark: Mark,
     ) {

@@ -59,6 +59,20 @@ pub(crate) struct Collected {
     batch: Option<(u32, usize)>,
 }
 
+impl Collected {
+    fn new(key: &[u8], layout: &Arc<Layout>, merge: Merge, resp3: bool, sealed: bool) -> Self {
+        Self {
+            key: key.to_vec(),
+            layout: Arc::clone(layout),
+            alone: merge.asks_again(),
+            merge,
+            resp3,
+            sealed,
+            batch: None,
+        }
+    }
+}
+
 /// A read of a key that is about to be split, sent to the key itself.
 #[derive(Debug)]
 pub(crate) struct FrozenRead {
@@ -299,7 +313,9 @@ impl Worker {
                 let context = Context { names, ..context };
                 let sealed = plan::plan(&context, &args);
                 let parts = pair(vec![part], sealed);
-                self.collect(key, name, layout, parts, merge, &context, mark);
+                let sealed = names == Names::Sealed;
+                let collected = Collected::new(name, layout, merge, resp3, sealed);
+                self.collect(key, collected, parts, mark);
                 Flow::Taken
             }
             // The value would be looked for at both names in each round.
@@ -311,37 +327,20 @@ impl Worker {
                     Names::Live => parts,
                     Names::Sealed => pair(parts, plan::plan(&context, &args)),
                 };
-                self.collect(key, name, layout, parts, merge, &context, mark);
+                let sealed = names == Names::Sealed;
+                let collected = Collected::new(name, layout, merge, resp3, sealed);
+                self.collect(key, collected, parts, mark);
                 Flow::Taken
             }
         }
     }
 
     /// Asks shards, and has their replies merged for a client.
-    fn collect(
-        &mut self,
-        key: ClientKey,
-        name: &[u8],
-        layout: &Arc<Layout>,
-        parts: Vec<Part>,
-        merge: Merge,
-        context: &Context<'_>,
-        mark: Mark,
-    ) {
-        let alone = merge.asks_again();
+    fn collect(&mut self, key: ClientKey, collected: Collected, parts: Vec<Part>, mark: Mark) {
         let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
         let place = client.order.reserve(pool);
-        client.retrying += u32::from(alone);
+        client.retrying += u32::from(collected.alone);
         let asker = Asker { client: key, place };
-        let collected = Collected {
-            key: name.to_vec(),
-            layout: Arc::clone(layout),
-            merge,
-            resp3: context.resp3,
-            sealed: context.names == Names::Sealed,
-            alone,
-            batch: None,
-        };
         self.ask_parts(asker, parts, collected, mark);
         self.stop_if_many(key);
     }
@@ -366,8 +365,9 @@ impl Worker {
     ) {
         let node = |part: &Part| self.primary_of(collected.layout.slot(part.shard), asker.client);
         let nodes: Vec<NodeId> = parts.iter().map(node).collect();
-        let questions = nodes.into_iter().zip(parts.into_iter().map(|part| part.bytes)).collect();
-        self.ask_several(lane, asker, questions, Ending::Collected(Box::new(collected)), mark);
+        let parts = parts.into_iter().map(|part| part.bytes);
+        let questions: Vec<_> = nodes.into_iter().zip(parts).collect();
+        self.ask_several(lane, asker, &questions, Ending::Collected(Box::new(collected)), mark);
     }
 
     /// All shards have answered.
@@ -439,15 +439,8 @@ impl Worker {
         let Plan::Many { parts, merge } = plan::plan(&context, &args) else { return false };
         let step = parts.iter().position(|part| part.shard == turn % layout.len()).unwrap_or(0);
         let asker = Asker { client: ClientKey::NOBODY, place: 0 };
-        let collected = Collected {
-            key: name.to_vec(),
-            layout: Arc::clone(&layout),
-            merge,
-            resp3: false,
-            sealed: false,
-            alone: false,
-            batch: Some((id, step)),
-        };
+        let collected = Collected::new(name, &layout, merge, false, false);
+        let collected = Collected { batch: Some((id, step)), ..collected };
         self.ask_parts_along(lane, asker, parts, collected, Mark::Nothing);
         true
     }
@@ -524,8 +517,8 @@ impl Worker {
 
     fn ask_key(&mut self, asker: Asker, read: FrozenRead, mark: Mark) {
         let Some(lane) = self.lane_of(asker) else { return self.give_up(mark) };
-        let question = vec![(self.node_of(&read.key), read.request.clone())];
-        self.ask_several(lane, asker, question, Ending::Frozen(Box::new(read)), mark);
+        let question = [(self.node_of(&read.key), read.request.clone())];
+        self.ask_several(lane, asker, &question, Ending::Frozen(Box::new(read)), mark);
     }
 
     /// The key itself has answered.
@@ -561,23 +554,16 @@ impl Worker {
             // A command for another type: the marker refuses it as the value would.
             Plan::Whole => return self.end_with_key(asker, read, mark),
         };
-        let collected = Collected {
-            key: key.clone(),
-            layout: Arc::clone(&layout),
-            merge,
-            resp3,
-            sealed: false,
-            alone: false,
-            batch: None,
-        };
-        self.ask_parts(asker, parts, collected, mark);
+        let collected = Collected::new(key, &layout, merge, resp3, false);
+        // What its client has sent meanwhile is no write: those are held.
+        self.ask_parts(asker, parts, Collected { alone: false, ..collected }, mark);
     }
 
     /// Whatever the key itself says is the answer.
     fn end_with_key(&mut self, asker: Asker, read: FrozenRead, mark: Mark) {
         let Some(lane) = self.lane_of(asker) else { return self.give_up(mark) };
-        let question = vec![(self.node_of(&read.key), read.request)];
-        self.ask_several(lane, asker, question, Ending::Join(Join::First), mark);
+        let question = [(self.node_of(&read.key), read.request)];
+        self.ask_several(lane, asker, &question, Ending::Join(Join::First), mark);
     }
 }
 
