@@ -17,6 +17,7 @@ use heatsink_cluster::join::{self, Join};
 
 use crate::layout::{Kind, Layout, Names};
 
+pub(crate) use counter::VALUE_MAX as COUNTER_MAX;
 pub use counter::is_near_overflow as counter_is_near_overflow;
 
 /// What a plan depends on besides the command.

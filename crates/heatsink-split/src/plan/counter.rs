@@ -72,7 +72,7 @@ pub fn is_near_overflow(replies: &[Vec<u8>]) -> bool {
 }
 
 /// The sum of what shards hold; one that is missing holds 0.
-pub(crate) fn sum(replies: &[Vec<u8>]) -> Option<i128> {
+pub(super) fn sum(replies: &[Vec<u8>]) -> Option<i128> {
     replies.iter().try_fold(0, |sum, reply| Some(sum + value(reply)?))
 }
 
