@@ -12,6 +12,7 @@
 
 pub mod layout;
 pub mod moving;
+pub mod placement;
 pub mod plan;
 mod registers;
 pub mod stamp;

@@ -38,7 +38,9 @@ impl Mover {
         let handle = handle.clone();
         let (alarm, alarms) = channel();
         let wake = alarm.clone();
-        handle.on_whole_wanted(move || drop(wake.send(true)));
+        handle.on_whole_wanted(move || {
+            let _ = wake.send(true);
+        });
         let states = HashMap::new();
         let hands = Hands { handle, data, states, serial: 0, forced: 0 };
         let hands = Arc::new(Mutex::new(hands));
