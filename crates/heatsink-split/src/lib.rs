@@ -19,3 +19,6 @@ mod registers;
 pub mod stamp;
 
 pub use layout::{Kind, Layout};
+
+#[cfg(test)]
+mod properties;

@@ -156,7 +156,8 @@ fn large_values_there_and_back() {
 /// A value of thousands of members, some of them long.
 fn fill(client: &mut heatsink_testkit::RawClient, kind: Kind) {
     let long = "x".repeat(20_000);
-    let member = |at: usize| if at % 500 == 0 { format!("{at}{long}") } else { format!("m{at}") };
+    let member =
+        |at: usize| if at.is_multiple_of(500) { format!("{at}{long}") } else { format!("m{at}") };
     for at in 0..5000 {
         let member = member(at);
         let number = (at as f64 / 7.0).to_string();

@@ -29,7 +29,7 @@ impl Requests {
 
     /// Words become arguments: `K` the key, `M` a member, `M*` several, `V` a value, `V*` several,
     /// `P*` fields with values, `S` a score, `S*` scores with members, `I` an index, `B` a bound
-    /// by score, `L` a bound by name, `E*` elements of a HyperLogLog.
+    /// by score, `L` a bound by name, `E*` elements of a `HyperLogLog`.
     fn filled(&mut self, text: &str) -> Vec<Vec<u8>> {
         let mut args = Vec::new();
         for word in text.split(' ') {

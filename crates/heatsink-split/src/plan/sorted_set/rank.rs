@@ -36,14 +36,19 @@ enum Step {
     Score,
     /// The counts were.
     Counts,
-    /// Members of the same score were, of the shards in `open`.
-    Equals {
-        /// How many are known to stand before it.
-        before: i64,
-        /// Members of all shards, if it is counted from the end.
-        size: i64,
-        open: Vec<Open>,
-    },
+    /// Members of the same score were.
+    Equals(Search),
+}
+
+/// What is known of the rank.
+#[derive(Debug, Default, PartialEq)]
+struct Search {
+    /// So many stand before it in shards that are done.
+    before: i64,
+    /// Members of all shards, if it is counted from the end.
+    size: i64,
+    /// The other shards.
+    open: Vec<Open>,
 }
 
 /// A shard in which it stands at a rank that is not known yet.
@@ -67,26 +72,27 @@ pub(in crate::plan) fn merge(
     replies: &[Vec<u8>],
 ) -> Option<Merged> {
     let Rank { member, reverse, step } = rank;
-    let (before, size, open) = match step {
+    // There is no such member, or no longer.
+    if let Some(nil) = replies.iter().find(|reply| is_nil(reply)) {
+        return Some(Merged::Reply(nil.clone()));
+    }
+    let search = match step {
         Step::Score => {
-            let reply = replies.first()?;
-            if is_nil(reply) {
-                return Some(Merged::Reply(reply.clone()));
-            }
-            let parts = counts(context, &member, score_text(reply)?, reverse);
+            let parts = counts(context, &member, score_text(replies.first()?)?, reverse);
             let rank = Rank { member, reverse, step: Step::Counts };
             return Some(Merged::More { parts, merge: Merge(How::Rank(rank)) });
         }
-        Step::Counts => match counted(context, &member, reverse, replies)? {
-            Some(counted) => counted,
-            None => return Some(Merged::Reply(nil(context))),
-        },
-        Step::Equals { before, size, open } => narrowed(&member, before, size, open, replies)?,
+        Step::Counts => counted(context, &member, reverse, replies)?,
+        Step::Equals(search) => search.narrowed(&member, replies)?,
     };
-    if open.is_empty() {
+    if search.open.is_empty() {
         let mut out = Vec::new();
         // Members may have gone between the rounds.
-        let rank = if reverse { size - 1 - before } else { before };
+        let rank = if reverse {
+            search.size.saturating_sub(search.before).saturating_sub(1)
+        } else {
+            search.before
+        };
         encode::integer(&mut out, rank.max(0));
         return Some(Merged::Reply(out));
     }
@@ -95,8 +101,8 @@ pub(in crate::plan) fn merge(
         let (first, last) = (first.to_string(), last.to_string());
         part(context, open.shard, b"ZRANGE", [first.as_bytes(), last.as_bytes()].into_iter())
     };
-    let parts = open.iter().map(ask).collect();
-    let rank = Rank { member, reverse, step: Step::Equals { before, size, open } };
+    let parts = search.open.iter().map(ask).collect();
+    let rank = Rank { member, reverse, step: Step::Equals(search) };
     Some(Merged::More { parts, merge: Merge(How::Rank(rank)) })
 }
 
@@ -119,84 +125,67 @@ fn counts(context: &Context<'_>, member: &[u8], score: &[u8], reverse: bool) -> 
     parts
 }
 
-/// What the second round tells: how many stand before it, the size, and where it has to be
-/// looked for. The inner `None` if the member has gone meanwhile.
-#[expect(clippy::type_complexity, reason = "the state of the search, for its one caller")]
+/// What the second round tells.
 fn counted(
     context: &Context<'_>,
     member: &[u8],
     reverse: bool,
     replies: &[Vec<u8>],
-) -> Option<Option<(i64, i64, Vec<Open>)>> {
+) -> Option<Search> {
     let own = context.layout.shard_of(member);
-    let mut replies = replies.iter();
-    let (mut before, mut size, mut open) = (0, 0, Vec::new());
+    let mut numbers = replies.iter().map(|reply| integer(reply));
+    let mut next = || numbers.next().flatten();
+    let mut search = Search::default();
     for shard in 0..context.layout.len() {
-        let first = replies.next()?;
-        if shard == own && is_nil(first) {
-            return Some(None);
-        }
-        let low = integer(first)?;
-        if shard == own {
-            before += low;
-        } else {
-            let high = low + integer(replies.next()?)?;
-            close_or_keep(Open { shard, low, high }, &mut before, &mut open);
-        }
+        let low = next()?;
+        let equal = if shard == own { 0 } else { next()? };
+        search.note(Open { shard, low, high: low.saturating_add(equal) });
         if reverse {
-            size += integer(replies.next()?)?;
+            search.size = search.size.saturating_add(next()?);
         }
     }
-    Some(Some((before, size, open)))
+    Some(search)
 }
 
-/// What a round of members of the same score tells.
-fn narrowed(
-    member: &[u8],
-    mut before: i64,
-    size: i64,
-    open: Vec<Open>,
-    replies: &[Vec<u8>],
-) -> Option<(i64, i64, Vec<Open>)> {
-    let mut rest = Vec::new();
-    if open.len() != replies.len() {
-        return None;
-    }
-    for (Open { shard, low, high }, reply) in open.into_iter().zip(replies) {
-        let (first, last) = Open { shard, low, high }.asked();
-        let mut lower = 0;
-        for element in Aggregate::parse(reply)?.elements() {
-            lower += i64::from(text(element)? < member);
+impl Search {
+    /// What a round of members of the same score tells.
+    fn narrowed(mut self, member: &[u8], replies: &[Vec<u8>]) -> Option<Self> {
+        let open = std::mem::take(&mut self.open);
+        if open.len() != replies.len() {
+            return None;
         }
-        let (low, high) = match (first == last, lower > 0) {
-            (false, _) => (low + lower, low + lower),
-            (true, true) => (first + 1, high),
-            (true, false) => (low, first),
-        };
-        close_or_keep(Open { shard, low, high }, &mut before, &mut rest);
+        for (Open { shard, low, high }, reply) in open.into_iter().zip(replies) {
+            let (first, last) = Open { shard, low, high }.asked();
+            let mut lower = 0;
+            for element in Aggregate::parse(reply)?.elements() {
+                lower += i64::from(text(element)? < member);
+            }
+            let (low, high) = match (first == last, lower > 0) {
+                (false, _) => (low.saturating_add(lower), low),
+                (true, true) => (first + 1, high),
+                (true, false) => (low, first),
+            };
+            self.note(Open { shard, low, high });
+        }
+        Some(self)
     }
-    Some((before, size, rest))
-}
 
-fn close_or_keep(shard: Open, before: &mut i64, open: &mut Vec<Open>) {
-    if shard.low >= shard.high {
-        *before += shard.low;
-    } else {
-        open.push(shard);
+    fn note(&mut self, shard: Open) {
+        if shard.low >= shard.high {
+            self.before = self.before.saturating_add(shard.low);
+        } else {
+            self.open.push(shard);
+        }
     }
 }
 
 impl Open {
     /// The ranks that are asked for next: all that are left, or the one in the middle.
     fn asked(&self) -> (i64, i64) {
-        if self.high - self.low <= BLOCK {
+        if self.high.saturating_sub(self.low) <= BLOCK {
             return (self.low, self.high - 1);
         }
         let middle = i64::midpoint(self.low, self.high);
         (middle, middle)
     }
-}
-
-fn nil(context: &Context<'_>) -> Vec<u8> {
-    if context.resp3 { b"_\r\n".to_vec() } else { b"$-1\r\n".to_vec() }
 }
