@@ -103,6 +103,27 @@ fn sorted_sets_of_one_score() {
 }
 
 #[test]
+fn every_rank_among_many_members_of_one_score() {
+    let server = RedisServer::start();
+    let members: Vec<String> = (0..600).map(|at| format!("{at:03}")).collect();
+    let mut split = SplitKey::new(&server, Kind::SortedSet, false, Rng::with_seed(1));
+    let mut args = vec![&b"ZADD"[..], KEY];
+    members.iter().for_each(|member| args.extend([&b"-2.5"[..], member.as_bytes()]));
+    split.ask(&args);
+    for _ in 0..4 {
+        for (rank, member) in members.iter().enumerate() {
+            let forward = split.ask(&[b"ZRANK", KEY, member.as_bytes()]);
+            assert_eq!(forward, format!(":{rank}\r\n").into_bytes(), "{member}");
+            let backward = split.ask(&[b"ZREVRANK", KEY, member.as_bytes()]);
+            assert_eq!(backward, format!(":{}\r\n", 599 - rank).into_bytes(), "{member}");
+        }
+        // Whole, and split again by another factor.
+        split.ask(&[b"TTL", KEY]);
+    }
+    assert_eq!(split.splits, 5);
+}
+
+#[test]
 fn lists() {
     run(Kind::List, false);
 }
