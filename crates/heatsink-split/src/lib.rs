@@ -4,6 +4,7 @@
 //! | what | module |
 //! |---|---|
 //! | names of shards, which shard a member belongs to | [`layout`] |
+//! | tags that spread shards over nodes | [`placement`] |
 //! | what becomes of a command on a split key | [`plan`] |
 //! | the order of a list's elements | [`stamp`] |
 //! | what a mover sends, and what it makes of the replies | [`moving`] |
@@ -18,3 +19,6 @@ mod registers;
 pub mod stamp;
 
 pub use layout::{Kind, Layout};
+
+#[cfg(test)]
+mod properties;
