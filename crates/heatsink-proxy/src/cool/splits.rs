@@ -392,13 +392,14 @@ impl Worker {
             // This worker is behind: the shards are sealed.
             return self.end_collecting(asker, collected.alone, mark, &error_line(MOVING));
         }
-        let Collected { layout, merge, resp3, .. } = &collected;
-        let names = if collected.sealed { Names::Sealed } else { Names::Live };
-        let context = Context { layout, names, resp3: *resp3, turn: 0, stamp: 0 };
-        match plan::merge(&context, merge.clone(), &replies) {
-            Merged::Reply(reply) => self.end_collecting(asker, collected.alone, mark, &reply),
+        let Collected { key, layout, merge, resp3, sealed, alone, .. } = collected;
+        let names = if sealed { Names::Sealed } else { Names::Live };
+        let context = Context { layout: &layout, names, resp3, turn: 0, stamp: 0 };
+        match plan::merge(&context, merge, &replies) {
+            Merged::Reply(reply) => self.end_collecting(asker, alone, mark, &reply),
             Merged::More { parts, merge } => {
-                let collected = Collected { merge, sealed: false, ..collected };
+                let collected =
+                    Collected { key, layout, merge, resp3, sealed: false, alone, batch: None };
                 self.ask_parts(asker, parts, collected, mark);
             }
         }
