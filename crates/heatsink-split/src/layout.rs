@@ -72,6 +72,21 @@ pub enum Names {
     Sealed,
 }
 
+/// The name of a copy of a key.
+pub fn copy_name(tag: &str, id: &str, index: usize) -> Vec<u8> {
+    format!("heatsink:{{{tag}}}:{id}:copy{index}").into_bytes()
+}
+
+/// The name of the lock under which a copy is filled, in the slot of the copy.
+pub fn lock_name(copy: &[u8]) -> Vec<u8> {
+    [copy, b":lock"].concat()
+}
+
+/// The name under which those who write a key say so to whoever fills a copy.
+pub fn writers_name(copy: &[u8]) -> Vec<u8> {
+    [copy, b":writers"].concat()
+}
+
 /// Where the parts of a split key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
