@@ -108,7 +108,9 @@ fn every_rank_among_many_members_of_one_score() {
     let members: Vec<String> = (0..600).map(|at| format!("{at:03}")).collect();
     let mut split = SplitKey::new(&server, Kind::SortedSet, false, Rng::with_seed(1));
     let mut args = vec![&b"ZADD"[..], KEY];
-    members.iter().for_each(|member| args.extend([&b"-2.5"[..], member.as_bytes()]));
+    for member in &members {
+        args.extend([&b"-2.5"[..], member.as_bytes()]);
+    }
     split.ask(&args);
     for _ in 0..4 {
         for (rank, member) in members.iter().enumerate() {
