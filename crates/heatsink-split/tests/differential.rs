@@ -136,6 +136,30 @@ fn hyperloglogs() {
 }
 
 #[test]
+fn counts_of_every_size_are_those_of_the_server() {
+    let (server, plain_server) = (RedisServer::start(), RedisServer::start());
+    let mut plain = plain_server.client();
+    let mut split = SplitKey::new(&server, Kind::HyperLogLog, false, Rng::with_seed(1));
+    let mut added = 0;
+    for size in (0..18).map(|power| 1 << power) {
+        while added < size {
+            let batch = (size - added).min(2000);
+            let elements: Vec<String> = (added..added + batch).map(|at| at.to_string()).collect();
+            let mut args = vec![&b"PFADD"[..], KEY];
+            args.extend(elements.iter().map(String::as_bytes));
+            plain.send(&args);
+            assert_eq!(split.ask(&args), plain.read_frame());
+            added += batch;
+        }
+        plain.send(&[b"PFCOUNT", KEY]);
+        assert_eq!(split.ask(&[b"PFCOUNT", KEY]), plain.read_frame(), "{size}");
+        // Whole, and split again by another factor.
+        split.ask(&[b"PTTL", KEY]);
+    }
+    assert_eq!(split.splits, 19);
+}
+
+#[test]
 fn large_values_there_and_back() {
     let server = RedisServer::start();
     let mut client = server.client();
