@@ -137,6 +137,8 @@ impl ControlSide {
             reads_per_second: heat.reads_per_second,
             writes_per_second: heat.writes_per_second,
             detected_at_ms: 0,
+            split: None,
+            pause: None,
         })
     }
 
