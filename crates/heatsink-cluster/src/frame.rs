@@ -1,23 +1,25 @@
 //! A look at the outermost layer of a reply, whose elements stay the bytes that they are.
 //!
-//! Called by: `join` and `cursor`, with frames that a scan has found complete.
+//! Called by: `join` and `cursor`, and the merges of a split key, with frames that a scan has
+//! found complete.
 //! Invariant: bytes that are no such frame give `None` or fewer elements, never a panic.
 
 use heatsink_resp::reply::{ReplyScan, Status};
 
 /// An array, set, push or map, its elements not looked at.
-#[derive(Clone, Copy)]
-pub(crate) struct Aggregate<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Aggregate<'a> {
     /// The type byte.
-    pub(crate) kind: u8,
+    pub kind: u8,
     /// What the header says: elements, or pairs of a map. 0 for a nil array.
-    pub(crate) count: usize,
+    pub count: usize,
     /// All elements, one behind the other.
-    pub(crate) body: &'a [u8],
+    pub body: &'a [u8],
 }
 
 impl<'a> Aggregate<'a> {
-    pub(crate) fn parse(frame: &'a [u8]) -> Option<Self> {
+    /// The outermost layer, if it is one of these.
+    pub fn parse(frame: &'a [u8]) -> Option<Self> {
         let kind = *frame.first()?;
         if !matches!(kind, b'*' | b'~' | b'>' | b'%') {
             return None;
@@ -27,7 +29,7 @@ impl<'a> Aggregate<'a> {
     }
 
     /// The elements; keys and values of a map alternate.
-    pub(crate) fn elements(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub fn elements(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.body;
         std::iter::from_fn(move || {
             let Ok(Status::Complete(len)) = ReplyScan::default().advance(rest) else { return None };
@@ -46,7 +48,7 @@ fn header(frame: &[u8]) -> Option<(i64, &[u8])> {
 }
 
 /// An integer, or a boolean as 0 or 1.
-pub(crate) fn integer(frame: &[u8]) -> Option<i64> {
+pub fn integer(frame: &[u8]) -> Option<i64> {
     match frame {
         b"#t\r\n" => Some(1),
         b"#f\r\n" => Some(0),
@@ -56,7 +58,7 @@ pub(crate) fn integer(frame: &[u8]) -> Option<i64> {
 }
 
 /// A bulk string, or a verbatim string without its format.
-pub(crate) fn text(frame: &[u8]) -> Option<&[u8]> {
+pub fn text(frame: &[u8]) -> Option<&[u8]> {
     let prefix_bytes = match frame.first()? {
         b'$' => 0,
         b'=' => 4,
@@ -66,10 +68,12 @@ pub(crate) fn text(frame: &[u8]) -> Option<&[u8]> {
     body.get(prefix_bytes..usize::try_from(len).ok()?)
 }
 
-pub(crate) fn is_error(frame: &[u8]) -> bool {
+/// An error of either protocol.
+pub fn is_error(frame: &[u8]) -> bool {
     matches!(frame.first(), Some(b'-' | b'!'))
 }
 
-pub(crate) fn is_nil(frame: &[u8]) -> bool {
+/// Nil of either protocol.
+pub fn is_nil(frame: &[u8]) -> bool {
     matches!(frame, b"$-1\r\n" | b"*-1\r\n" | b"_\r\n")
 }

@@ -7,6 +7,7 @@
 //! - [`redirect`]: `MOVED`, `ASK` and the errors that pass.
 //! - [`split`]: a request over many slots as one request a slot.
 //! - [`join`](mod@join): the replies of several nodes as one.
+//! - [`frame`]: a look at the outermost layer of a reply.
 //! - [`cursor`]: one `SCAN` cursor over all shards.
 //! - [`announce`]: what a cluster of one node answers to `CLUSTER`.
 //!
@@ -29,7 +30,7 @@
 
 pub mod announce;
 pub mod cursor;
-mod frame;
+pub mod frame;
 pub mod join;
 pub mod members;
 pub mod redirect;

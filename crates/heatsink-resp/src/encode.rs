@@ -1,7 +1,5 @@
 //! Writes requests as arrays of bulk strings.
 
-use std::io::Write;
-
 /// Appends one request.
 pub fn command<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
     header(out, b'*', args.len());
@@ -20,8 +18,20 @@ pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Appends a number as a reply.
 pub fn integer(out: &mut Vec<u8>, number: i64) {
     out.push(b':');
+    if number < 0 {
+        out.push(b'-');
+    }
+    line(out, number.unsigned_abs());
+}
+
+/// Appends a header line: a type byte and a number.
+pub fn header(out: &mut Vec<u8>, kind: u8, number: usize) {
+    out.push(kind);
+    line(out, number as u64);
+}
+
+fn line(out: &mut Vec<u8>, mut rest: u64) {
     let mut digits = [0; 20];
-    let mut rest = number.unsigned_abs();
     let mut at = digits.len();
     loop {
         at -= 1;
@@ -31,17 +41,8 @@ pub fn integer(out: &mut Vec<u8>, number: i64) {
             break;
         }
     }
-    if number < 0 {
-        out.push(b'-');
-    }
     out.extend_from_slice(&digits[at..]);
     out.extend_from_slice(b"\r\n");
-}
-
-/// Appends a header line: a type byte and a number.
-pub fn header(out: &mut Vec<u8>, kind: u8, number: usize) {
-    out.push(kind);
-    let _ = write!(out, "{number}\r\n");
 }
 
 #[cfg(test)]
@@ -51,5 +52,14 @@ mod tests {
         let mut out = Vec::new();
         super::command(&mut out, &[&b"SET"[..], b"a", b""]);
         assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$0\r\n\r\n");
+    }
+
+    #[test]
+    fn numbers_as_bytes() {
+        for number in [0, 7, -7, 10, i64::MAX, i64::MIN] {
+            let mut out = Vec::new();
+            super::integer(&mut out, number);
+            assert_eq!(out, format!(":{number}\r\n").into_bytes());
+        }
     }
 }

@@ -8,6 +8,8 @@
 //! - [`value`]: an owned reply, for the few that have to be looked into.
 //! - [`command`]: the command table, built in and completed from a server's `COMMAND`.
 //! - [`encode`]: writes requests.
+//! - [`hyperloglog`]: the string that counts distinct elements, as a server stores it.
+//! - [`number`]: decimal numbers in their only spelling.
 //!
 //! ```
 //! use heatsink_resp::request::{Limits, RequestScan, Status};
@@ -23,8 +25,9 @@
 pub mod command;
 pub mod encode;
 pub mod glob;
+pub mod hyperloglog;
 pub mod inline;
-mod number;
+pub mod number;
 pub mod reply;
 pub mod request;
 pub mod value;

@@ -44,7 +44,7 @@ fn general(rest: &[u8], start: usize) -> Line {
 }
 
 /// Parses a whole text as a number, as strictly as a server does.
-pub(crate) fn parse(text: &[u8]) -> Option<i64> {
+pub fn parse(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
         _ => (false, text),

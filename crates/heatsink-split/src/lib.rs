@@ -5,6 +5,7 @@
 //! |---|---|
 //! | names of shards, which shard a member belongs to | [`layout`] |
 //! | what becomes of a command on a split key | [`plan`] |
+//! | the order of a list's elements | [`stamp`] |
 //! | what a mover sends, and what it makes of the replies | [`moving`] |
 //!
 //! See [decision 15](../../../docs/adr/0015-splitting.md) for why this is exact.
@@ -12,5 +13,7 @@
 pub mod layout;
 pub mod moving;
 pub mod plan;
+mod registers;
+pub mod stamp;
 
 pub use layout::{Kind, Layout};

@@ -1,6 +1,24 @@
 //! What becomes of a command on a split key.
+//!
+//! Called by: the data plane, for each command whose only key is split.
+//! Bound: a command becomes at most two requests a shard and round; only the ranks of sorted
+//! sets take more than two rounds, and a number that grows with the logarithm of the key.
+//! Invariant: what is not understood to the last argument is [`Plan::Whole`], so that the server
+//! says on the plain key what is wrong with it.
 
-use crate::layout::{Layout, Names};
+mod counter;
+mod hash;
+mod request;
+mod set;
+mod whole;
+
+use heatsink_cluster::frame::is_error;
+use heatsink_cluster::join::{self, Join};
+
+use crate::layout::{Kind, Layout, Names};
+
+pub(crate) use counter::VALUE_MAX as COUNTER_MAX;
+pub use counter::is_near_overflow as counter_is_near_overflow;
 
 /// What a plan depends on besides the command.
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +64,18 @@ pub enum Plan {
 
 /// How replies become one.
 #[derive(Debug, PartialEq)]
-pub enum Merge {
-    /// The sum of the numbers.
-    Sum,
+pub struct Merge(How);
+
+#[derive(Debug, PartialEq)]
+enum How {
+    /// As the replies of several nodes.
+    Join(Join),
+    /// The sum of a counter's shards.
+    Counter(counter::Shape),
+    /// Whether there is anything, from the sizes of the shards.
+    Exists,
+    /// The server's name of the type, or `none`, from the sizes of the shards.
+    Type(Kind),
 }
 
 /// What came of merging.
@@ -65,14 +92,44 @@ pub enum Merged {
     },
 }
 
+/// Longest name of a command that is known here.
+const NAME_BYTES: usize = 20;
+
 /// What becomes of a command; its first key is the split one, and the only key.
 pub fn plan(context: &Context<'_>, args: &[&[u8]]) -> Plan {
-    let _ = (context, args);
-    Plan::Whole
+    let [name, _key, ..] = args else { return Plan::Whole };
+    let mut upper = [0; NAME_BYTES];
+    let Some(upper) = upper.get_mut(..name.len()) else { return Plan::Whole };
+    upper.copy_from_slice(name);
+    upper.make_ascii_uppercase();
+    let plan = match context.layout.kind {
+        _ if context.layout.is_empty() => None,
+        Kind::Counter => counter::plan(context, upper, args),
+        Kind::Set => set::plan(context, upper, args),
+        Kind::Hash => hash::plan(context, upper, args),
+        Kind::SortedSet | Kind::List | Kind::HyperLogLog => None,
+    };
+    plan.unwrap_or(Plan::Whole)
 }
 
-/// Merges the replies to the parts of a plan, in their order.
+/// Merges the replies to the parts of a plan, in their order. An error among them is the reply,
+/// the first if there are several.
 pub fn merge(context: &Context<'_>, merge: Merge, replies: &[Vec<u8>]) -> Merged {
-    let _ = (context, merge);
-    Merged::Reply(replies.first().cloned().unwrap_or_default())
+    if let Some(error) = replies.iter().find(|reply| is_error(reply)) {
+        return Merged::Reply(error.clone());
+    }
+    let _ = context;
+    let reply = match merge.0 {
+        How::Join(how) => Some(join::join(&how, replies)),
+        How::Counter(shape) => counter::merge(shape, replies),
+        How::Exists => whole::exists(replies),
+        How::Type(kind) => whole::type_name(kind, replies),
+    };
+    Merged::Reply(reply.unwrap_or_else(|| UNMERGEABLE.to_vec()))
 }
+
+/// What a shard answers to no such command.
+const UNMERGEABLE: &[u8] = b"-ERR the replies of the shards do not fit together\r\n";
+
+#[cfg(test)]
+mod tests;

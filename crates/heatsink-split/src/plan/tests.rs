@@ -1,0 +1,127 @@
+use heatsink_testkit::encode;
+
+use super::*;
+
+fn layout(kind: Kind, expires: bool) -> Layout {
+    Layout::new("i", kind, expires, &["0", "1", "2", "3"])
+}
+
+fn context(layout: &Layout) -> Context<'_> {
+    Context { layout, names: Names::Live, resp3: false, turn: 6, stamp: 1000 }
+}
+
+fn planned(layout: &Layout, request: &str) -> Plan {
+    let args: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+    plan(&context(layout), &args)
+}
+
+fn parts(plan: Plan) -> Vec<Part> {
+    match plan {
+        Plan::One(part) => vec![part],
+        Plan::Many { parts, .. } => parts,
+        Plan::Answer(_) | Plan::Whole => Vec::new(),
+    }
+}
+
+#[test]
+fn a_counter_is_raised_in_one_shard_and_read_in_the_others() {
+    let layout = layout(Kind::Counter, false);
+    let Plan::Many { parts, merge: how } = planned(&layout, "decrby k 5") else { panic!() };
+    for (shard, part) in parts.iter().enumerate() {
+        let name = format!("heatsink:{{{shard}}}:i:{shard}");
+        let bytes = match shard {
+            2 => encode(&["INCRBY", &name, "-5"]),
+            _ => encode(&["GET", &name]),
+        };
+        assert_eq!(*part, Part { shard, bytes });
+    }
+    let replies =
+        [&b"$2\r\n10\r\n"[..], b"$-1\r\n", b":-5\r\n", b"$1\r\n2\r\n"].map(<[u8]>::to_vec);
+    assert_eq!(merge(&context(&layout), how, &replies), Merged::Reply(b":7\r\n".to_vec()));
+}
+
+#[test]
+fn large_steps_and_sums_are_not_for_split_counters() {
+    let layout = layout(Kind::Counter, false);
+    for request in [
+        "INCRBY k 1099511627777",
+        "DECRBY k -1099511627777",
+        "DECRBY k -9223372036854775808",
+        "INCRBY k 01",
+        "INCRBY k x",
+        "INCRBY k",
+        "INCR k 1",
+        "GET k k",
+        "GETSET k 1",
+        "EXISTS k k",
+    ] {
+        assert_eq!(planned(&layout, request), Plan::Whole, "{request}");
+    }
+    assert!(matches!(planned(&layout, "INCRBY k 1099511627776"), Plan::Many { .. }));
+    let (half, one) = (b"$19\r\n2305843009213693952\r\n".to_vec(), b":1\r\n".to_vec());
+    assert!(!counter_is_near_overflow(&[half.clone(), half.clone()]));
+    assert!(counter_is_near_overflow(&[half.clone(), half, one]));
+}
+
+#[test]
+fn repeated_members_stay_in_the_command_of_their_shard() {
+    let layout = layout(Kind::Set, false);
+    let request = "SADD k a b c d a b";
+    let parts = parts(planned(&layout, request));
+    let count: usize = parts.iter().map(|part| part.bytes[1] as usize - usize::from(b'2')).sum();
+    assert!(parts.len() > 1);
+    assert_eq!(count, 6);
+    for part in &parts {
+        let name = String::from_utf8(layout.name(part.shard, Names::Live).to_vec()).expect("text");
+        let own = "abcdab".chars().map(String::from);
+        let own = own.filter(|member| layout.shard_of(member.as_bytes()) == part.shard);
+        let args: Vec<String> = ["SADD".to_owned(), name].into_iter().chain(own).collect();
+        assert_eq!(part.bytes, encode(&args));
+    }
+}
+
+#[test]
+fn what_could_empty_a_key_with_a_time_to_live_makes_it_whole() {
+    for (kind, request) in [(Kind::Set, "SREM k a"), (Kind::Hash, "HDEL k a")] {
+        assert_eq!(planned(&layout(kind, true), request), Plan::Whole);
+        assert!(matches!(planned(&layout(kind, false), request), Plan::One(_)));
+    }
+}
+
+#[test]
+fn names_are_asked_as_the_context_says() {
+    let layout = layout(Kind::Set, false);
+    let sealed = Context { names: Names::Sealed, ..context(&layout) };
+    let Plan::Many { parts, .. } = plan(&sealed, &[b"SCARD", b"k"]) else { panic!() };
+    assert_eq!(parts[1].bytes, encode(&["SCARD", "heatsink:{1}:i:1:sealed"]));
+}
+
+#[test]
+fn the_first_error_is_the_reply() {
+    let layout = layout(Kind::Set, false);
+    let Plan::Many { merge: how, .. } = planned(&layout, "SCARD k") else { panic!() };
+    let replies = [&b":1\r\n"[..], b"-ERR a\r\n", b"-ERR b\r\n", b":1\r\n"].map(<[u8]>::to_vec);
+    assert_eq!(merge(&context(&layout), how, &replies), Merged::Reply(b"-ERR a\r\n".to_vec()));
+}
+
+#[test]
+fn whatever_is_malformed_or_unknown_makes_the_key_whole() {
+    for (kind, requests) in [
+        (
+            Kind::Set,
+            &["SADD k", "SISMEMBER k", "SISMEMBER k a b", "SPOP k", "SCARD k x", "GET k"][..],
+        ),
+        (
+            Kind::Hash,
+            &["HSET k a", "HSET k a b c", "HMSET k a", "HGET k", "HINCRBY k f", "HSCAN k 0"],
+        ),
+    ] {
+        let layout = layout(kind, false);
+        for request in requests {
+            assert_eq!(planned(&layout, request), Plan::Whole, "{request}");
+        }
+        for request in ["TTL k", "OBJECT ENCODING k", "DEL k", "A", "AVERYLONGNAMEOFACOMMAND k"] {
+            assert_eq!(planned(&layout, request), Plan::Whole, "{request}");
+        }
+    }
+}
