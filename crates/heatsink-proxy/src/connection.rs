@@ -105,6 +105,8 @@ pub(crate) struct Client {
     pub(crate) lags: bool,
     /// Whoever checks passwords here knows who it is.
     pub(crate) is_known: bool,
+    /// Since when its next request waits for a value that is moved.
+    pub(crate) held_since: Option<Instant>,
     /// It moves data for this process: what it asks is passed on as it is.
     pub(crate) within: bool,
 }
@@ -191,6 +193,7 @@ impl Client {
             bulky: false,
             lags: false,
             is_known: true,
+            held_since: None,
             within: false,
         }
     }

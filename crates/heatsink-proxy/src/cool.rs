@@ -20,7 +20,7 @@ mod broadcast;
 mod combine;
 mod late;
 mod reads;
-mod splits;
+pub(crate) mod splits;
 mod tracking;
 mod writes;
 
@@ -51,6 +51,7 @@ use broadcast::Listening;
 use combine::{Departure, SentBatch};
 use late::LateReplies;
 use reads::{Fill, Waiter};
+use splits::Parked;
 use writes::HotWrite;
 
 /// A tracked link that owes an answer and is silent for so long is given up. What was
@@ -95,6 +96,14 @@ pub(crate) struct Cooling {
     settled: u64,
     /// Clients that wait until a key has been moved.
     held: Vec<ClientKey>,
+    /// Reads that came to a key after its value had been moved.
+    parked: Vec<Parked>,
+    /// Keys that are about to be split, and since when.
+    frozen: HashMap<Vec<u8>, Instant, RandomState>,
+    /// Counts what may go to any shard.
+    turns: usize,
+    /// The last that was given to elements of a list.
+    last_stamp: u64,
     /// What was read of keys in mode `relaxed`.
     late: LateReplies,
     /// Word of other Heatsinks, where the server does not tell itself.
@@ -186,6 +195,10 @@ impl Cooling {
             fences: Vec::new(),
             settled: 0,
             held: Vec::new(),
+            parked: Vec::new(),
+            frozen: HashMap::default(),
+            turns: 0,
+            last_stamp: 0,
             late: LateReplies::default(),
             listening: Listening::default(),
             unsettled: Vec::new(),
@@ -217,7 +230,8 @@ impl Cooling {
     pub(crate) fn due(&self) -> Option<Instant> {
         let listens = self.listening.is_open() || !self.links.is_empty();
         let pulse = listens.then_some(self.next_pulse);
-        let waits = !self.fills.is_empty() || !self.batches.is_empty();
+        let held = !self.held.is_empty() || !self.parked.is_empty();
+        let waits = held || !self.fills.is_empty() || !self.batches.is_empty();
         let look = waits.then_some(self.next_look);
         [pulse, look].into_iter().flatten().min()
     }
@@ -392,6 +406,7 @@ impl Worker {
         let prompt =
             |client: &Client| client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer());
         self.raise_fence(Vec::new(), Some(self.cooling.version), prompt);
+        self.cooling.note_frozen(self.now);
         self.release_held();
     }
 
@@ -426,7 +441,7 @@ impl Worker {
     pub(crate) fn end_cooling(&mut self) {
         let Cooling { links, fills, unsettled, fences, batches, .. } = &self.cooling;
         let idle = links.is_empty() && fills.is_empty() && batches.is_empty();
-        let idle = idle && !self.cooling.listening.is_open();
+        let idle = idle && !self.cooling.listening.is_open() && self.cooling.held.is_empty();
         if !self.cooling.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
             return;
         }
@@ -436,6 +451,7 @@ impl Worker {
             self.cooling.next_look = self.now + LOOK;
             self.expire_waits();
             self.expire_changes();
+            self.look_at_held();
         }
         if self.now >= self.cooling.next_pulse {
             self.cooling.next_pulse = self.now + PULSE;
@@ -517,6 +533,9 @@ impl Worker {
     /// A request that touches hot keys.
     pub(crate) fn cool(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Cool {
         self.settle(key);
+        if let Some(flow) = self.serve_split(key, request, command) {
+            return Cool::Done(flow);
+        }
         if let Some(index) = command.single_key_index()
             && let Some(name) = request.arg(index)
             && let Some(treatment) = self.cooling.hot.get(name)

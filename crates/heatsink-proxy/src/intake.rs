@@ -576,6 +576,11 @@ impl Worker {
         if let Some(flow) = self.step_watched(key, role, request) {
             return flow;
         }
+        if let Some(command) = command
+            && let Some(flow) = self.make_whole(key, request, command)
+        {
+            return flow;
+        }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         let queueing = client.is_queueing();
         if let Some(own) = &mut client.own {

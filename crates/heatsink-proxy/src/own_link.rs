@@ -154,6 +154,9 @@ impl Worker {
         if !matches!(role, None | Some(Role::Plain)) || client.lost != Lost::Nothing {
             return None;
         }
+        if request.args_from(1).any(|arg| self.cooling.is_split(arg)) {
+            return None;
+        }
         let node = self.home(key);
         let flow = self.send_own(key, node, b"", Own::expect(role, 0));
         if flow == Flow::Taken {

@@ -2,6 +2,23 @@
 
 use std::ops::Range;
 
+use heatsink_resp::request::{Limits, RequestScan, Status};
+
+/// No limits: it was within them when it came.
+const NO_LIMITS: Limits = Limits {
+    max_args: u64::MAX,
+    max_bulk_bytes: u64::MAX,
+    max_request_bytes: u64::MAX,
+    unauthenticated: false,
+};
+
+/// Where the arguments of a complete request stand in its bytes.
+pub(crate) fn spans(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
+    let mut args = Vec::new();
+    let scan = RequestScan::default().advance(bytes, &NO_LIMITS, |span| args.push(span));
+    matches!(scan, Ok(Status::Complete { .. })).then_some(args)
+}
+
 /// A request that is complete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {

@@ -63,10 +63,22 @@ pub enum Plan {
 }
 
 /// How replies become one.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Merge(How);
 
-#[derive(Debug, PartialEq)]
+impl Merge {
+    /// The first reply is the reply.
+    pub fn first() -> Self {
+        Self(How::Join(Join::First))
+    }
+
+    /// It may take more than one round.
+    pub fn asks_again(&self) -> bool {
+        false
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
 enum How {
     /// As the replies of several nodes.
     Join(Join),

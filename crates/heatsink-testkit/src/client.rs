@@ -56,6 +56,11 @@ impl RawClient {
         Ok(Self::over(Transport::Plain(open_socket(addr)?)))
     }
 
+    /// Over a connection that is there.
+    pub fn over_stream(stream: TcpStream) -> Self {
+        Self::over(Transport::Plain(stream))
+    }
+
     /// Connects and shakes hands over TLS; panics when it cannot. The server must show a
     /// certificate for `server_name` signed by the authority in the file `ca`.
     #[track_caller]

@@ -9,6 +9,7 @@ use heatsink_cluster::split::Piece;
 
 use crate::clients::error_line;
 use crate::connection::ClientKey;
+use crate::cool::splits::{Collected, FrozenRead};
 use crate::intake::Flow;
 use crate::lanes::{Owner, Purpose, Ticket, Upstream};
 use crate::nodes::NodeId;
@@ -35,11 +36,23 @@ pub(crate) enum Targets<'a> {
 #[derive(Debug)]
 pub(crate) enum Ending {
     Join(Join),
+    /// They are of the shards of a split key.
+    Collected(Box<Collected>),
+    /// It is that of a key which is about to be split.
+    Frozen(Box<FrozenRead>),
     /// The cursor in the reply of `SCAN` is one node's.
     Scan {
         shard: usize,
         count: usize,
     },
+}
+
+/// Who waits for replies that are made one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) client: ClientKey,
+    /// Among what the client waits for.
+    pub(crate) place: u32,
 }
 
 /// Replies that are waited for.
@@ -145,6 +158,41 @@ impl Worker {
         Flow::Taken
     }
 
+    /// Asks several nodes along a lane, each its question.
+    pub(crate) fn ask_several(
+        &mut self,
+        lane: usize,
+        asker: Asker,
+        questions: &[(NodeId, Vec<u8>)],
+        ending: Ending,
+        mark: Mark,
+    ) {
+        let Asker { client: key, place: seq } = asker;
+        let joining = Joining {
+            client: key,
+            seq,
+            ending,
+            parts: questions.iter().map(|_| Part::default()).collect(),
+            missing: questions.len(),
+            apart: false,
+            mark,
+        };
+        let join = self.joins.insert(joining);
+        for (part, (node, bytes)) in questions.iter().enumerate() {
+            let purpose = Purpose::Part { join: join as u32, part: part as u32 };
+            let ticket = Ticket { client: key, seq, purpose };
+            match self.lane_link(lane, *node) {
+                Ok(link) => {
+                    self.push_to_link(link, bytes, ticket, 1);
+                    if self.links[link].is_full() {
+                        self.throttle(key, lane, link);
+                    }
+                }
+                Err(why) => self.conclude(ticket, &error_line(&why)),
+            }
+        }
+    }
+
     fn questions<'a>(&self, key: ClientKey, targets: &'a Targets<'_>) -> Vec<Question<'a>> {
         let shards = self.cluster.as_ref().map_or(&[][..], |view| &view.routes.shards);
         let primaries = |bytes: &'a [u8]| {
@@ -208,7 +256,14 @@ impl Worker {
         }
         let present = joining.parts.into_iter().filter(|part| !part.absent);
         let parts: Vec<_> = present.map(|part| part.reply).collect();
+        let asker = Asker { client: joining.client, place: joining.seq };
         let reply = match joining.ending {
+            Ending::Collected(collected) => {
+                return self.collected(asker, *collected, joining.mark, parts);
+            }
+            Ending::Frozen(read) => {
+                return self.frozen_read(asker, *read, joining.mark, &parts[0]);
+            }
             Ending::Join(how) => join::join(&how, &parts),
             Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),
         };

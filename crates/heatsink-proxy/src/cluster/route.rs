@@ -4,7 +4,6 @@ use heatsink_cluster::join::{Join, request_policy};
 use heatsink_cluster::{cursor, slot, split};
 use heatsink_resp::command::{Access, Command, CommandTable, RequestPolicy};
 use heatsink_resp::glob;
-use heatsink_resp::request::{Limits, RequestScan, Status};
 
 use crate::clients::MAX_OUTSTANDING;
 use crate::cluster::fan_out::{Ending, Targets};
@@ -13,7 +12,7 @@ use crate::intake::Flow;
 use crate::lanes::{Purpose, Ticket};
 use crate::nodes::NodeId;
 use crate::observe::Writer;
-use crate::request::Request;
+use crate::request::{Request, spans};
 use crate::worker::Worker;
 
 /// The slots that a request is about.
@@ -327,14 +326,6 @@ impl Worker {
     }
 }
 
-/// No limits: it was within them when it came.
-const NO_LIMITS: Limits = Limits {
-    max_args: u64::MAX,
-    max_bulk_bytes: u64::MAX,
-    max_request_bytes: u64::MAX,
-    unauthenticated: false,
-};
-
 /// The slot that a request is about.
 pub(crate) fn slot_of(table: &CommandTable, bytes: &[u8]) -> Option<u16> {
     look_into(table, bytes, |command, request| Slots::of(command, request).first()).flatten()
@@ -345,11 +336,7 @@ fn look_into<T>(
     bytes: &[u8],
     look: impl FnOnce(&Command, Request<'_>) -> T,
 ) -> Option<T> {
-    let mut args = Vec::new();
-    let scan = RequestScan::default().advance(bytes, &NO_LIMITS, |span| args.push(span));
-    if !matches!(scan, Ok(Status::Complete { .. })) {
-        return None;
-    }
+    let args = spans(bytes)?;
     let request = Request { bytes, args: &args };
     let command = table.lookup(request.name(), request.arg(1))?;
     Some(look(command, request))

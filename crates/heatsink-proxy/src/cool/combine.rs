@@ -134,6 +134,7 @@ impl Worker {
             Err("ERR heatsink: given up".to_owned())
         };
         match link {
+            Ok(_) if self.step_split(id, &name, &bytes, lane) => {}
             Ok(link) => {
                 self.push_to_link(link, &bytes, Ticket::internal(Purpose::Combined(id)), 1);
             }

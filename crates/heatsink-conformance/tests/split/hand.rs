@@ -1,0 +1,230 @@
+//! A mover for one proxy, as simple as it can be: the steps of decision 15 without a registry.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use heatsink_proxy::Handle;
+use heatsink_proxy::hot_keys::HotKeys;
+use heatsink_proxy::splits::Splitting;
+use heatsink_split::layout::{Kind, Layout, Names};
+use heatsink_split::{moving, placement};
+use heatsink_testkit::{RawClient, Reply};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Splits keys and makes them whole, also when a command wants it.
+pub(crate) struct Mover {
+    hands: Arc<Mutex<Hands>>,
+    alarm: Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Hands {
+    handle: Handle,
+    data: RawClient,
+    states: HashMap<Vec<u8>, Splitting>,
+    serial: u64,
+    forced: usize,
+}
+
+impl Mover {
+    /// One for the keys behind `handle`.
+    pub(crate) fn new(handle: &Handle) -> Self {
+        handle.believe_splits(Instant::now() + Duration::from_secs(3600));
+        let data = RawClient::over_stream(handle.connect().expect("a connection within"));
+        let handle = handle.clone();
+        let (alarm, alarms) = channel();
+        let wake = alarm.clone();
+        handle.on_whole_wanted(move || drop(wake.send(true)));
+        let states = HashMap::new();
+        let hands = Hands { handle, data, states, serial: 0, forced: 0 };
+        let hands = Arc::new(Mutex::new(hands));
+        let theirs = Arc::clone(&hands);
+        let thread = std::thread::spawn(move || serve(&theirs, &alarms));
+        Self { hands, alarm, thread: Some(thread) }
+    }
+
+    /// Splits a key; false if there is nothing to split.
+    pub(crate) fn split(&self, key: &[u8], factor: usize) -> bool {
+        self.hands.lock().expect("no panic").split(key, factor)
+    }
+
+    /// Makes a key whole; false if it is.
+    pub(crate) fn make_whole(&self, key: &[u8]) -> bool {
+        self.hands.lock().expect("no panic").make_whole(key)
+    }
+
+    /// Whether a key is split.
+    pub(crate) fn is_split(&self, key: &[u8]) -> bool {
+        self.hands.lock().expect("no panic").states.contains_key(key)
+    }
+
+    /// How often a command wanted a key whole.
+    pub(crate) fn forced(&self) -> usize {
+        self.hands.lock().expect("no panic").forced
+    }
+
+    /// Begins to split a key, and leaves it at that.
+    pub(crate) fn freeze(&self, key: &[u8]) {
+        self.hands.lock().expect("no panic").put(key, Some(Splitting::Freezing));
+    }
+
+    /// Ends what [`Self::freeze`] began.
+    pub(crate) fn release(&self, key: &[u8]) {
+        self.hands.lock().expect("no panic").put(key, None);
+    }
+
+    /// The names of a split key's shards.
+    pub(crate) fn shards(&self, key: &[u8]) -> Vec<Vec<u8>> {
+        let hands = self.hands.lock().expect("no panic");
+        match hands.states.get(key) {
+            Some(Splitting::Split(layout)) => {
+                (0..layout.len()).map(|shard| layout.name(shard, Names::Live).to_vec()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        let _ = self.alarm.send(false);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(hands: &Mutex<Hands>, alarms: &Receiver<bool>) {
+    while let Ok(true) = alarms.recv() {
+        let mut hands = hands.lock().expect("no panic");
+        for wanted in hands.handle.take_wholes_wanted() {
+            let done = hands.make_whole(&wanted.key);
+            hands.forced += usize::from(done);
+        }
+    }
+}
+
+impl Hands {
+    /// Tells the proxy where a key stands, and waits until it holds or goes on.
+    fn put(&mut self, key: &[u8], state: Option<Splitting>) {
+        match state {
+            Some(state) => drop(self.states.insert(key.to_vec(), state)),
+            None => drop(self.states.remove(key)),
+        }
+        let hot = HotKeys::default().with_splits(self.states.clone());
+        let version = self.handle.set_hot_keys(hot);
+        let until = Instant::now() + PATIENCE;
+        while self.handle.settled_version() < version {
+            assert!(Instant::now() < until, "the proxy does not settle");
+            std::thread::yield_now();
+        }
+    }
+
+    fn ask(&mut self, request: &[u8]) -> Vec<u8> {
+        self.data.send_raw(request);
+        self.data.read_frame()
+    }
+
+    fn command(&mut self, args: &[&[u8]]) -> Reply {
+        self.data.command(args)
+    }
+
+    fn split(&mut self, key: &[u8], factor: usize) -> bool {
+        if self.states.contains_key(key) {
+            return false;
+        }
+        self.put(key, Some(Splitting::Freezing));
+        let layout = loop {
+            self.command(&[b"WATCH", key]);
+            let Some(layout) = self.copy(key, factor) else {
+                self.command(&[b"UNWATCH"]);
+                break None;
+            };
+            let left = self.command(&[b"PTTL", key]);
+            self.command(&[b"MULTI"]);
+            self.command(&[b"DEL", key]);
+            self.ask(&moving::write_fence(layout.kind, key, &layout.id));
+            if let Reply::Integer(left @ 0..) = left {
+                self.command(&[b"PEXPIRE", key, left.to_string().as_bytes()]);
+            }
+            if self.command(&[b"EXEC"]) != Reply::Null {
+                break Some(layout);
+            }
+        };
+        let is_split = layout.is_some();
+        self.put(key, layout.map(|layout| Splitting::Split(Arc::new(layout))));
+        is_split
+    }
+
+    fn copy(&mut self, key: &[u8], factor: usize) -> Option<Layout> {
+        let kind = match self.command(&[b"TYPE", key]) {
+            Reply::Simple(name) if name == "string" => match self.command(&[b"GET", key]) {
+                Reply::Bulk(value) => moving::kind_of_string(&value)?,
+                _ => return None,
+            },
+            Reply::Simple(name) => Kind::ALL.iter().copied().find(|k| k.server_type() == name)?,
+            _ => return None,
+        };
+        let expires = self.command(&[b"PTTL", key]) != Reply::Integer(-1);
+        let tags = placement::tags(self.handle.slot_owners().as_deref(), factor, key);
+        self.serial += 1;
+        let layout = Layout::new(&format!("test{}", self.serial), kind, expires, &tags);
+        let whole = self.ask(&moving::read_whole(kind, key));
+        let stamp = self.serial << 30;
+        let fills = moving::fill_shards(&layout, &whole, stamp).ok()?;
+        for fill in fills {
+            let reply = self.ask(&fill);
+            assert!(!reply.starts_with(b"-"), "{}", String::from_utf8_lossy(&reply));
+        }
+        Some(layout)
+    }
+
+    fn make_whole(&mut self, key: &[u8]) -> bool {
+        let Some(Splitting::Split(layout)) = self.states.get(key).cloned() else { return false };
+        self.put(key, Some(Splitting::Draining(Arc::clone(&layout))));
+        for shard in 0..layout.len() {
+            let (live, sealed) =
+                (layout.name(shard, Names::Live), layout.name(shard, Names::Sealed));
+            self.command(&[b"WATCH", live]);
+            let exists = self.command(&[b"EXISTS", live]) == Reply::Integer(1);
+            self.command(&[b"MULTI"]);
+            if exists {
+                self.command(&[b"RENAME", live, sealed]);
+            }
+            self.ask(&moving::write_fence(layout.kind, live, &layout.id));
+            let sealed = self.command(&[b"EXEC"]);
+            assert_ne!(sealed, Reply::Null, "a shard was written to while writes were held");
+        }
+        let requests = moving::read_shards(&layout, Names::Sealed);
+        let replies: Vec<_> = requests.iter().map(|request| self.ask(request)).collect();
+        let slot = heatsink_cluster::slot::of_key(key);
+        let whole = placement::name_in_slot(slot, &layout.id, "whole");
+        let builds = moving::build_whole(&layout, &replies, &whole).expect("it was split");
+        for build in &builds {
+            let reply = self.ask(build);
+            assert!(!reply.starts_with(b"-"), "{}", String::from_utf8_lossy(&reply));
+        }
+        self.command(&[b"WATCH", key]);
+        let left = self.command(&[b"PTTL", key]);
+        let fence = self.ask(&moving::read_fence(layout.kind, key));
+        if moving::is_fence(&fence, &layout.id) {
+            self.command(&[b"MULTI"]);
+            match builds.is_empty() {
+                true => self.command(&[b"DEL", key]),
+                false => self.command(&[b"RENAME", &whole, key]),
+            };
+            if let Reply::Integer(left @ 0..) = left {
+                self.command(&[b"PEXPIRE", key, left.to_string().as_bytes()]);
+            }
+            assert_ne!(self.command(&[b"EXEC"]), Reply::Null);
+        } else {
+            self.command(&[b"UNWATCH"]);
+        }
+        self.put(key, None);
+        true
+    }
+}

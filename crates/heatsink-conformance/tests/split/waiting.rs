@@ -1,0 +1,189 @@
+//! What waits while a value is moved, and what does not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heatsink_conformance::rig::ClusterRig;
+use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually};
+
+use crate::hand::Mover;
+
+fn rig() -> ClusterRig {
+    ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| config.workers = 2)
+}
+
+#[test]
+fn writes_wait_while_a_key_freezes_and_reads_do_not() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut writer = rig.client();
+    let mut reader = rig.client();
+    writer.command(&["SADD", "key", "a"]);
+    mover.freeze(b"key");
+    writer.send(&["SADD", "key", "b"]);
+    assert_eq!(reader.command(&["SCARD", "key"]), Reply::Integer(1));
+    assert_eq!(reader.command(&["SISMEMBER", "key", "b"]), Reply::Integer(0));
+    assert!(writer.try_read_frame(Duration::from_millis(100)).expect("no error").is_none());
+    mover.release(b"key");
+    assert_eq!(writer.read_reply(), Reply::Integer(1));
+    assert_eq!(reader.command(&["SCARD", "key"]), Reply::Integer(2));
+}
+
+/// A transaction, a watch and a script are about the plain key.
+#[test]
+fn transactions_watches_and_scripts_find_the_key_whole() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut client = rig.client();
+    client.command(&["SADD", "key", "a", "b", "c"]);
+    let count = |reply: Reply| match reply {
+        Reply::Array(items) => items.len(),
+        other => panic!("{other:?}"),
+    };
+    assert!(mover.split(b"key", 4));
+    assert_eq!(client.command(&["MULTI"]), Reply::Simple("OK".into()));
+    assert_eq!(client.command(&["SMEMBERS", "key"]), Reply::Simple("QUEUED".into()));
+    assert_eq!(client.command(&["SADD", "key", "d"]), Reply::Simple("QUEUED".into()));
+    match client.command(&["EXEC"]) {
+        Reply::Array(items) => {
+            assert_eq!(count(items[0].clone()), 3);
+            assert_eq!(items[1], Reply::Integer(1));
+        }
+        other => panic!("{other:?}"),
+    }
+    // Queued on the plain key, executed when it is split.
+    client.command(&["MULTI"]);
+    client.command(&["SADD", "key", "e"]);
+    assert!(mover.split(b"key", 8));
+    assert_eq!(client.command(&["EXEC"]), Reply::Array(vec![Reply::Integer(1)]));
+    assert!(mover.split(b"key", 2));
+    let script = "return redis.call('SCARD', KEYS[1])";
+    assert_eq!(client.command(&["EVAL", script, "1", "key"]), Reply::Integer(5));
+    assert!(mover.split(b"key", 2));
+    assert_eq!(client.command(&["WATCH", "key"]), Reply::Simple("OK".into()));
+    assert_eq!(client.command(&["SCARD", "key"]), Reply::Integer(5));
+    client.command(&["UNWATCH"]);
+    assert!(mover.forced() >= 4);
+}
+
+/// What a worker that has not heard of the split sends, the server refuses; nothing is lost.
+#[test]
+fn a_client_past_heatsink_is_refused_and_harms_nothing() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut client = rig.client();
+    client.command(&["INCRBY", "{k}counter", "40"]);
+    client.command(&["SADD", "{k}set", "a"]);
+    assert!(mover.split(b"{k}counter", 4) && mover.split(b"{k}set", 4));
+    let slot = heatsink_cluster::slot::of_key(b"{k}");
+    let mut direct = rig.cluster.node(rig.cluster.owner_of(slot)).client();
+    for command in [&["INCR", "{k}counter"][..], &["GET", "{k}counter"], &["SADD", "{k}set", "b"]] {
+        match direct.command(command) {
+            Reply::Error(text) => assert!(text.starts_with("WRONGTYPE"), "{text}"),
+            other => panic!("{command:?}: {other:?}"),
+        }
+    }
+    assert_eq!(client.command(&["INCR", "{k}counter"]), Reply::Integer(41));
+    assert_eq!(client.command(&["SCARD", "{k}set"]), Reply::Integer(1));
+}
+
+/// Several clients increment and read while the counter is split and made whole all the time:
+/// no increment is lost, and nobody sees the counter go back.
+#[test]
+fn increments_are_conserved_while_a_counter_is_moved() {
+    conserve(
+        |client, number| {
+            let reply = match number % 4 {
+                0 => client.command(&["GET", "counter"]),
+                _ => client.command(&["INCR", "counter"]),
+            };
+            match reply {
+                Reply::Integer(value) => (1, value),
+                Reply::Bulk(text) => {
+                    let text = String::from_utf8(text).expect("a number");
+                    (0, text.parse().expect("a number"))
+                }
+                Reply::Null => (0, 0),
+                other => panic!("{other:?}"),
+            }
+        },
+        b"counter",
+        &["INCRBY", "counter", "0"],
+        &["GET", "counter"],
+    );
+}
+
+/// The same for the members of a set.
+#[test]
+fn members_are_conserved_while_a_set_is_moved() {
+    conserve(
+        |client, number| {
+            let member = format!("{}:{number}", client.local_addr().port());
+            match client.command(&["SADD", "set", &member]) {
+                Reply::Integer(added) => assert_eq!(added, 1),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(client.command(&["SISMEMBER", "set", &member]), Reply::Integer(1));
+            match client.command(&["SCARD", "set"]) {
+                Reply::Integer(size) => (1, size),
+                other => panic!("{other:?}"),
+            }
+        },
+        b"set",
+        &["SADD", "set", "first"],
+        &["SCARD", "set"],
+    );
+}
+
+/// `act` returns how much it has added, and a size that never shrinks for one client.
+fn conserve(
+    act: impl Fn(&mut RawClient, u64) -> (u64, i64) + Sync,
+    key: &[u8],
+    first: &[&str],
+    total: &[&str],
+) {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut client = rig.client();
+    client.command(first);
+    let over = AtomicBool::new(false);
+    let added = AtomicU64::new(0);
+    let done = Arc::new(AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = rig.client();
+                let mut last = i64::MIN;
+                let mut number = 0;
+                while !over.load(Ordering::Acquire) {
+                    number += 1;
+                    let (more, size) = act(&mut client, number);
+                    assert!(size >= last, "it was {last} and is {size}");
+                    last = size;
+                    added.fetch_add(more, Ordering::AcqRel);
+                    done.fetch_add(1, Ordering::AcqRel);
+                }
+            });
+        }
+        let until = Instant::now() + Duration::from_secs(5);
+        let mut moves = 0;
+        while Instant::now() < until {
+            let before = done.load(Ordering::Acquire);
+            assert!(mover.split(key, [2, 3, 8][moves % 3]), "it can be split");
+            eventually(Duration::from_secs(5), || done.load(Ordering::Acquire) > before + 50);
+            assert!(mover.make_whole(key));
+            moves += 1;
+        }
+        over.store(true, Ordering::Release);
+        assert!(moves > 5, "{moves} moves");
+    });
+    let added = added.load(Ordering::Acquire);
+    let total = match client.command(total) {
+        Reply::Integer(total) => total as u64 - 1,
+        Reply::Bulk(text) => String::from_utf8(text).expect("a number").parse().expect("a number"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(total, added);
+}
