@@ -166,9 +166,7 @@ pub(crate) fn decode(reply: &[u8]) -> Result<Value, DataError> {
 /// An error, if the server says so.
 pub(crate) fn refusal(value: &Value) -> Result<(), DataError> {
     match value {
-        Value::Error(why) => {
-            Err(DataError::Refused(String::from_utf8_lossy(why).into_owned()))
-        }
+        Value::Error(why) => Err(DataError::Refused(String::from_utf8_lossy(why).into_owned())),
         _ => Ok(()),
     }
 }

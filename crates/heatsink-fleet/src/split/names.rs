@@ -38,7 +38,10 @@ impl Manifest {
         let id = std::str::from_utf8(id).ok()?;
         let key = manifest.key.as_bytes();
         let byte = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok();
-        let key = (key.len() % 2 == 0).then(|| key.chunks(2).map(byte).collect())??;
+        if key.len() % 2 != 0 {
+            return None;
+        }
+        let key: Vec<u8> = key.chunks(2).map(byte).collect::<Option<_>>()?;
         let kind = Kind::from_name(&manifest.kind)?;
         if manifest.tags.is_empty() {
             return None;

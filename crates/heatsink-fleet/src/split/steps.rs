@@ -217,8 +217,7 @@ impl Steps {
     /// Forbids a split that may not have been committed, and tells whether it was.
     pub(crate) async fn forbid(&self, key: &[u8], layout: &Layout) -> Result<bool, DataError> {
         let permit = names::permit(key, &layout.id);
-        let requests =
-            [command(&[b"DEL", &permit]), moving::read_fence(layout.kind, key)];
+        let requests = [command(&[b"DEL", &permit]), moving::read_fence(layout.kind, key)];
         let mut data = self.connect()?;
         data.accepted(&requests[..1]).await?;
         let replies = data.ask(&requests[1..]).await?;
@@ -406,11 +405,8 @@ async fn examine(
     bounds: &Bounds,
 ) -> Result<(Fit, Option<Deadline>), NotSplit> {
     let unfit = |why: String| Err(NotSplit::Unfit(why));
-    let look = [
-        command(&[b"TYPE", key]),
-        command(&[b"PEXPIRETIME", key]),
-        command(&[b"PTTL", key]),
-    ];
+    let look =
+        [command(&[b"TYPE", key]), command(&[b"PEXPIRETIME", key]), command(&[b"PTTL", key])];
     let values = data.values(&look).await?;
     refusal(&values[0])?;
     let deadline = deadline(&values[1], &values[2])?;
