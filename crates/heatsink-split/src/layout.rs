@@ -19,7 +19,7 @@ pub enum Kind {
     SortedSet,
     /// A list; elements anywhere, with a stamp that orders them.
     List,
-    /// A HyperLogLog; registers by their number.
+    /// A `HyperLogLog`; registers by their number.
     HyperLogLog,
 }
 

@@ -4,6 +4,7 @@
 //! | what | module |
 //! |---|---|
 //! | names of shards, which shard a member belongs to | [`layout`] |
+//! | tags that spread shards over nodes | [`placement`] |
 //! | what becomes of a command on a split key | [`plan`] |
 //! | the order of a list's elements | [`stamp`] |
 //! | what a mover sends, and what it makes of the replies | [`moving`] |
@@ -12,8 +13,12 @@
 
 pub mod layout;
 pub mod moving;
+pub mod placement;
 pub mod plan;
 mod registers;
 pub mod stamp;
 
 pub use layout::{Kind, Layout};
+
+#[cfg(test)]
+mod properties;

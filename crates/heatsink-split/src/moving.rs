@@ -96,7 +96,9 @@ pub fn build_whole(layout: &Layout, replies: &[Vec<u8>], to: &[u8]) -> Result<Ve
             if !stamp::sort(&mut stamped) {
                 return Err(Unfit("an element has no stamp".to_owned()));
             }
-            stamped.iter().for_each(|element| batch.push(&[stamp::without(element)]));
+            for element in stamped {
+                batch.push(&[stamp::without(element)]);
+            }
         }
         kind => {
             for reply in replies {
@@ -152,7 +154,9 @@ fn members<'a>(
     mut each: impl FnMut(&'a [u8], &[&'a [u8]]),
 ) -> Result<(), Unfit> {
     if kind == Kind::Set {
-        elements.iter().for_each(|member| each(member, &[member]));
+        for member in elements {
+            each(member, &[member]);
+        }
         return Ok(());
     }
     let (pairs, []) = elements.as_chunks::<2>() else {
@@ -161,9 +165,9 @@ fn members<'a>(
     for [member, value] in pairs {
         // A sorted set is read member first, and written score first.
         if kind == Kind::SortedSet {
-            each(member, &[value, member])
+            each(member, &[value, member]);
         } else {
-            each(member, &[member, value])
+            each(member, &[member, value]);
         }
     }
     Ok(())

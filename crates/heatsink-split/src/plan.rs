@@ -7,9 +7,13 @@
 //! says on the plain key what is wrong with it.
 
 mod counter;
+mod cut;
 mod hash;
+mod hyperloglog;
+mod list;
 mod request;
 mod set;
+mod sorted_set;
 mod whole;
 
 use heatsink_cluster::frame::is_error;
@@ -84,6 +88,14 @@ enum How {
     Join(Join),
     /// The sum of a counter's shards.
     Counter(counter::Shape),
+    /// A part of a list.
+    List(list::Wanted),
+    /// The count of a `HyperLogLog`.
+    Estimate,
+    /// A range of a sorted set.
+    Range(sorted_set::range::Range),
+    /// A member's place in a sorted set.
+    Rank(sorted_set::rank::Rank),
     /// Whether there is anything, from the sizes of the shards.
     Exists,
     /// The server's name of the type, or `none`, from the sizes of the shards.
@@ -119,7 +131,9 @@ pub fn plan(context: &Context<'_>, args: &[&[u8]]) -> Plan {
         Kind::Counter => counter::plan(context, upper, args),
         Kind::Set => set::plan(context, upper, args),
         Kind::Hash => hash::plan(context, upper, args),
-        Kind::SortedSet | Kind::List | Kind::HyperLogLog => None,
+        Kind::SortedSet => sorted_set::plan(context, upper, args),
+        Kind::List => list::plan(context, upper, args),
+        Kind::HyperLogLog => hyperloglog::plan(context, upper, args),
     };
     plan.unwrap_or(Plan::Whole)
 }
@@ -130,10 +144,16 @@ pub fn merge(context: &Context<'_>, merge: Merge, replies: &[Vec<u8>]) -> Merged
     if let Some(error) = replies.iter().find(|reply| is_error(reply)) {
         return Merged::Reply(error.clone());
     }
-    let _ = context;
     let reply = match merge.0 {
+        How::Rank(rank) => match sorted_set::rank::merge(context, rank, replies) {
+            Some(merged) => return merged,
+            None => None,
+        },
         How::Join(how) => Some(join::join(&how, replies)),
         How::Counter(shape) => counter::merge(shape, replies),
+        How::List(wanted) => list::merge(context, wanted, replies),
+        How::Estimate => hyperloglog::merge(replies),
+        How::Range(range) => sorted_set::range::merge(context, range, replies),
         How::Exists => whole::exists(replies),
         How::Type(kind) => whole::type_name(kind, replies),
     };

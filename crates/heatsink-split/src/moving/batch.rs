@@ -34,7 +34,9 @@ impl Batch {
         if self.members == MEMBERS || bytes > BYTES {
             self.cut();
         }
-        args.iter().for_each(|arg| encode::bulk(&mut self.body, arg));
+        for arg in args {
+            encode::bulk(&mut self.body, arg);
+        }
         self.args += args.len();
         self.members += 1;
     }

@@ -1,4 +1,4 @@
-//! Moving what is one string: counters and HyperLogLogs. Every shard exists, whatever it holds.
+//! Moving what is one string: counters and `HyperLogLog`s. Every shard exists, whatever it holds.
 
 use heatsink_cluster::frame::{is_nil, text};
 use heatsink_resp::hyperloglog::Registers;
@@ -9,7 +9,7 @@ use crate::layout::{Kind, Layout, Names};
 use crate::plan;
 use crate::registers;
 
-/// What a string is, by its value: a counter, a HyperLogLog, or neither.
+/// What a string is, by its value: a counter, a `HyperLogLog`, or neither.
 pub fn kind_of_string(value: &[u8]) -> Option<Kind> {
     if number::parse(value).is_some() {
         Some(Kind::Counter)

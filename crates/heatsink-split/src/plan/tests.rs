@@ -82,7 +82,9 @@ fn repeated_members_stay_in_the_command_of_their_shard() {
 
 #[test]
 fn what_could_empty_a_key_with_a_time_to_live_makes_it_whole() {
-    for (kind, request) in [(Kind::Set, "SREM k a"), (Kind::Hash, "HDEL k a")] {
+    for (kind, request) in
+        [(Kind::Set, "SREM k a"), (Kind::Hash, "HDEL k a"), (Kind::SortedSet, "ZREM k a")]
+    {
         assert_eq!(planned(&layout(kind, true), request), Plan::Whole);
         assert!(matches!(planned(&layout(kind, false), request), Plan::One(_)));
     }
@@ -115,6 +117,36 @@ fn whatever_is_malformed_or_unknown_makes_the_key_whole() {
             Kind::Hash,
             &["HSET k a", "HSET k a b c", "HMSET k a", "HGET k", "HINCRBY k f", "HSCAN k 0"],
         ),
+        (
+            Kind::SortedSet,
+            &[
+                "ZADD k 1",
+                "ZADD k NX XX 1 a",
+                "ZADD k NX GT 1 a",
+                "ZADD k GT LT 1 a",
+                "ZADD k INCR 1 a 2 b",
+                "ZADD k 1 a x b",
+                "ZADD k 1 a 1e400 b",
+                "ZRANGE k 0",
+                "ZRANGE k 0 x",
+                "ZRANGE k 0 1 LIMIT 0 1",
+                "ZRANGE k 0 1 REV REV",
+                "ZRANGE k - + BYLEX WITHSCORES",
+                "ZRANGE k 0 1 BYSCORE BYLEX",
+                "ZRANGE k 0 1 OTHER",
+                "ZRANGEBYSCORE k 0 1 REV",
+                "ZRANGEBYSCORE k 0 1 LIMIT 0",
+                "ZRANGEBYSCORE k 0 1 LIMIT -1 1",
+                "ZREVRANGE k 0 1 BYSCORE",
+                "ZRANK k a WITHSCORE",
+                "ZPOPMIN k",
+            ],
+        ),
+        (
+            Kind::List,
+            &["RPUSH k", "RPUSHX k a", "LPUSHX k a", "LRANGE k 0 x", "LINDEX k", "LPOP k"],
+        ),
+        (Kind::HyperLogLog, &["PFADD", "PFCOUNT k k", "PFMERGE k", "GET k", "STRLEN k"]),
     ] {
         let layout = layout(kind, false);
         for request in requests {
@@ -124,4 +156,55 @@ fn whatever_is_malformed_or_unknown_makes_the_key_whole() {
             assert_eq!(planned(&layout, request), Plan::Whole, "{request}");
         }
     }
+}
+
+fn names(parts: &[Part]) -> Vec<String> {
+    let text = parts.iter().map(|part| String::from_utf8_lossy(&part.bytes).into_owned());
+    let words = text.map(|text| text.split("\r\n").skip(2).step_by(2).map(str::to_owned).collect());
+    words.map(|words: Vec<String>| [&words[..1], &words[2..]].concat().join(" ")).collect()
+}
+
+#[test]
+fn shards_are_asked_for_no_more_of_a_range_than_may_be_wanted() {
+    let layout = layout(Kind::SortedSet, false);
+    for (request, asked) in [
+        ("ZRANGE k 3 7", "ZRANGE 0 7 WITHSCORES"),
+        ("ZRANGE k -3 -2", "ZRANGE -3 -1 WITHSCORES"),
+        ("ZRANGE k 3 -2 REV", "ZRANGE 0 -1 REV WITHSCORES"),
+        ("ZREVRANGE k 0 0", "ZREVRANGE 0 0 WITHSCORES"),
+        ("ZRANGEBYSCORE k 1 (5 LIMIT 2 3", "ZRANGEBYSCORE 1 (5 LIMIT 0 5 WITHSCORES"),
+        ("ZRANGEBYSCORE k 1 5 LIMIT 2 -1", "ZRANGEBYSCORE 1 5 LIMIT 0 -1 WITHSCORES"),
+        ("zrange k [b [a BYLEX REV LIMIT 1 1", "ZRANGE [b [a BYLEX REV LIMIT 0 2"),
+    ] {
+        let parts = parts(planned(&layout, request));
+        assert_eq!(names(&parts), [asked; 4], "{request}");
+    }
+}
+
+#[test]
+fn a_push_goes_to_one_shard_with_stamps_that_follow_each_other() {
+    let layout = layout(Kind::List, false);
+    for (request, sign) in [("RPUSH k a b", 1), ("LPUSH k a b", -1)] {
+        let parts = parts(planned(&layout, request));
+        let stamp = |number: i64| (number as u64 ^ 1 << 63).to_be_bytes();
+        let pushed = [(stamp(1000 * sign), b"a"), (stamp(1001 * sign), b"b")];
+        let pushed = pushed.map(|(stamp, value)| [&stamp[..], value].concat());
+        let name = layout.name(2, Names::Live).to_vec();
+        let [first, second] = pushed;
+        assert_eq!(parts[2].bytes, encode(&[request[..5].into(), name, first, second]));
+        let others = [0, 1, 3].map(|shard: usize| parts[shard].clone());
+        assert_eq!(names(&others), ["LLEN"; 3]);
+    }
+    let room = vec![&b"x"[..]; (1 << 20) + 3];
+    let mut args = room.clone();
+    (args[0], args[1]) = (b"RPUSH", b"k");
+    assert_eq!(plan(&context(&layout), &args), Plan::Whole);
+}
+
+#[test]
+fn a_hyperloglog_that_is_told_nothing_does_not_change() {
+    let layout = layout(Kind::HyperLogLog, false);
+    assert_eq!(planned(&layout, "PFADD k"), Plan::Answer(b":0\r\n".to_vec()));
+    assert_eq!(planned(&layout, "EXISTS k"), Plan::Answer(b":1\r\n".to_vec()));
+    assert_eq!(planned(&layout, "TYPE k"), Plan::Answer(b"+string\r\n".to_vec()));
 }
