@@ -3,7 +3,7 @@
 //! | what | module |
 //! |---|---|
 //! | a client of this process's own proxy | `data` |
-//! | names, tags, the manifest | `names` |
+//! | names, the manifest | `names` |
 //! | what is done on the upstream, step by step | `steps` |
 //! | changes of one record by compare and set | `change` |
 //! | the registry, the fleet and the steps, in their order | `lifecycle` |
@@ -21,6 +21,9 @@ pub(crate) mod lifecycle;
 mod names;
 pub(crate) mod reconcile;
 pub(crate) mod steps;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -98,7 +98,7 @@ impl Mover {
         }
         let fit = self.steps.examine(key, &bounds).await?;
         let id = names::new_id(unix_ms());
-        let tags = self.steps.new_tags(factor);
+        let tags = self.steps.new_tags(key, factor);
         let layout = Layout::new(&id, fit.kind, fit.expires, &tags);
         self.steps.permit(key, &id).await?;
         let begun = Instant::now();

@@ -1,13 +1,8 @@
-//! Names of what a move needs besides the shards, tags for shards, and the manifest.
+//! Names of what a move needs besides the shards, and the manifest.
 
 use heatsink_cluster::slot;
-use heatsink_split::{Kind, Layout};
+use heatsink_split::{Kind, Layout, placement};
 use serde::{Deserialize, Serialize};
-
-/// Hash tags are numbers of this base.
-const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-/// Attempts to find a tag whose slot is at a certain node.
-const MAX_TRIES: usize = 100_000;
 
 /// A split as the upstream's index has it: enough to make the key whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,44 +76,7 @@ pub(crate) fn whole(key: &[u8], id: &str) -> Vec<u8> {
 
 /// A name in the slot of the key.
 fn beside(key: &[u8], id: &str, what: &str) -> Vec<u8> {
-    let wanted = slot::of_key(key);
-    // Each number has its slot as if by chance: about 16 384 tries, a millisecond.
-    let tag = (0_u64..).map(tag).find(|tag| slot::of_key(tag.as_bytes()) == wanted);
-    format!("heatsink:{{{}}}:{id}:{what}", tag.unwrap_or_default()).into_bytes()
-}
-
-fn tag(mut number: u64) -> String {
-    let mut tag = String::new();
-    loop {
-        tag.push(char::from(LETTERS[(number % 36) as usize]));
-        number /= 36;
-        if number == 0 {
-            return tag;
-        }
-    }
-}
-
-/// Tags for shards that lie evenly over the nodes that own the slots.
-pub(crate) fn tags(factor: usize, owners: Option<&[u16]>) -> Vec<String> {
-    let mut nodes: Vec<u16> =
-        owners.unwrap_or_default().iter().copied().filter(|node| *node != u16::MAX).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    let mut tags = Vec::with_capacity(factor);
-    let mut number = u64::from(fastrand::u32(..));
-    for shard in 0..factor {
-        let wanted = nodes.get(shard % nodes.len().max(1)).copied();
-        for _ in 0..MAX_TRIES {
-            number += 1;
-            let slot = usize::from(slot::of_key(tag(number).as_bytes()));
-            let owner = owners.and_then(|owners| owners.get(slot).copied());
-            if wanted.is_none() || owner == wanted {
-                break;
-            }
-        }
-        tags.push(tag(number));
-    }
-    tags
+    placement::name_in_slot(slot::of_key(key), id, what)
 }
 
 #[cfg(test)]
@@ -132,22 +90,6 @@ mod tests {
                 assert_eq!(slot::of_key(&name), slot::of_key(key), "{key:?}");
             }
         }
-    }
-
-    #[test]
-    fn tags_lie_evenly_over_the_nodes() {
-        let owners: Vec<u16> = (0..slot::COUNT).map(|slot| (slot / 5462) as u16).collect();
-        let tags = tags(8, Some(&owners));
-        let mut counts = [0; 3];
-        for tag in &tags {
-            counts[usize::from(owners[usize::from(slot::of_key(tag.as_bytes()))])] += 1;
-        }
-        assert_eq!(counts, [3, 3, 2]);
-        let mut distinct = tags.clone();
-        distinct.sort();
-        distinct.dedup();
-        assert_eq!(distinct.len(), 8);
-        assert_eq!(super::tags(4, None).len(), 4);
     }
 
     #[test]

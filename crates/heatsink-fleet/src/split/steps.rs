@@ -24,7 +24,7 @@
 use heatsink_proxy::Handle as ProxyHandle;
 use heatsink_resp::value::Value;
 use heatsink_split::layout::Names;
-use heatsink_split::{Kind, Layout, moving};
+use heatsink_split::{Kind, Layout, moving, placement};
 
 use super::data::{Data, DataError, command, decode, refusal};
 use super::fault;
@@ -97,8 +97,8 @@ impl Steps {
         Data::open(&self.proxy)
     }
 
-    pub(crate) fn new_tags(&self, factor: u32) -> Vec<String> {
-        names::tags(factor as usize, self.proxy.slot_owners().as_deref())
+    pub(crate) fn new_tags(&self, key: &[u8], factor: u32) -> Vec<String> {
+        placement::tags(self.proxy.slot_owners().as_deref(), factor as usize, key)
     }
 
     /// What a key holds, and whether that can be split.
