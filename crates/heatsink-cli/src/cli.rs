@@ -39,6 +39,13 @@ pub(crate) enum Request {
         /// The configuration file, if given as a flag.
         file: Option<PathBuf>,
     },
+    /// Make every split key whole.
+    Drain {
+        /// Keys given as flags.
+        flags: RawConfig,
+        /// The configuration file, if given as a flag.
+        file: Option<PathBuf>,
+    },
     /// Validate a file.
     Check {
         /// The file.
@@ -74,6 +81,7 @@ pub(crate) fn command() -> Command {
         .disable_help_subcommand(true)
         .subcommand(demo_command())
         .subcommand(serve())
+        .subcommand(drain())
         .subcommand(check())
         .subcommand(keys())
         .subcommand(load_command())
@@ -84,14 +92,25 @@ pub(crate) fn command() -> Command {
 }
 
 fn serve() -> Command {
+    configured(Command::new("serve").about("Run the proxy until SIGTERM or SIGINT"))
+}
+
+fn drain() -> Command {
+    configured(
+        Command::new("drain")
+            .about("Make every split key whole again, with the configuration of the proxies"),
+    )
+}
+
+/// With a flag for each key of the configuration.
+fn configured(command: Command) -> Command {
     let config = Arg::new("config")
         .long("config")
         .value_name("FILE")
         .help("Configuration file (TOML)")
         .help_heading(SECTIONS[0].1)
         .value_parser(ValueParser::path_buf());
-    let mut command = Command::new("serve")
-        .about("Run the proxy until SIGTERM or SIGINT")
+    let mut command = command
         .after_help("--help shows all options and the exit codes")
         .after_long_help(format!("{SOURCES}\n\n{}", exit::CODES))
         .arg(config);
@@ -309,6 +328,9 @@ impl From<&ArgMatches> for Request {
             },
             Some(("serve", serve)) => {
                 Self::Serve { flags: flags(serve), file: serve.get_one("config").cloned() }
+            }
+            Some(("drain", drain)) => {
+                Self::Drain { flags: flags(drain), file: drain.get_one("config").cloned() }
             }
             Some(("hash-password", _)) => Self::HashPassword,
             Some(("demo", demo)) => Self::Demo(Box::new(parsed(demo))),

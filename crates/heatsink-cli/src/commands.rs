@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod drain;
 pub(crate) mod hash_password;
 mod interrupt;
 pub(crate) mod keys;

@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     let matches = cli::command().get_matches();
     let outcome = match cli::Request::from(&matches) {
         cli::Request::Serve { flags, file } => commands::serve::run(flags, file),
+        cli::Request::Drain { flags, file } => commands::drain::run(flags, file),
         cli::Request::Demo(args) => commands::demo::run(&args),
         cli::Request::Load(args) => commands::load::run(&args),
         cli::Request::Scan(args) => commands::scan::run(&args),

@@ -16,7 +16,7 @@ use foldhash::fast::RandomState;
 use heatsink_detect::report::Report;
 
 use crate::aggregate::Intent;
-use crate::entry::{Mitigation, Origin, Status};
+use crate::entry::{Mitigation, Origin, SplitRecord, Status};
 use crate::member::{self, Member};
 use crate::policy::Policies;
 use crate::registry::Registry;
@@ -56,6 +56,8 @@ pub struct HotKey {
     pub origin: Origin,
     /// The version that wrote its record; 0 for a local one.
     pub epoch: u64,
+    /// Where its value is, if it is moved or has been.
+    pub split: Option<SplitRecord>,
 }
 
 /// All of them.

@@ -20,7 +20,7 @@ use crate::decision::{Case, Decision, decide};
 use crate::entry::{Entry, Origin, Status};
 use crate::member::{self, Member};
 use crate::policy::{Effective, Policies};
-use crate::registry::Registry;
+use crate::registry::{Record, Registry};
 use crate::settings::Settings;
 use crate::sums::{KeySum, Sums};
 use crate::value::ValueKind;
@@ -249,7 +249,7 @@ impl Aggregator {
             room -= 1;
             self.asked.insert(sum.key().to_vec(), now);
             let entry = self.entry(decision, &heat);
-            intents.push(self.put(sum.key(), entry, 0));
+            intents.push(self.put(sum.key(), entry, None));
         }
         let list = self.watch.choose(now, &self.settings, near);
         intents.extend(list.map(Intent::Watch));
@@ -280,11 +280,20 @@ impl Aggregator {
             reads_per_second: heat.reads_per_second,
             writes_per_second: heat.writes_per_second,
             detected_at_ms: 0,
+            split: None,
+            pause: None,
         }
     }
 
-    fn put(&self, key: &[u8], entry: Entry, expects_epoch: u64) -> Intent {
-        let ttl = Some(self.settings.registry_ttl);
+    /// Puts an entry in the place of a record. A value that was moved stays where it is until
+    /// somebody has moved it back, and its record does not expire.
+    fn put(&self, key: &[u8], entry: Entry, record: Option<&Record>) -> Intent {
+        let expects_epoch = record.map_or(0, |record| record.epoch);
+        let entry = match record {
+            Some(record) => record.entry.replaced_by(entry, 0),
+            None => entry,
+        };
+        let ttl = entry.split.is_none().then_some(self.settings.registry_ttl);
         Intent::Put { key: key.to_vec(), entry, expects_epoch, ttl }
     }
 

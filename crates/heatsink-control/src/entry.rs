@@ -8,6 +8,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+mod split;
+
+pub use split::{Pause, Phase, Removal, SplitRecord};
+
 /// What is done about a hot key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -82,6 +86,12 @@ pub struct Entry {
     /// When it was found, in milliseconds of Unix time by the store's clock; 0 until the
     /// store has said so.
     pub detected_at_ms: u64,
+    /// Where its value is, if it is moved or has been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<SplitRecord>,
+    /// Why its value is not moved, although it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Pause>,
 }
 
 macro_rules! names {

@@ -58,6 +58,8 @@ impl KeyView {
             reads_per_second: heat.reads_per_second,
             writes_per_second: heat.writes_per_second,
             detected_at_ms: 0,
+            split: None,
+            pause: None,
         };
         Self { key: key.to_vec(), entry, epoch: 0, remaining: None, live: Some(live) }
     }

@@ -44,6 +44,7 @@
 //! | `members` | hash | id -> `<version it joined with> <body>` |
 //! | `presence` | sorted set | id by the time at which it counts as gone |
 //! | `roster` | hash | `version`, which counts those who came and went |
+//! | `acks` | sorted set | topic and id of a member that has acknowledged it, by the time until which that counts |
 //!
 //! and channels `changes`, `reports` and `watch` (sharded ones on a cluster that has them;
 //! behind a database other than 0 the prefix goes on with `db<n>:`). If some of the keys were

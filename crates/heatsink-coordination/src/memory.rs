@@ -38,6 +38,8 @@ struct State {
     blocked: HashMap<Vec<u8>, u64>,
     /// Id -> body and until when.
     members: HashMap<String, (Vec<u8>, u64)>,
+    /// Topic and member -> until when.
+    acks: HashMap<(String, String), u64>,
     listeners: Vec<Listener>,
 }
 
@@ -78,6 +80,7 @@ impl Memory {
             records: HashMap::new(),
             blocked: HashMap::new(),
             members: HashMap::new(),
+            acks: HashMap::new(),
             listeners: Vec::new(),
         };
         let clock = Clock { start: std::sync::OnceLock::new() };
@@ -206,6 +209,19 @@ impl Memory {
 
     pub(crate) fn leave(&self, id: &str) {
         self.lock().0.members.remove(id);
+    }
+
+    pub(crate) fn acknowledge(&self, topic: &str, member: &str, ttl: Duration) {
+        let (mut state, now_ms) = self.lock();
+        state.acks.retain(|_, until_ms| *until_ms > now_ms);
+        state.acks.insert((topic.to_owned(), member.to_owned()), now_ms + whole_ms(ttl));
+    }
+
+    pub(crate) fn acknowledged(&self, topic: &str) -> Vec<String> {
+        let (mut state, now_ms) = self.lock();
+        state.acks.retain(|_, until_ms| *until_ms > now_ms);
+        let of_topic = state.acks.keys().filter(|(of, _)| of == topic);
+        of_topic.map(|(_, member)| member.clone()).collect()
     }
 
     pub(crate) fn publish(&self, channel: Channel, body: &[u8]) {

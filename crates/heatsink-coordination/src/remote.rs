@@ -31,7 +31,7 @@ use crate::settings::{Settings, SettingsError};
 use connect::Place;
 use link::Link;
 use roster::Roster;
-use scripts::{Call, HEARTBEAT, LEAVE, PUT, REMOVE, RENEW, SNAPSHOT, SWEEP};
+use scripts::{ACKNOWLEDGE, Call, HEARTBEAT, LEAVE, PUT, REMOVE, RENEW, SNAPSHOT, SWEEP};
 use tls::TlsFiles;
 
 /// Records that one call of the sweeping script removes at most, so that it is short.
@@ -159,6 +159,21 @@ impl Remote {
 
     pub(crate) async fn leave(&self, id: &str) -> Result<(), StoreError> {
         self.link.call(&Call::repeatable(&LEAVE).arg(id)).await.map(drop)
+    }
+
+    pub(crate) async fn acknowledge(
+        &self,
+        topic: &str,
+        member: &str,
+        ttl: Duration,
+    ) -> Result<(), StoreError> {
+        let call = Call::repeatable(&ACKNOWLEDGE).arg(topic).arg(member).number(whole_ms(ttl));
+        self.link.call(&call).await.map(drop)
+    }
+
+    pub(crate) async fn acknowledged(&self, topic: &str) -> Result<Vec<String>, StoreError> {
+        let call = Call::repeatable(&ACKNOWLEDGE).arg(topic).arg("").number(0);
+        wire::texts(&self.link.call(&call).await?)
     }
 
     pub(crate) async fn publish(&self, channel: Channel, body: &[u8]) -> Result<(), StoreError> {

@@ -136,6 +136,33 @@ impl Store {
         }
     }
 
+    /// Says that `member` has done what `topic` asks of everybody; it counts for `ttl`.
+    pub async fn acknowledge(
+        &self,
+        topic: &str,
+        member: &str,
+        ttl: Duration,
+    ) -> Result<(), StoreError> {
+        let settings = self.settings();
+        settings.check_size(topic.as_bytes())?;
+        settings.check_size(member.as_bytes())?;
+        match &self.inner {
+            Inner::Memory(memory) => {
+                memory.acknowledge(topic, member, ttl);
+                Ok(())
+            }
+            Inner::Remote(remote) => remote.acknowledge(topic, member, ttl).await,
+        }
+    }
+
+    /// Who has acknowledged `topic`, in no order.
+    pub async fn acknowledged(&self, topic: &str) -> Result<Vec<String>, StoreError> {
+        match &self.inner {
+            Inner::Memory(memory) => Ok(memory.acknowledged(topic)),
+            Inner::Remote(remote) => remote.acknowledged(topic).await,
+        }
+    }
+
     /// Sends a message to whoever listens on `channel` at this moment.
     pub async fn publish(&self, channel: Channel, body: Vec<u8>) -> Result<(), StoreError> {
         self.settings().check_size(&body)?;

@@ -49,6 +49,7 @@ on_each_store! {
     any_bytes_are_keys_and_bodies
     members_are_there_while_they_say_so
     members_come_and_go_for_all_handles
+    acknowledgements_count_for_their_topic_and_their_time
     a_block_of_an_absent_key_is_told
     a_subscription_knows_the_version
     messages_reach_those_who_listen
@@ -397,6 +398,34 @@ async fn members_are_there_while_they_say_so(backend: Backend) {
     one.leave("nobody").await.unwrap();
     let rest = one.heartbeat("b", b"new", LONG).await.unwrap();
     assert_eq!(sorted(rest), [member("b", b"new"), member("c", b"")]);
+}
+
+async fn acknowledgements_count_for_their_topic_and_their_time(backend: Backend) {
+    let settings = settings();
+    let [one, two] = backend.handles(&settings);
+    let of = async |topic: &str| {
+        let mut members = one.acknowledged(topic).await.unwrap();
+        members.sort();
+        members
+    };
+    assert!(of("freeze").await.is_empty());
+    one.acknowledge("freeze", "a", LONG).await.unwrap();
+    two.acknowledge("freeze", "b", LONG).await.unwrap();
+    two.acknowledge("freeze", "b", LONG).await.unwrap();
+    // Neither a part of the name nor a name that goes on is the same topic.
+    two.acknowledge("freeze b", "c", LONG).await.unwrap();
+    two.acknowledge("free", "d", LONG).await.unwrap();
+    assert_eq!(of("freeze").await, ["a", "b"]);
+    assert_eq!(of("freeze b").await, ["c"]);
+    assert_eq!(of("free").await, ["d"]);
+    one.acknowledge("soon", "a", SHORT).await.unwrap();
+    eventually(async || match of("soon").await {
+        none if none.is_empty() => Ok(()),
+        some => Err(some),
+    })
+    .await;
+    let [elsewhere] = backend.handles(&support::settings());
+    assert!(elsewhere.acknowledged("freeze").await.unwrap().is_empty(), "another fleet's");
 }
 
 async fn messages_reach_those_who_listen(backend: Backend) {

@@ -8,20 +8,22 @@ use heatsink_admin::control::{
     Promotion, Proxy, Readiness, Stats,
 };
 use heatsink_admin::metrics::Metrics;
-use heatsink_control::agent::{Agent, HotSet};
-use heatsink_control::entry::{Entry, Mitigation, Origin, Status};
+use heatsink_control::agent::{Agent, HotKey as AgentHotKey, HotSet};
+use heatsink_control::entry::{Entry, Mitigation, Origin, Phase, Status};
 use heatsink_control::policy::Mode;
 use heatsink_control::registry::Record;
 use heatsink_control::views::KeyView;
-use heatsink_control::wire;
-use heatsink_coordination::{Expects, Put, PutOutcome, RemoveOutcome, Store, StoreError};
+use heatsink_coordination::Store;
 use heatsink_proxy::Handle as ProxyHandle;
 use heatsink_proxy::hot_keys::{Cooled, Guard as ProxyGuard, HotKeys, Treatment};
+use heatsink_proxy::splits::Splitting;
 use tokio::sync::broadcast;
 
 use crate::Live;
+use crate::figures;
+use crate::split::change::{self, Changed, Next, NotChanged, Seen};
+use crate::split::lifecycle;
 use crate::state::{Inner, State, unix_ms};
-use crate::{figures, records};
 
 /// What the data plane does about the keys of a hot set.
 pub(crate) fn treatments(hot: &HotSet, live: &Live) -> HotKeys {
@@ -31,13 +33,26 @@ pub(crate) fn treatments(hot: &HotSet, live: &Live) -> HotKeys {
             Mitigation::LocalCache if live.caches => {
                 Treatment { coalesce: live.coalesces, ..Treatment::COHERENT }
             }
-            Mitigation::Coalesce if live.coalesces => Treatment::EXACT,
+            // Before its value is moved, and while it cannot be.
+            Mitigation::Coalesce | Mitigation::Split if live.coalesces => Treatment::EXACT,
             _ => return None,
         };
         let stale_if_late = live.policies.of(&hot.key).mode == Mode::Relaxed;
         Some((hot.key.clone(), Treatment { stale_if_late, ..treatment }))
     });
-    treated.collect()
+    // Where a value is does not depend on what is wanted.
+    let splits = hot.keys.iter().filter_map(|hot| Some((hot.key.clone(), splitting(hot)?)));
+    treated.collect::<HotKeys>().with_splits(splits)
+}
+
+fn splitting(hot: &AgentHotKey) -> Option<Splitting> {
+    let split = hot.split.as_ref()?;
+    let layout = Arc::new(lifecycle::layout(split)?);
+    Some(match split.phase {
+        Phase::Freezing => Splitting::Freezing,
+        Phase::Split => Splitting::Split(layout),
+        Phase::Draining => Splitting::Draining(layout),
+    })
 }
 
 /// By what the proxy's caches hear of changes.
@@ -80,28 +95,25 @@ impl ControlSide {
     }
 
     async fn put(&self, key: &[u8], promotion: Promotion) -> Result<HotKey, ControlError> {
-        let entry = self.manual_entry(key, promotion)?;
+        let wanted = self.manual_entry(key, promotion)?;
         let ttl = promotion.ttl_seconds.map(Duration::from_secs);
-        let put = Put {
-            body: wire::encode_entry(&entry),
-            ttl,
-            expects: Expects::Any,
-            respects_block: false,
-            keep_created: true,
+        let decide = |seen: Option<&Seen>| match seen {
+            // Its value is somewhere else: that it wants something else does not change that.
+            Some(seen) if seen.entry.split.is_some() => {
+                Next::put(seen.entry.replaced_by(wanted.clone(), unix_ms()), None)
+            }
+            _ => Next::put(wanted.clone(), ttl),
         };
-        match self.store.put(key, put).await.map_err(|error| unavailable(&error))? {
-            PutOutcome::Applied { version } => {
-                let entry = Entry { detected_at_ms: unix_ms(), ..entry };
+        let changed = change::change(&self.state, &self.store, key, decide).await;
+        match changed.map_err(|error| not_changed(&error))? {
+            Changed::Put(entry) => {
                 let now = self.state.now();
-                let mut inner = self.state.lock();
-                inner.registry.acknowledge(now, records::put(version, key, entry.clone(), ttl));
-                let shown = hot_key(now, &inner, key);
+                let shown = hot_key(now, &self.state.lock(), key);
                 Ok(shown.unwrap_or_else(|| of_entry(key, &entry)))
             }
-            PutOutcome::Full => Err(ControlError::Full),
-            PutOutcome::Stale { .. } | PutOutcome::Blocked { .. } => Err(ControlError::Conflict {
-                why: "somebody else changed the entry at the same time.".to_owned(),
-            }),
+            Changed::Removed | Changed::Absent | Changed::Left => {
+                Err(not_changed(&NotChanged::Contended))
+            }
         }
     }
 
@@ -113,6 +125,11 @@ impl ControlSide {
             let (mode, rule) = (policy.mode.name(), policy.pattern());
             let why = format!("mode {mode} of the rule {rule} does not allow {mitigation}.");
             return Err(ControlError::NotAllowed { why });
+        }
+        let most = inner.live.split.max_factor;
+        if let Some(factor) = split_factor.filter(|factor| *factor > most) {
+            let why = format!("{factor} shards are too many, split.max_factor is {most}.");
+            return Err(ControlError::Invalid { why });
         }
         let live = inner.aggregator.as_ref().and_then(|aggregator| aggregator.live(key));
         let heat = live.map(|live| live.heat).unwrap_or_default();
@@ -137,36 +154,31 @@ impl ControlSide {
             reads_per_second: heat.reads_per_second,
             writes_per_second: heat.writes_per_second,
             detected_at_ms: 0,
+            split: None,
+            pause: None,
         })
     }
 
     async fn remove(&self, key: &[u8]) -> Result<Demotion, ControlError> {
         let block = self.state.lock().live.block;
-        let outcome = self.store.remove(key, Expects::Any, Some(block)).await;
-        match outcome.map_err(|error| unavailable(&error))? {
-            RemoveOutcome::Applied { version } => {
-                let now = self.state.now();
-                let change = records::removed(version, key, Some(block));
-                self.state.lock().registry.acknowledge(now, change);
-                Ok(Demotion { blocked_seconds: block.as_secs() })
+        let block_ms = block.as_millis() as u64;
+        let decide = |seen: Option<&Seen>| match seen.and_then(|seen| seen.entry.leaving(block_ms))
+        {
+            // The removal follows when its value is whole again.
+            Some(leaving) => Next::put(leaving, None),
+            None => Next::Remove { block: Some(block) },
+        };
+        let changed = change::change(&self.state, &self.store, key, decide).await;
+        if changed.map_err(|error| not_changed(&error))? == Changed::Absent {
+            // What this proxy does on its own, the store knows nothing of; it has blocked
+            // the key all the same.
+            let inner = self.state.lock();
+            let is_local = |(local, _): (&[u8], &Entry)| local == key;
+            if !inner.agent.iter().flat_map(Agent::local).any(is_local) {
+                return Err(ControlError::UnknownKey);
             }
-            RemoveOutcome::Absent => {
-                // What this proxy does on its own, the store knows nothing of; it has blocked
-                // the key all the same.
-                let now = self.state.now();
-                let mut inner = self.state.lock();
-                inner.registry.block(now, key, block);
-                let is_local = |(local, _): (&[u8], &Entry)| local == key;
-                if inner.agent.iter().flat_map(Agent::local).any(is_local) {
-                    Ok(Demotion { blocked_seconds: block.as_secs() })
-                } else {
-                    Err(ControlError::UnknownKey)
-                }
-            }
-            RemoveOutcome::Stale { .. } => Err(ControlError::Conflict {
-                why: "somebody else changed the entry at the same time.".to_owned(),
-            }),
         }
+        Ok(Demotion { blocked_seconds: block.as_secs() })
     }
 }
 
@@ -280,8 +292,12 @@ impl Control for ControlSide {
     }
 }
 
-fn unavailable(error: &StoreError) -> ControlError {
-    ControlError::StoreUnavailable { why: format!("{error}.") }
+fn not_changed(error: &NotChanged) -> ControlError {
+    match error {
+        NotChanged::Full => ControlError::Full,
+        NotChanged::Contended => ControlError::Conflict { why: format!("{error}.") },
+        NotChanged::Store(error) => ControlError::StoreUnavailable { why: format!("{error}.") },
+    }
 }
 
 /// What a registered key is shown as. Without an aggregator the rates of the whole fleet are
@@ -349,9 +365,21 @@ fn of_entry(key: &[u8], entry: &Entry) -> HotKey {
         status: entry.status,
         origin: entry.origin,
         detected_at_ms: entry.detected_at_ms,
-        reason: entry.reason.clone(),
+        reason: reason(entry),
         dry_run: entry.dry_run,
         guard: None,
+    }
+}
+
+/// Why, and why it is not so yet.
+fn reason(entry: &Entry) -> String {
+    let pause = entry
+        .pause
+        .as_ref()
+        .filter(|pause| entry.wants_split() && entry.split.is_none() && pause.until_ms > unix_ms());
+    match pause {
+        Some(pause) => format!("{}; {}", entry.reason, pause.why),
+        None => entry.reason.clone(),
     }
 }
 

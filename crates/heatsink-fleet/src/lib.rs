@@ -11,6 +11,7 @@
 //! | what the API is told | `control`, `figures` |
 //! | whether there is anything to add up | `hearing` |
 //! | what changed, for whoever listens | `news` |
+//! | values moved between keys and their shards | `split` |
 //!
 //! What is promised: no request of a client waits for anything here. The thread takes the
 //! counts of the workers from where they put them, and the workers take what is decided from
@@ -25,6 +26,7 @@ mod members;
 mod news;
 mod records;
 mod run;
+mod split;
 mod state;
 
 use std::io;
@@ -42,6 +44,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use control::ControlSide;
 use run::{Run, Told};
+pub use split::drain::{Drained, Progress, drain};
+use split::lifecycle::Mover;
+use split::reconcile::Reconciler;
+use split::steps::Steps;
 use state::State;
 
 /// What a process does.
@@ -87,6 +93,35 @@ pub struct Live {
     pub caches: bool,
     /// Concurrent reads of hot keys share one, and concurrent increments, too.
     pub coalesces: bool,
+    /// Whether and how values are split.
+    pub split: SplitSettings,
+}
+
+/// Whether and how values are split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitSettings {
+    /// Values are moved at all.
+    pub enabled: bool,
+    /// How long proxies have to hold writes of a key, before a split is put off.
+    pub freeze: Duration,
+    /// Values with more members are not split.
+    pub max_members: u64,
+    /// Values with more bytes are not split.
+    pub max_value_bytes: u64,
+    /// Shards of one key at most.
+    pub max_factor: u32,
+}
+
+impl Default for SplitSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            freeze: Duration::from_millis(200),
+            max_members: 1_000_000,
+            max_value_bytes: 64 << 20,
+            max_factor: 64,
+        }
+    }
 }
 
 impl Live {
@@ -94,13 +129,15 @@ impl Live {
     fn available(&self) -> Mitigations {
         let caches = self.caches.then_some(Mitigation::LocalCache);
         let coalesces = self.coalesces.then_some(Mitigation::Coalesce);
-        caches.into_iter().chain(coalesces).collect()
+        let splits = self.split.enabled.then_some(Mitigation::Split);
+        caches.into_iter().chain(coalesces).chain(splits).collect()
     }
 
     /// The settings of the control plane's logic.
     fn settings(&self) -> ControlSettings {
         let mut settings = self.control.clone();
         settings.decision.available = self.available();
+        settings.decision.max_split_factor = self.split.max_factor;
         settings
     }
 }
@@ -113,6 +150,7 @@ impl Default for Live {
             block: Duration::from_secs(300),
             caches: true,
             coalesces: true,
+            split: SplitSettings::default(),
         }
     }
 }
@@ -251,6 +289,15 @@ async fn live(
                 return drop(started.send(Err(error)));
             }
         }
+    }
+    if let Some(proxy) = &state.proxy {
+        let steps = Steps::new(proxy.clone(), store.settings().namespace());
+        let mover = Mover { state: Arc::clone(&state), store: store.clone(), steps };
+        let reconciler = Reconciler::new(mover);
+        let alarmed = Arc::clone(&state);
+        proxy.on_whole_wanted(move || alarmed.moves.notify_one());
+        tokio::spawn(Arc::clone(&reconciler).run_moves());
+        tokio::spawn(reconciler.run_looks());
     }
     let _ = started.send(Ok(()));
     Run::new(state, store, detector, tellings, stop_admin, admin_task).run().await;

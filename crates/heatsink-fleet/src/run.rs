@@ -36,6 +36,7 @@ use tokio::task::JoinHandle;
 
 use crate::calls::{Calls, Done};
 use crate::members::{Card, Present};
+use crate::split::acks::Acks;
 use crate::state::{Inner, State, unix_ms};
 use crate::{Live, control, figures, records};
 
@@ -87,6 +88,7 @@ pub(crate) struct Run {
     told_trouble: Option<String>,
     /// It was logged that the registry is full.
     told_full: bool,
+    acks: Acks,
 }
 
 /// When something is to be done next.
@@ -150,6 +152,7 @@ impl Run {
             contentions: Risen::default(),
             told_trouble: None,
             told_full: false,
+            acks: Acks::default(),
         }
     }
 
@@ -168,6 +171,7 @@ impl Run {
                 },
                 Some(done) = self.results.recv() => self.on_done(done),
                 Some(notice) = self.subscription.recv() => self.on_notice(notice),
+                () = self.state.changed.notified() => {}
                 () = tokio::time::sleep_until(until) => {}
             }
             self.on_time();
@@ -255,7 +259,8 @@ impl Run {
             let tick = agent.tick(now, &report, &kind_of, registry);
             intents = tick.intents;
             if let (Some(hot), Some(proxy)) = (&tick.hot, &self.state.proxy) {
-                proxy.set_hot_keys(control::treatments(hot, live));
+                let version = proxy.set_hot_keys(control::treatments(hot, live));
+                self.acks.published(hot, version, proxy, self.calls.store(), &self.state.id);
             }
             note_local(local_since, agent);
             if let Some(body) = tick.report {
@@ -361,11 +366,13 @@ impl Run {
             return;
         }
         self.refreshed_generation = generation;
+        self.state.moves.notify_one();
         let Inner { agent, registry, live, .. } = &mut *inner;
         if let (Some(agent), Some(proxy)) = (agent, &self.state.proxy)
             && let Some(hot) = agent.refresh(now, registry)
         {
-            proxy.set_hot_keys(control::treatments(&hot, live));
+            let version = proxy.set_hot_keys(control::treatments(&hot, live));
+            self.acks.published(&hot, version, proxy, self.calls.store(), &self.state.id);
         }
     }
 
@@ -399,7 +406,9 @@ impl Run {
         if let Some(agent) = &mut inner.agent {
             agent.apply(settings.clone(), Arc::clone(&live.policies));
             if let Some(proxy) = &self.state.proxy {
-                proxy.set_hot_keys(control::treatments(agent.hot(), &live));
+                let (hot, store) = (Arc::clone(agent.hot()), self.calls.store());
+                let version = proxy.set_hot_keys(control::treatments(&hot, &live));
+                self.acks.published(&hot, version, proxy, store, &self.state.id);
             }
         }
         if let Some(aggregator) = &mut inner.aggregator {

@@ -14,10 +14,12 @@ use heatsink_control::aggregate::Aggregator;
 use heatsink_control::registry::Registry;
 use heatsink_detect::report::Report;
 use heatsink_proxy::Handle as ProxyHandle;
+use tokio::sync::Notify;
 
 use crate::hearing::Hearing;
 use crate::members::Present;
 use crate::news::News;
+use crate::split;
 use crate::{Live, Role};
 
 /// What is the same for the whole life of the process, and what is not.
@@ -27,6 +29,11 @@ pub(crate) struct State {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) proxy: Option<ProxyHandle>,
     pub(crate) started_at_ms: u64,
+    /// The copy of the registry has changed by this process's own doing: the loop need not wait
+    /// for the message.
+    pub(crate) changed: Notify,
+    /// There may be values to move.
+    pub(crate) moves: Notify,
     origin: Instant,
     inner: Mutex<Inner>,
 }
@@ -50,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) counts: Counts,
     pub(crate) tick_seconds: Histogram,
     pub(crate) detection_seconds: Histogram,
+    pub(crate) splits: split::Figures,
 }
 
 /// Totals since the start.
@@ -88,6 +96,8 @@ impl State {
             address,
             proxy,
             started_at_ms: unix_ms(),
+            changed: Notify::new(),
+            moves: Notify::new(),
             origin: Instant::now(),
             inner: Mutex::new(Inner {
                 live,
@@ -103,6 +113,7 @@ impl State {
                 counts: Counts::default(),
                 tick_seconds: Histogram::default(),
                 detection_seconds: Histogram::default(),
+                splits: split::Figures::default(),
             }),
         }
     }

@@ -160,7 +160,7 @@ pub(crate) fn connect_within(shared: &Arc<Shared>) -> io::Result<TcpStream> {
             break (socket, addr);
         }
     };
-    shared.client_count.fetch_add(1, Ordering::AcqRel);
+    // Not one of the clients that are counted, nor listed.
     let next = LAST_WORKER.fetch_add(1, Ordering::Relaxed) % shared.mailboxes.len();
     let accepted = Accepted { socket, addr, tls: None, within: true };
     shared.mailboxes[next].send(Message::Accept(accepted));

@@ -113,7 +113,7 @@ impl Worker {
         self.end_stall(key);
         let _ = self.registry.deregister(client.socket.stream());
         self.shared.directory.remove(client.card.id);
-        self.shared.client_count.fetch_sub(1, Ordering::AcqRel);
+        self.shared.client_count.fetch_sub(usize::from(!client.within), Ordering::AcqRel);
         self.leave_lane(client.lane);
         if client.apart > 0 {
             self.forget_apart(key);

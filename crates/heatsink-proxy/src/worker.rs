@@ -343,7 +343,7 @@ impl Worker {
         let (socket, local_addr) = match prepared {
             Ok(prepared) if self.drain_until.is_none() => prepared,
             _ => {
-                self.shared.client_count.fetch_sub(1, Ordering::AcqRel);
+                self.shared.client_count.fetch_sub(usize::from(!within), Ordering::AcqRel);
                 return;
             }
         };
@@ -357,7 +357,9 @@ impl Worker {
             card.facts().user = credentials.user_name().to_vec();
         }
         card.facts().db = self.shared.base_login.db;
-        self.shared.directory.add(&card);
+        if !within {
+            self.shared.directory.add(&card);
+        }
         let mut client = Client::new(socket, key.generation, card, self.base_lane);
         client.epoch = self.epoch;
         client.is_known = known;

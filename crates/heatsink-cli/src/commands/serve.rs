@@ -7,10 +7,10 @@
 
 mod descriptors;
 mod events;
-mod fleet;
+pub(super) mod fleet;
 mod handover;
 mod reload;
-mod upstream;
+pub(super) mod upstream;
 mod watch;
 
 use std::io::{self, Write};

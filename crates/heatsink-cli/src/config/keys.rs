@@ -44,7 +44,7 @@ pub(crate) enum Effect {
 }
 
 /// The tables of the file with their heading in `--help`, in the order shown there.
-pub(crate) const SECTIONS: [(&str, &str); 10] = [
+pub(crate) const SECTIONS: [(&str, &str); 11] = [
     ("", "General"),
     ("tls", "TLS for clients"),
     ("upstream_tls", "TLS to the upstream and to the coordination store"),
@@ -55,6 +55,7 @@ pub(crate) const SECTIONS: [(&str, &str); 10] = [
     ("detect", "Detection of hot keys"),
     ("local_cache", "Local cache"),
     ("coalesce", "Coalescing"),
+    ("split", "Splitting"),
 ];
 
 const YEAR_SECONDS: u64 = 365 * 24 * 60 * 60;
@@ -82,7 +83,7 @@ const fn live(path: &'static str, kind: Kind, default: &'static str, doc: &'stat
 
 /// Every key but those of `[[policy]]`.
 #[rustfmt::skip] // One row a key: it is read as a table.
-pub(crate) static KEYS: [Key; 61] = [
+pub(crate) static KEYS: [Key; 67] = [
     start("listen", Kind::Address, "127.0.0.1:6380", "Address that clients connect to; port 0 takes a free one"),
     start("admin", Kind::Optional(&Kind::Address), "127.0.0.1:9600", "Address of the admin API; empty is none"),
     start("admin_token_file", PATH, "", "File with the token that the admin API wants; needed unless it listens on loopback"),
@@ -153,6 +154,13 @@ pub(crate) static KEYS: [Key; 61] = [
     live("coalesce.enabled", Kind::Switch, "true", "Concurrent reads of a hot key share one upstream read, concurrent increments and plain SETs one upstream write"),
     live("coalesce.max_wait_ms", whole(1, HOUR_MS), "1000", "Longest wait of a request that waits for another's"),
     live("coalesce.max_stale_ms", whole(0, DAY_MS), "10000", "Age at most of what a read is given that has waited too long, in mode relaxed; 0 gives the error"),
+
+    live("split.enabled", Kind::Switch, "true", "Values of keys that are promoted to split are moved into several keys on different nodes; if not, entries only say what would be done, and what was moved is moved back"),
+    live("split.freeze_ms", whole(10, HOUR_MS), "200", "Longest wait for all proxies to hold writes of a key; then its split is put off"),
+    live("split.max_members", whole(1, 100_000_000), "1000000", "Values with more members are not split"),
+    live("split.max_value_bytes", bytes(1024, 64 * GIB), "64MiB", "Values with more bytes are not split"),
+    live("split.max_factor", whole(2, 1024), "64", "Keys that one is split into at most"),
+    live("split.node_writes_per_second", whole(1, 1_000_000_000), "50000", "Writes a second of one key that one node takes; more are split over several, where a policy says whole_traffic"),
 ];
 
 /// The keys of one `[[policy]]`, which exists in the file only.

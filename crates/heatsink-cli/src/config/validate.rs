@@ -13,7 +13,7 @@ use std::time::Duration;
 use heatsink_admin::Privacy;
 use heatsink_control::policy::{Mode, Policies, Rights, Rule as ControlRule};
 use heatsink_control::settings::Settings as ControlSettings;
-use heatsink_fleet::{Live as FleetLive, Role};
+use heatsink_fleet::{Live as FleetLive, Role, SplitSettings};
 use heatsink_proxy::config::{Coalesce, Limits, Live, LocalCache, Rule, Timeouts};
 use heatsink_tls::{ClientFiles, ServerFiles};
 use heatsink_upstream::address::Url;
@@ -167,12 +167,13 @@ fn client_files(settings: &Settings) -> ClientFiles {
 }
 
 fn fleet(settings: &Settings) -> FleetLive {
-    let control = ControlSettings {
+    let mut control = ControlSettings {
         detect: detect(settings),
         registry_ttl: Duration::from_secs(settings.whole("registry.ttl_seconds")),
         registry_keys: settings.whole("registry.max_entries") as usize,
         ..ControlSettings::default()
     };
+    control.decision.node_writes_per_second = settings.whole("split.node_writes_per_second") as f64;
     let rules = settings.policies.iter().map(|rule| control_rule(rule)).collect();
     // Too many are refused before.
     let policies = Policies::new(rules).unwrap_or_default();
@@ -182,6 +183,13 @@ fn fleet(settings: &Settings) -> FleetLive {
         block: Duration::from_secs(settings.whole("registry.block_seconds")),
         caches: settings.switch("local_cache.enabled"),
         coalesces: settings.switch("coalesce.enabled"),
+        split: SplitSettings {
+            enabled: settings.switch("split.enabled"),
+            freeze: settings.milliseconds("split.freeze_ms"),
+            max_members: settings.whole("split.max_members"),
+            max_value_bytes: settings.whole("split.max_value_bytes"),
+            max_factor: settings.whole("split.max_factor") as u32,
+        },
     }
 }
 

@@ -116,7 +116,7 @@ fn warm_here<'a>(scene: &Scene<'a>) -> HashSet<&'a [u8], RandomState> {
 }
 
 fn has_moved_data(entry: &Entry) -> bool {
-    matches!(entry.mitigation, Mitigation::Split | Mitigation::Copies) && !entry.dry_run
+    entry.split.is_some() || entry.mitigation == Mitigation::Copies && !entry.dry_run
 }
 
 /// An entry, cut down to what this proxy's policies allow.
@@ -129,6 +129,7 @@ fn hot_key(scene: &Scene<'_>, key: &[u8], entry: &Entry, epoch: u64) -> Option<H
         dry_run: entry.dry_run,
         origin: entry.origin,
         epoch,
+        split: entry.split.clone(),
     };
     if has_moved_data(entry) {
         return Some(hot);

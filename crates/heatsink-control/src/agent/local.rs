@@ -147,5 +147,7 @@ fn entry(scene: &Scene<'_>, heat: &KeyHeat) -> Option<Entry> {
         reads_per_second: heat.reads_per_second,
         writes_per_second: heat.writes_per_second,
         detected_at_ms: 0,
+        split: None,
+        pause: None,
     })
 }

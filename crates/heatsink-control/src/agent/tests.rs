@@ -79,6 +79,8 @@ impl Bench {
             reads_per_second: 0.0,
             writes_per_second: 0.0,
             detected_at_ms: 0,
+            split: None,
+            pause: None,
         };
         let what = What::Put { entry, remaining: ttl };
         let version = self.registry.version() + 1;

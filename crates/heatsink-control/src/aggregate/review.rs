@@ -87,7 +87,7 @@ impl Aggregator {
         let rested = |at: Option<Duration>| at.is_none_or(|at| now.saturating_sub(at) >= retry);
         let expects_epoch = record.epoch;
         if self.is_cold(now, key, track) && rested(track.asked_at) {
-            return Some(Intent::Remove { key: key.to_vec(), expects_epoch });
+            return self.retire(key, record);
         }
         if rested(track.asked_at)
             && let Some(intent) = self.revise(now, key, record, track)
@@ -101,6 +101,17 @@ impl Aggregator {
             expects_epoch,
             ttl,
         })
+    }
+
+    /// Ends a record; one whose value was moved ends when it is whole again. Nothing if it is
+    /// on its way.
+    fn retire(&self, key: &[u8], record: &Record) -> Option<Intent> {
+        let (key, expects_epoch) = (key.to_vec(), record.epoch);
+        let Some(split) = &record.entry.split else {
+            return Some(Intent::Remove { key, expects_epoch });
+        };
+        let entry = record.entry.leaving(0).filter(|_| split.removal.is_none())?;
+        Some(Intent::Put { key, entry, expects_epoch, ttl: None })
     }
 
     /// Whether the key has cooled down for good.
@@ -136,8 +147,7 @@ impl Aggregator {
         let policy = self.policies.of(key);
         let by_policy = self.policies_since >= track.since;
         if !policy.mode.counts() {
-            let expects_epoch = record.epoch;
-            return by_policy.then(|| Intent::Remove { key: key.to_vec(), expects_epoch });
+            return if by_policy { self.retire(key, record) } else { None };
         }
         let sum = self.sums.get(key)?;
         let heat = sum.heat();
@@ -158,8 +168,9 @@ impl Aggregator {
         if !(long || forbidden && by_policy) {
             return None;
         }
-        let entry = self.entry(decision, &heat);
-        Some(self.put(key, entry, record.epoch))
+        let mut entry = self.entry(decision, &heat);
+        entry.pause.clone_from(&record.entry.pause);
+        Some(self.put(key, entry, Some(record)))
     }
 
     /// Whether a decision is worth a change. A split moves data: it is not taken back, and

@@ -24,6 +24,8 @@ fn entry(origin: Origin) -> Entry {
         reads_per_second: 0.0,
         writes_per_second: 0.0,
         detected_at_ms: 0,
+        split: None,
+        pause: None,
     }
 }
 

@@ -158,6 +158,8 @@ fn an_entry_comes_back_and_unknown_fields_are_passed_over() {
         reads_per_second: 12.0,
         writes_per_second: 0.5,
         detected_at_ms: 1,
+        split: None,
+        pause: None,
     };
     let bytes = encode_entry(&entry);
     assert_eq!(decode_entry(&bytes), Ok(entry.clone()));

@@ -186,6 +186,8 @@ impl World {
             reads_per_second: 0.0,
             writes_per_second: 0.0,
             detected_at_ms: 0,
+            split: None,
+            pause: None,
         };
         let (key, expects) = (key.into(), None);
         self.operate(at, Request::Put { key, entry, expects, ttl, respects_block: false })

@@ -24,12 +24,12 @@ macro_rules! on_registry {
     };
 }
 
-macro_rules! on_members {
-    ($file:literal) => {
+macro_rules! on {
+    ($keys:expr, $file:literal) => {
         LazyLock::new(|| Source {
             script: Script::new(include_str!($file)),
             text: include_str!($file),
-            keys: Keys::Members,
+            keys: $keys,
         })
     };
 }
@@ -40,8 +40,9 @@ pub(super) static RENEW: LazyLock<Source> = on_registry!("../scripts/renew.lua")
 pub(super) static SWEEP: LazyLock<Source> = on_registry!("../scripts/sweep.lua");
 pub(super) static SNAPSHOT: LazyLock<Source> = on_registry!("../scripts/snapshot.lua");
 pub(super) static PULSE: LazyLock<Source> = on_registry!("../scripts/pulse.lua");
-pub(super) static HEARTBEAT: LazyLock<Source> = on_members!("../scripts/heartbeat.lua");
-pub(super) static LEAVE: LazyLock<Source> = on_members!("../scripts/leave.lua");
+pub(super) static HEARTBEAT: LazyLock<Source> = on!(Keys::Members, "../scripts/heartbeat.lua");
+pub(super) static LEAVE: LazyLock<Source> = on!(Keys::Members, "../scripts/leave.lua");
+pub(super) static ACKNOWLEDGE: LazyLock<Source> = on!(Keys::Acks, "../scripts/acknowledge.lua");
 
 /// A script as the server gets it: by its hash, or whole when it does not know that.
 pub(super) struct Source {
@@ -53,6 +54,7 @@ pub(super) struct Source {
 enum Keys {
     Registry,
     Members,
+    Acks,
 }
 
 /// What is sent in one call.
@@ -140,6 +142,9 @@ impl Call {
             Keys::Members => {
                 let keys = [&names.members, &names.presence, &names.roster];
                 command.arg(keys.len()).arg(&keys);
+            }
+            Keys::Acks => {
+                command.arg(1).arg(&names.acks);
             }
         }
         for arg in &self.args {

@@ -31,6 +31,11 @@ pub(super) fn number(value: &Value) -> Result<u64, StoreError> {
     number.ok_or_else(|| not_understood(value))
 }
 
+/// `{text ...}`.
+pub(super) fn texts(reply: &Value) -> Result<Vec<String>, StoreError> {
+    items(reply)?.iter().map(text).collect()
+}
+
 /// `{incarnation, version}`.
 pub(super) fn pulse(reply: &Value) -> Result<(String, u64), StoreError> {
     match items(reply)? {

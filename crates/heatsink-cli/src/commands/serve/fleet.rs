@@ -23,7 +23,7 @@ const ADDRESS_PATIENCE: Duration = Duration::from_secs(3);
 const ADDRESS_LOOK: Duration = Duration::from_millis(20);
 
 /// Where the fleet meets. Nothing is connected to yet.
-pub(super) fn store(loaded: &Loaded) -> Result<Store, Failure> {
+pub(in crate::commands) fn store(loaded: &Loaded) -> Result<Store, Failure> {
     let config = &loaded.config;
     let failure =
         |why: String| Failure::Runtime(format!("cannot use the coordination store: {why}"));

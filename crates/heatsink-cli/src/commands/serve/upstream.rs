@@ -9,7 +9,10 @@ use heatsink_upstream::address::{Endpoint, Url};
 
 /// What `url` means. The store is there for `embedded://` only; it ends when it is dropped, so
 /// the caller keeps it as long as the proxy.
-pub(super) fn resolve(url: &Url, tls: Option<ClientTls>) -> io::Result<(Upstream, Option<Server>)> {
+pub(in crate::commands) fn resolve(
+    url: &Url,
+    tls: Option<ClientTls>,
+) -> io::Result<(Upstream, Option<Server>)> {
     let (target, credentials, db, store) = match url.clone() {
         Url::Embedded => {
             let store = Server::start()?;

@@ -23,14 +23,14 @@ use super::range::score_text;
 const BLOCK: i64 = 64;
 
 /// Where the search for a rank stands.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(in crate::plan) struct Rank {
     member: Vec<u8>,
     reverse: bool,
     step: Step,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Step {
     /// The score was asked for.
     Score,
@@ -41,7 +41,7 @@ enum Step {
 }
 
 /// What is known of the rank.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Search {
     /// So many stand before it in shards that are done.
     before: i64,
@@ -52,7 +52,7 @@ struct Search {
 }
 
 /// A shard in which it stands at a rank that is not known yet.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Open {
     shard: usize,
     low: i64,

@@ -1,0 +1,68 @@
+//! `heatsink drain`: makes every split key whole, with nothing but the upstream if need be.
+//!
+//! Life: configuration -> a proxy of its own, on a port that nobody is told -> the registry's and
+//! the upstream's word on what is split -> a line a key -> a summary.
+//! Exit code 0: nothing is left. May be run again at any time, and beside a running fleet.
+
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use heatsink_fleet::{Drained, Progress};
+use heatsink_proxy::Proxy;
+use heatsink_upstream::address::Url;
+
+use super::serve::{fleet, upstream};
+use crate::config::{RawConfig, Sources};
+use crate::exit::Failure;
+use crate::logging;
+
+/// Makes everything whole that `flags`, the environment and the file lead to.
+pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure> {
+    let loaded = Sources::new(flags, file).load()?;
+    let config = &loaded.config;
+    let _log = logging::start(&config.log, config.log_format);
+    if config.upstream == Url::Embedded {
+        return Err(Failure::Runtime(
+            "nothing can be split in an embedded store that is gone: set upstream".to_owned(),
+        ));
+    }
+    let store = fleet::store(&loaded)?;
+    let (upstream, _) = upstream::resolve(&config.upstream, loaded.files.client_tls.clone())
+        .map_err(|error| Failure::Runtime(format!("cannot use the upstream: {error}")))?;
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut settings = heatsink_proxy::Config::new(listen, upstream);
+    settings.live = config.live.clone();
+    let proxy = Proxy::start(settings)
+        .map_err(|error| Failure::Runtime(format!("cannot start a proxy: {error}")))?;
+    let drained = heatsink_fleet::drain(proxy.handle(), store, config.fleet.clone(), tell)
+        .map_err(|error| Failure::Runtime(format!("cannot drain: {error}")))?;
+    let Drained { whole, dropped, left, unknown } = drained;
+    say(&format!("{whole} made whole, {dropped} had ended before, {left} left"));
+    if unknown {
+        return Err(Failure::Runtime("the upstream cannot be asked what is split".to_owned()));
+    }
+    if left > 0 {
+        return Err(Failure::Runtime(format!("{left} splits are left; run it again")));
+    }
+    Ok(())
+}
+
+fn tell(progress: Progress) {
+    let name = |key: Vec<u8>| String::from_utf8_lossy(&key).into_owned();
+    say(&match progress {
+        Progress::WithoutStore(why) => {
+            format!("without the coordination store, by the upstream's index alone: {why}")
+        }
+        Progress::Whole(key) => format!("whole: {}", name(key)),
+        Progress::Dropped(key) => format!("had ended before: {}", name(key)),
+        Progress::Removed(key) => format!("not to be split any more: {}", name(key)),
+        Progress::Failed(key, why) => format!("not yet: {}: {why}", name(key)),
+        Progress::Trouble(why) => format!("not yet: {why}"),
+    });
+}
+
+/// A line on stdout, which nobody may be reading.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
+}

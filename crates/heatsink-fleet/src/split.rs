@@ -1,0 +1,45 @@
+//! Moving values between a key and its shards.
+//!
+//! | what | module |
+//! |---|---|
+//! | a client of this process's own proxy | `data` |
+//! | names, the manifest | `names` |
+//! | what is done on the upstream, step by step | `steps` |
+//! | changes of one record by compare and set | `change` |
+//! | the registry, the fleet and the steps, in their order | `lifecycle` |
+//! | a proxy's word that it holds writes | `acks` |
+//! | who does what when, and what dead movers left | `reconcile` |
+//! | everything made whole by `heatsink drain` | `drain` |
+//! | places where tests have the process end | `fault` |
+
+pub(crate) mod acks;
+pub(crate) mod change;
+mod data;
+pub(crate) mod drain;
+mod fault;
+pub(crate) mod lifecycle;
+mod names;
+pub(crate) mod reconcile;
+pub(crate) mod steps;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+
+use heatsink_admin::metrics::Histogram;
+
+/// What is known of splits for people to see.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// Moves by way and outcome.
+    pub(crate) moves: BTreeMap<(&'static str, &'static str), u64>,
+    /// How long writes were held, as far as this process moved the value.
+    pub(crate) freeze_seconds: Histogram,
+    /// When the markers were last looked at, in milliseconds of Unix time.
+    pub(crate) looked_at_ms: u64,
+    /// How often registry and upstream did not agree.
+    pub(crate) drift_total: u64,
+    /// How much is in each shard, by key, with the id of the split.
+    pub(crate) sizes: HashMap<Vec<u8>, (String, Vec<u64>)>,
+}

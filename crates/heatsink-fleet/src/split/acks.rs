@@ -1,0 +1,70 @@
+//! A proxy's word that it holds writes of a key.
+//!
+//! Called by: the loop, whenever the data plane gets other hot keys.
+//! Bound: one task for each move that is under way, [`GIVE_UP`] long; remembered ids end with
+//! their records.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use heatsink_control::agent::HotSet;
+use heatsink_control::entry::Phase;
+use heatsink_coordination::Store;
+use heatsink_proxy::Handle as ProxyHandle;
+
+use super::lifecycle;
+
+/// Time between two looks at the workers.
+const POLL: Duration = Duration::from_millis(1);
+/// Workers that have not settled by then never do in time.
+const GIVE_UP: Duration = Duration::from_secs(5);
+/// How long an acknowledgement counts.
+const LIFE: Duration = Duration::from_secs(30);
+
+/// What was acknowledged, or is about to be.
+#[derive(Debug, Default)]
+pub(crate) struct Acks {
+    topics: HashSet<String>,
+}
+
+impl Acks {
+    /// The data plane has this version of the hot keys: once the workers have taken it over,
+    /// whoever moves something in it is told so.
+    pub(crate) fn published(
+        &mut self,
+        hot: &HotSet,
+        version: u64,
+        proxy: &ProxyHandle,
+        store: &Store,
+        member: &str,
+    ) {
+        let splits = hot.keys.iter().filter_map(|hot| hot.split.as_ref());
+        let held = splits.filter(|split| split.phase != Phase::Split);
+        let topics: HashSet<String> =
+            held.map(|split| lifecycle::topic(&split.id, split.phase)).collect();
+        for topic in topics.difference(&self.topics) {
+            let (topic, proxy, store) = (topic.clone(), proxy.clone(), store.clone());
+            tokio::spawn(acknowledge(topic, version, proxy, store, member.to_owned()));
+        }
+        self.topics = topics;
+    }
+}
+
+async fn acknowledge(
+    topic: String,
+    version: u64,
+    proxy: ProxyHandle,
+    store: Store,
+    member: String,
+) {
+    let begun = Instant::now();
+    while proxy.settled_version() < version {
+        if begun.elapsed() > GIVE_UP {
+            return;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    if let Err(error) = store.acknowledge(&topic, &member, LIFE).await {
+        tracing::debug!(%error, "a move is not acknowledged");
+    }
+}

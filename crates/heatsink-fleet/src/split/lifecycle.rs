@@ -1,0 +1,498 @@
+//! From a plain key to a split one and back ([decision 15](../../../../docs/adr/0015-splitting.md)):
+//! the registry, the fleet's acknowledgements, and the data steps, in their order.
+//!
+//! Called by: the reconciler, in a task a move; `heatsink drain`.
+//! Bound: a few attempts; what is left is taken up by whoever reconciles next.
+//! Invariant: a record says `split` only after the commit of the split, and is rid of it only
+//! after the commit of its end. A mover changes a record only while it names the mover's split,
+//! so a mover that comes too late changes nothing.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heatsink_control::entry::{Entry, Mitigation, Origin, Pause, Phase, SplitRecord, Status};
+use heatsink_coordination::Store;
+use heatsink_split::{Kind, Layout};
+
+use super::change::{self, Changed, Next, NotChanged, Seen};
+use super::data::DataError;
+use super::fault;
+use super::names::{self, Known, Manifest};
+use super::steps::{Bounds, Fit, NotSplit, Steps, Whole};
+use crate::state::{State, unix_ms};
+
+/// Attempts to split a key that is written to by others.
+const MAX_TRIES: usize = 5;
+/// Attempts to make a value whole, before it is left to the reconciler.
+const MAX_WHOLE_TRIES: usize = 5;
+/// Attempts at a change of the registry that says what was done to the data.
+const MAX_TELLS: usize = 20;
+/// Time between two of them.
+const RETRY: Duration = Duration::from_millis(100);
+/// Time between two looks for acknowledgements.
+const POLL: Duration = Duration::from_millis(1);
+/// Nobody waits for the acknowledgements of an un-split for longer than so many freeze times.
+const PATIENCE: u32 = 3;
+/// A pause after a command that needed the key whole, and after a value that cannot be split.
+pub(crate) const PAUSE_MS: (u64, u64) = (60_000, 600_000);
+/// A pause after something went wrong.
+const TROUBLE_MS: (u64, u64) = (1_000, 60_000);
+
+/// Who moves values in this process.
+#[derive(Clone)]
+pub(crate) struct Mover {
+    pub(crate) state: Arc<State>,
+    pub(crate) store: Store,
+    pub(crate) steps: Steps,
+}
+
+/// The topic by which proxies acknowledge that they hold writes.
+pub(crate) fn topic(id: &str, phase: Phase) -> String {
+    format!("{id}:{}", phase.name())
+}
+
+/// Where the parts of a split are; none if it is of a kind that this release does not know.
+pub(crate) fn layout(split: &SplitRecord) -> Option<Layout> {
+    let kind = Kind::from_name(&split.kind)?;
+    (!split.tags.is_empty()).then(|| Layout::new(&split.id, kind, split.expires, &split.tags))
+}
+
+fn is_of(seen: Option<&Seen>, id: &str) -> bool {
+    let split = seen.and_then(|seen| seen.entry.split.as_ref());
+    split.is_some_and(|split| split.id == id)
+}
+
+impl Mover {
+    /// Splits a key, if its record still wants that.
+    pub(crate) async fn split(&self, key: &[u8]) {
+        for _ in 0..MAX_TRIES {
+            match self.try_split(key).await {
+                Ok(()) => return,
+                Err(NotSplit::Disturbed) => self.count("split", "begun_again"),
+                Err(NotSplit::Unfit(why)) => {
+                    self.count("split", "refused");
+                    return self.pause(key, PAUSE_MS, format!("not split: {why}")).await;
+                }
+                Err(NotSplit::Failed(error)) => {
+                    self.count("split", "failed");
+                    tracing::warn!("a key could not be split: {error}");
+                    return self.pause(key, TROUBLE_MS, format!("not split yet: {error}")).await;
+                }
+            }
+        }
+        let why = "not split yet: it is written to by clients that do not wait".to_owned();
+        self.pause(key, TROUBLE_MS, why).await;
+    }
+
+    async fn try_split(&self, key: &[u8]) -> Result<(), NotSplit> {
+        let (bounds, most, freeze) = {
+            let inner = self.state.lock();
+            let split = &inner.live.split;
+            (split.bounds(), split.max_factor, split.freeze)
+        };
+        let Some(seen) = change::seen(&self.state, key) else { return Ok(()) };
+        let factor = seen.entry.split_factor;
+        if factor > most {
+            return Err(NotSplit::Unfit(format!("{factor} shards, split.max_factor is {most}")));
+        }
+        let fit = self.steps.examine(key, &bounds).await?;
+        let id = names::new_id(unix_ms());
+        let tags = self.steps.new_tags(key, factor);
+        let layout = Layout::new(&id, fit.kind, fit.expires, &tags);
+        self.steps.permit(key, &id).await?;
+        let begun = Instant::now();
+        if !self.freeze(key, &id, fit, &tags).await? {
+            return Ok(());
+        }
+        fault::point("split:frozen");
+        let missing = self.missing(&topic(&id, Phase::Freezing), freeze).await;
+        if missing > 0 {
+            self.count("split", "put_off");
+            let why = format!("not split yet: {missing} proxies did not hold writes in time");
+            self.give_up(key, &id, Some((TROUBLE_MS, why))).await;
+            return Ok(());
+        }
+        let manifest = Manifest::new(key, fit.kind, &tags, fit.expires, unix_ms());
+        let moved = match self.steps.enter(&id, &manifest).await {
+            Ok(()) => self.steps.split(key, &layout, &bounds, unix_micros()).await,
+            Err(error) => Err(error.into()),
+        };
+        let committed = match &moved {
+            Ok(()) => true,
+            // If this is not answered either, the reconciler asks again.
+            Err(_) => self.steps.forbid(key, &layout).await?,
+        };
+        if committed {
+            self.tell_split(key, &id).await;
+            self.observe_freeze(begun);
+            self.count("split", "done");
+            return Ok(());
+        }
+        let dropped = self.steps.drop_shards(&layout).await;
+        self.give_up(key, &id, None).await;
+        self.observe_freeze(begun);
+        dropped?;
+        moved
+    }
+
+    /// Has writes of a key held, for a split with this id; false if nobody wants it any more.
+    async fn freeze(
+        &self,
+        key: &[u8],
+        id: &str,
+        fit: Fit,
+        tags: &[String],
+    ) -> Result<bool, NotSplit> {
+        let now_ms = unix_ms();
+        let decide = |seen: Option<&Seen>| {
+            let Some(seen) = seen else { return Next::Leave };
+            let entry = &seen.entry;
+            let fits = tags.len() == entry.split_factor as usize;
+            if is_of(Some(seen), id) || !entry.wants_split() || entry.split.is_some() || !fits {
+                return Next::Leave;
+            }
+            let remaining = seen.remaining.filter(|_| entry.origin == Origin::Manual);
+            let split = SplitRecord {
+                id: id.to_owned(),
+                kind: fit.kind.name().to_owned(),
+                tags: tags.to_vec(),
+                expires: fit.expires,
+                phase: Phase::Freezing,
+                mover: self.state.id.clone(),
+                ends_at_ms: remaining.map(|left| now_ms + left.as_millis() as u64),
+                removal: None,
+            };
+            let split = Some(split);
+            Next::put(Entry { status: Status::Freezing, split, ..entry.clone() }, None)
+        };
+        match change::change(&self.state, &self.store, key, decide).await {
+            Ok(Changed::Put(_)) => Ok(true),
+            Ok(_) => Ok(false),
+            // It may have been put all the same; the reconciler sees to that.
+            Err(error) => Err(NotSplit::Failed(DataError::Lost(error.to_string()))),
+        }
+    }
+
+    /// How many live proxies have not acknowledged a topic in time.
+    async fn missing(&self, topic: &str, time: Duration) -> usize {
+        let end = Instant::now() + time;
+        loop {
+            let asked = self.store.acknowledged(topic).await.unwrap_or_default();
+            let acknowledged: HashSet<String> = asked.into_iter().collect();
+            let missing = {
+                let inner = self.state.lock();
+                let proxies = inner.members.iter().filter(|present| present.member().proxy);
+                proxies.filter(|present| !acknowledged.contains(&present.id)).count()
+            };
+            if missing == 0 || Instant::now() >= end {
+                return missing;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// The split is committed.
+    pub(crate) async fn tell_split(&self, key: &[u8], id: &str) {
+        self.tell(key, |seen| {
+            let Some(seen) = seen.filter(|seen| is_of(Some(seen), id)) else { return Next::Leave };
+            let mut entry = seen.entry.clone();
+            match &mut entry.split {
+                Some(split) if split.phase == Phase::Freezing => split.phase = Phase::Split,
+                _ => return Next::Leave,
+            }
+            entry.status = Status::Active;
+            // What is wanted may have changed meanwhile.
+            let entry = match entry.draining() {
+                Some(draining) if entry.outgrew_split(unix_ms()) => draining,
+                _ => entry,
+            };
+            Next::put(entry, None)
+        })
+        .await;
+        fault::point("split:told");
+    }
+
+    /// The value is at the key, and stays there for now.
+    async fn give_up(&self, key: &[u8], id: &str, why: Option<((u64, u64), String)>) {
+        self.tell(key, |seen| match seen.filter(|seen| is_of(Some(seen), id)) {
+            Some(seen) => {
+                let pause = why.clone().map(|(length, why)| pause_of(&seen.entry, length, why));
+                self.whole_again(&seen.entry, pause)
+            }
+            None => Next::Leave,
+        })
+        .await;
+    }
+
+    /// What becomes of an entry whose value is whole again.
+    fn whole_again(&self, entry: &Entry, pause: Option<Pause>) -> Next {
+        let now_ms = unix_ms();
+        let split = entry.split.as_ref();
+        if let Some(removal) = split.and_then(|split| split.removal) {
+            let block = (removal.block_ms > 0).then(|| Duration::from_millis(removal.block_ms));
+            return Next::Remove { block };
+        }
+        let ends_at_ms = split.and_then(|split| split.ends_at_ms);
+        if ends_at_ms.is_some_and(|end| end <= now_ms) {
+            return Next::Remove { block: None };
+        }
+        let ttl = match ends_at_ms {
+            Some(end) => Some(Duration::from_millis(end - now_ms)),
+            None if entry.origin == Origin::Manual => None,
+            None => Some(self.state.lock().live.control.registry_ttl),
+        };
+        let pause = pause.or_else(|| entry.pause.clone());
+        Next::put(Entry { split: None, status: Status::Active, pause, ..entry.clone() }, ttl)
+    }
+
+    /// Makes a key whole. With a reason, it is not split again for a while.
+    pub(crate) async fn unsplit(&self, key: &[u8], id: &str, why: Option<String>) {
+        let begun = Instant::now();
+        let taken = self
+            .tell(key, |seen| {
+                let Some(seen) = seen.filter(|seen| is_of(Some(seen), id)) else {
+                    return Next::Leave;
+                };
+                let begins = seen.entry.draining();
+                let mut entry = begins.clone().unwrap_or_else(|| seen.entry.clone());
+                let Some(split) = &mut entry.split else { return Next::Leave };
+                if split.phase != Phase::Draining || split.mover == self.state.id {
+                    return Next::Leave;
+                }
+                split.mover.clone_from(&self.state.id);
+                if let Some(why) = why.clone().filter(|_| begins.is_some()) {
+                    entry.pause = Some(pause_of(&entry, PAUSE_MS, why));
+                }
+                Next::put(entry, None)
+            })
+            .await;
+        let split = match taken {
+            Some(Changed::Put(entry)) => entry.split,
+            // It is this process's already, or nobody's.
+            _ => change::seen(&self.state, key).and_then(|seen| seen.entry.split),
+        };
+        let split = split.filter(|split| split.id == id && split.phase == Phase::Draining);
+        let Some(layout) = split.as_ref().and_then(layout) else { return };
+        fault::point("unsplit:draining");
+        let missing = self.hold(id).await;
+        if missing > 0 {
+            // Nothing depends on it: the server refuses what they write.
+            tracing::info!(missing, "a key is made whole without the word of all proxies");
+        }
+        for attempt in 1..=MAX_WHOLE_TRIES {
+            match self.steps.unsplit(key, &layout).await {
+                Ok(whole) => {
+                    self.tell_whole(key, &layout, whole).await;
+                    return self.observe_freeze(begun);
+                }
+                Err(error) if attempt == MAX_WHOLE_TRIES => {
+                    tracing::warn!("a key could not be made whole, and is tried again: {error}");
+                    self.count("unsplit", "failed");
+                }
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+
+    /// The value is at its key again, by us or by somebody else.
+    pub(crate) async fn tell_whole(&self, key: &[u8], layout: &Layout, whole: Whole) {
+        let told = self
+            .tell(key, |seen| match seen.filter(|seen| is_of(Some(seen), &layout.id)) {
+                Some(seen) => self.whole_again(&seen.entry, None),
+                None => Next::Leave,
+            })
+            .await;
+        fault::point("unsplit:told");
+        self.count("unsplit", if whole == Whole::Committed { "done" } else { "found_done" });
+        // A registry that was not told comes back to it, and finds the key whole.
+        if told.is_some()
+            && let Err(error) = self.steps.retire(layout).await
+        {
+            tracing::debug!("what is left of a split is dropped later: {error}");
+        }
+    }
+
+    /// The same, with one attempt to tell the registry, which may be out of reach.
+    pub(crate) async fn tell_whole_once(&self, key: &[u8], layout: &Layout) {
+        let decide = |seen: Option<&Seen>| match seen.filter(|seen| is_of(Some(seen), &layout.id)) {
+            Some(seen) => self.whole_again(&seen.entry, None),
+            None => Next::Leave,
+        };
+        if let Err(error) = change::change(&self.state, &self.store, key, decide).await {
+            tracing::debug!("the registry is not told that a key is whole: {error}");
+        }
+    }
+
+    /// Waits for the proxies to hold writes of a key that is made whole.
+    pub(crate) async fn hold(&self, id: &str) -> usize {
+        let freeze = self.state.lock().live.split.freeze;
+        self.missing(&topic(id, Phase::Draining), freeze * PATIENCE).await
+    }
+
+    /// Something else took the place of the marker: it is the value now.
+    pub(crate) async fn overwritten(&self, key: &[u8], layout: &Layout) {
+        let told = self
+            .tell(key, |seen| match seen.filter(|seen| is_of(Some(seen), &layout.id)) {
+                Some(seen) if is_in(seen, Phase::Split) => {
+                    let why = "not split: its value was overwritten".to_owned();
+                    let pause = pause_of(&seen.entry, PAUSE_MS, why);
+                    self.whole_again(&seen.entry, Some(pause))
+                }
+                _ => Next::Leave,
+            })
+            .await;
+        if matches!(told, Some(Changed::Put(_) | Changed::Removed)) {
+            self.state.lock().splits.drift_total += 1;
+            self.count("unsplit", "overwritten");
+            if let Err(error) = self.steps.retire(layout).await {
+                tracing::debug!("what is left of a split is dropped later: {error}");
+            }
+        }
+    }
+
+    /// A split whose mover is gone: it is split if that was committed, else it never will be.
+    pub(crate) async fn thaw(&self, key: &[u8], layout: &Layout) {
+        match self.steps.forbid(key, layout).await {
+            Ok(true) => {
+                self.tell_split(key, &layout.id).await;
+                self.count("split", "taken_over");
+            }
+            Ok(false) => {
+                if let Err(error) = self.steps.drop_shards(layout).await {
+                    tracing::debug!("what is left of a split is dropped later: {error}");
+                }
+                self.give_up(key, &layout.id, None).await;
+                self.count("split", "given_up");
+            }
+            Err(error) => tracing::debug!("a split is looked at later: {error}"),
+        }
+    }
+
+    /// A split that the upstream knows, and the registry does not.
+    pub(crate) async fn adopt(&self, known: &Known) {
+        let Known { key, layout, tags } = known;
+        match self.steps.forbid(key, layout).await {
+            Ok(true) => {}
+            Ok(false) => {
+                if let Err(error) = self.steps.retire(layout).await {
+                    tracing::debug!("what is left of a split is dropped later: {error}");
+                }
+                return;
+            }
+            Err(error) => return tracing::debug!("a split is looked at later: {error}"),
+        }
+        let (ttl, is_blocked) = {
+            let now = self.state.now();
+            let inner = self.state.lock();
+            let is_blocked = inner.registry.blocked_for(now, key).is_some();
+            (inner.live.control.registry_ttl, is_blocked)
+        };
+        let split = SplitRecord {
+            id: layout.id.clone(),
+            kind: layout.kind.name().to_owned(),
+            tags: tags.clone(),
+            expires: layout.expires,
+            phase: Phase::Split,
+            mover: String::new(),
+            ends_at_ms: None,
+            removal: None,
+        };
+        let found = Entry {
+            mitigation: Mitigation::Split,
+            split_factor: u32::try_from(tags.len()).unwrap_or(u32::MAX),
+            ttl_seconds: Some(ttl.as_secs()),
+            origin: Origin::Auto,
+            status: Status::Active,
+            reason: "found split on the upstream; the registry did not know of it".to_owned(),
+            dry_run: false,
+            frequency: 0.0,
+            reads_per_second: 0.0,
+            writes_per_second: 0.0,
+            detected_at_ms: 0,
+            split: None,
+            pause: None,
+        };
+        let adopted = self
+            .tell(key, |seen| {
+                let now_ms = unix_ms();
+                let seen_entry = seen.map(|seen| &seen.entry);
+                if seen_entry.is_some_and(|entry| entry.split.is_some()) {
+                    return Next::Leave;
+                }
+                let mut entry = seen_entry.unwrap_or(&found).clone();
+                let left = seen.and_then(|seen| seen.remaining);
+                let left = left.filter(|_| entry.origin == Origin::Manual);
+                let ends_at_ms = left.map(|left| now_ms + left.as_millis() as u64);
+                entry.split = Some(SplitRecord { ends_at_ms, ..split.clone() });
+                let goes = is_blocked && seen_entry.is_none();
+                let leaving = if goes { entry.leaving(0) } else { None };
+                let draining = entry.draining().filter(|_| entry.outgrew_split(now_ms));
+                Next::put(leaving.or(draining).unwrap_or(entry), None)
+            })
+            .await;
+        if matches!(adopted, Some(Changed::Put(_))) {
+            self.state.lock().splits.drift_total += 1;
+            self.count("split", "adopted");
+        }
+    }
+
+    /// A key that should be split is not, for a while.
+    async fn pause(&self, key: &[u8], length: (u64, u64), why: String) {
+        self.tell(key, |seen| match seen {
+            Some(seen) if seen.entry.split.is_none() && seen.entry.wants_split() => {
+                let pause = Some(pause_of(&seen.entry, length, why.clone()));
+                Next::put(Entry { pause, ..seen.entry.clone() }, seen.remaining)
+            }
+            _ => Next::Leave,
+        })
+        .await;
+    }
+
+    /// Changes the registry according to what was done; tries for a while if the store is away.
+    async fn tell(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<&Seen>) -> Next,
+    ) -> Option<Changed> {
+        for _ in 0..MAX_TELLS {
+            match change::change(&self.state, &self.store, key, &mut decide).await {
+                Ok(changed) => return Some(changed),
+                Err(NotChanged::Full) => return None,
+                Err(NotChanged::Contended) => {}
+                Err(NotChanged::Store(error)) => {
+                    tracing::debug!(%error, "the registry is not told yet");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+        None
+    }
+
+    fn count(&self, way: &'static str, outcome: &'static str) {
+        *self.state.lock().splits.moves.entry((way, outcome)).or_default() += 1;
+    }
+
+    fn observe_freeze(&self, begun: Instant) {
+        self.state.lock().splits.freeze_seconds.observe(begun.elapsed().as_secs_f64());
+    }
+}
+
+fn is_in(seen: &Seen, phase: Phase) -> bool {
+    seen.entry.split.as_ref().is_some_and(|split| split.phase == phase)
+}
+
+fn pause_of(entry: &Entry, (shortest, longest): (u64, u64), why: String) -> Pause {
+    Pause::after(entry.pause.as_ref(), unix_ms(), shortest, longest, why)
+}
+
+fn unix_micros() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
+}
+
+impl crate::SplitSettings {
+    fn bounds(&self) -> Bounds {
+        Bounds { max_members: self.max_members, max_value_bytes: self.max_value_bytes }
+    }
+}

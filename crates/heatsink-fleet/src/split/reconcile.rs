@@ -1,0 +1,334 @@
+//! What is wanted and what is, brought together: values are moved, what dead movers left is
+//! finished, and markers are looked at.
+//!
+//! Called by: two tasks of each process with a proxy, beside the loop.
+//! Bound: [`MAX_MOVES`] moves at a time, one for a key.
+//! Invariant: any number of processes may do this at once. One is the first choice for a key;
+//! the others step in when nothing happens.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use heatsink_control::entry::{Mitigation, Phase, SplitRecord};
+use heatsink_split::Layout;
+use tokio::sync::Semaphore;
+
+use super::lifecycle::{self, Mover};
+use super::names::Known;
+use crate::state::{Inner, unix_ms};
+
+/// Moves of this process that are under way at once.
+const MAX_MOVES: usize = 4;
+/// Time between two looks at the markers.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long what was seen there may be relied on.
+const BELIEF: Duration = Duration::from_secs(10);
+/// The first choice is given so long to begin.
+const STEP_IN: Duration = Duration::from_secs(2);
+/// And one that is alive so long to come to an end.
+const SLOW: Duration = Duration::from_secs(10);
+/// A split that only the upstream knows may be one that the registry is about to tell of.
+const STRANGE: Duration = Duration::from_secs(5);
+/// A key is made whole before its last time.
+const LAST_MS: i64 = 30_000;
+/// Shards are measured at every so many looks.
+const MEASURE: u32 = 5;
+
+/// What both tasks know.
+pub(crate) struct Reconciler {
+    mover: Mover,
+    moves: Semaphore,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Default)]
+struct Memory {
+    /// Keys that this process moves.
+    busy: HashSet<Vec<u8>>,
+    /// Since when something waits to be done, by key and what.
+    since: HashMap<(Vec<u8>, String), Instant>,
+    /// Commands that wait for keys to be whole.
+    wanted: HashMap<Vec<u8>, String>,
+}
+
+/// What is to be done about a key.
+#[derive(Clone, Debug, PartialEq)]
+enum Task {
+    Split,
+    Unsplit(String, Option<String>),
+    Thaw(Layout),
+    Overwritten(Layout),
+    Adopt(Known),
+}
+
+impl Reconciler {
+    pub(crate) fn new(mover: Mover) -> Arc<Self> {
+        let memory = Mutex::default();
+        Arc::new(Self { mover, moves: Semaphore::new(MAX_MOVES), memory })
+    }
+
+    /// Begins what the registry asks for, whenever it changed, and what commands ask for.
+    pub(crate) async fn run_moves(self: Arc<Self>) {
+        loop {
+            let changed = self.mover.state.moves.notified();
+            let _ = tokio::time::timeout(LOOK / 4, changed).await;
+            self.take_wanted();
+            for (key, task) in self.due() {
+                self.begin(key, task);
+            }
+        }
+    }
+
+    /// Looks at the markers.
+    pub(crate) async fn run_looks(self: Arc<Self>) {
+        let mut number = 0_u32;
+        loop {
+            let begun = Instant::now();
+            if let Err(error) = self.look(number.is_multiple_of(MEASURE)).await {
+                tracing::debug!("split keys could not be looked at: {error}");
+            }
+            number = number.wrapping_add(1);
+            tokio::time::sleep(LOOK.saturating_sub(begun.elapsed())).await;
+        }
+    }
+
+    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_wanted(&self) {
+        let Some(proxy) = &self.mover.state.proxy else { return };
+        let wanted = proxy.take_wholes_wanted();
+        let mut memory = self.memory();
+        for whole in wanted {
+            memory.wanted.insert(whole.key, whole.command);
+        }
+    }
+
+    /// What the registry asks for.
+    fn due(&self) -> Vec<(Vec<u8>, Task)> {
+        let state = &self.mover.state;
+        let (now, now_ms) = (Instant::now(), unix_ms());
+        let inner = state.lock();
+        if !inner.registry.is_synced() {
+            return Vec::new();
+        }
+        let mut memory = self.memory();
+        let Memory { busy, since, wanted } = &mut *memory;
+        wanted.retain(|key, _| {
+            inner.registry.get(key).is_some_and(|record| record.entry.split.is_some())
+        });
+        let mut tasks = Vec::new();
+        let mut waiting = HashSet::new();
+        for (key, record) in inner.registry.iter() {
+            let entry = &record.entry;
+            let what = match &entry.split {
+                None if entry.wants_split() => "split".to_owned(),
+                None => continue,
+                Some(split) => format!("{} {}", split.id, split.phase.name()),
+            };
+            let waits = (key.to_vec(), what);
+            let since = *since.entry(waits.clone()).or_insert(now);
+            waiting.insert(waits);
+            if busy.contains(key) {
+                continue;
+            }
+            let waited = now.saturating_duration_since(since);
+            let is_mine = waited >= STEP_IN || is_first_choice(&inner, key, &state.id);
+            let mode = inner.live.policies.of(key).mode;
+            let allowed = inner.live.split.enabled && mode.allows(Mitigation::Split);
+            let task = match &entry.split {
+                None => {
+                    let paused = entry.pause.as_ref().is_some_and(|pause| now_ms < pause.until_ms);
+                    (is_mine && allowed && !paused).then_some(Task::Split)
+                }
+                Some(split) => {
+                    let wanted = wanted.get(key);
+                    let outgrown = entry.outgrew_split(now_ms) || !allowed;
+                    unfinished(&inner, &state.id, split, waited, is_mine, wanted, outgrown)
+                }
+            };
+            tasks.extend(task.map(|task| (key.to_vec(), task)));
+        }
+        since.retain(|waits, _| waiting.contains(waits) || waits.1.starts_with("known "));
+        tasks
+    }
+
+    fn begin(self: &Arc<Self>, key: Vec<u8>, task: Task) {
+        if !self.memory().busy.insert(key.clone()) {
+            return;
+        }
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            {
+                let _free = Free { reconciler: &this, key: key.clone() };
+                let Ok(_permit) = this.moves.acquire().await else { return };
+                let mover = &this.mover;
+                match task {
+                    Task::Split => mover.split(&key).await,
+                    Task::Unsplit(id, why) => mover.unsplit(&key, &id, why).await,
+                    Task::Thaw(layout) => mover.thaw(&key, &layout).await,
+                    Task::Overwritten(layout) => mover.overwritten(&key, &layout).await,
+                    Task::Adopt(known) => mover.adopt(&known).await,
+                }
+            }
+            this.mover.state.moves.notify_one();
+        });
+    }
+
+    /// Splits that the registry knows, each with where its parts are.
+    fn registered(&self) -> Vec<(Vec<u8>, Layout, Phase)> {
+        let inner = self.mover.state.lock();
+        let split = |(key, record): (&[u8], &heatsink_control::registry::Record)| {
+            let split = record.entry.split.as_ref()?;
+            Some((key.to_vec(), lifecycle::layout(split)?, split.phase))
+        };
+        inner.registry.iter().filter_map(split).collect()
+    }
+
+    async fn look(self: &Arc<Self>, measure: bool) -> Result<(), super::data::DataError> {
+        let steps = &self.mover.steps;
+        // A split that came while others were looked at is looked at as well, before anything
+        // is relied on: its message may be an old one.
+        let (splits, seen, begun) = loop {
+            let begun = Instant::now();
+            let splits = self.registered();
+            let asked: Vec<_> =
+                splits.iter().map(|(key, layout, _)| (key.clone(), layout.clone())).collect();
+            let seen = steps.look(&asked).await?;
+            let is_known =
+                |one: &(Vec<u8>, Layout, Phase)| splits.iter().any(|other| other.1.id == one.1.id);
+            if self.registered().iter().all(is_known) {
+                break (splits, seen, begun);
+            }
+        };
+        if let Some(proxy) = &self.mover.state.proxy {
+            proxy.believe_splits(begun + BELIEF);
+        }
+        self.mover.state.lock().splits.looked_at_ms = unix_ms();
+        for ((key, layout, phase), (is_marked, left_ms)) in splits.iter().zip(seen) {
+            if *phase != Phase::Split {
+                continue;
+            }
+            if !is_marked {
+                // Once more, with what the registry says now: it may have ended meanwhile.
+                let now = self.registered();
+                let still = now.iter().any(|one| one.1.id == layout.id && one.2 == Phase::Split);
+                if still && !steps.is_marked(key, layout).await? {
+                    self.begin(key.clone(), Task::Overwritten(layout.clone()));
+                }
+            } else if left_ms.is_some_and(|left| left < LAST_MS) {
+                let why = "not split: its time to live ends soon".to_owned();
+                self.begin(key.clone(), Task::Unsplit(layout.id.clone(), Some(why)));
+            }
+        }
+        self.look_at_index().await?;
+        if measure {
+            self.measure(&splits).await?;
+        }
+        Ok(())
+    }
+
+    /// Splits that the upstream knows and the registry does not.
+    async fn look_at_index(self: &Arc<Self>) -> Result<(), super::data::DataError> {
+        let known = self.mover.steps.known().await?;
+        let registered: HashSet<String> =
+            self.registered().into_iter().map(|(_, layout, _)| layout.id).collect();
+        let now = Instant::now();
+        let mut tasks = Vec::new();
+        {
+            let inner = self.mover.state.lock();
+            let mut memory = self.memory();
+            if !inner.registry.is_synced() {
+                return Ok(());
+            }
+            let strange = known.into_iter().filter(|known| !registered.contains(&known.layout.id));
+            let mut waiting = HashSet::new();
+            for known in strange {
+                let waits = (known.key.clone(), format!("known {}", known.layout.id));
+                let since = *memory.since.entry(waits.clone()).or_insert(now);
+                waiting.insert(waits);
+                let first = is_first_choice(&inner, &known.key, &self.mover.state.id);
+                let patience = if first { STRANGE } else { STRANGE + SLOW };
+                if now.saturating_duration_since(since) >= patience {
+                    tasks.push((known.key.clone(), Task::Adopt(known)));
+                }
+            }
+            memory
+                .since
+                .retain(|waits, _| !waits.1.starts_with("known ") || waiting.contains(waits));
+        }
+        for (key, task) in tasks {
+            self.begin(key, task);
+        }
+        Ok(())
+    }
+
+    async fn measure(
+        &self,
+        splits: &[(Vec<u8>, Layout, Phase)],
+    ) -> Result<(), super::data::DataError> {
+        let mut sizes = HashMap::new();
+        for (key, layout, _) in splits.iter().filter(|(_, _, phase)| *phase == Phase::Split) {
+            sizes.insert(key.clone(), (layout.id.clone(), self.mover.steps.sizes(layout).await?));
+        }
+        self.mover.state.lock().splits.sizes = sizes;
+        Ok(())
+    }
+}
+
+/// A key is free again, however its move ended.
+struct Free<'a> {
+    reconciler: &'a Reconciler,
+    key: Vec<u8>,
+}
+
+impl Drop for Free<'_> {
+    fn drop(&mut self) {
+        self.reconciler.memory().busy.remove(&self.key);
+    }
+}
+
+/// What is to be done about a split.
+fn unfinished(
+    inner: &Inner,
+    me: &str,
+    split: &SplitRecord,
+    waited: Duration,
+    is_mine: bool,
+    wanted: Option<&String>,
+    outgrown: bool,
+) -> Option<Task> {
+    let layout = lifecycle::layout(split)?;
+    // A mover that is not there has left it; nor is it this process, which would be busy.
+    let is_live = inner.members.iter().any(|present| present.id == split.mover);
+    let left = split.mover == me || waited >= SLOW || !split.mover.is_empty() && !is_live;
+    match split.phase {
+        Phase::Freezing => (left && is_mine).then_some(Task::Thaw(layout)),
+        Phase::Draining => {
+            let begins = left || split.mover.is_empty();
+            (begins && is_mine).then(|| Task::Unsplit(split.id.clone(), None))
+        }
+        Phase::Split => {
+            let why = wanted.map(|command| {
+                format!("not split: {} needs the key whole", command.to_uppercase())
+            });
+            let begins = why.is_some() || outgrown && is_mine;
+            begins.then(|| Task::Unsplit(split.id.clone(), why))
+        }
+    }
+}
+
+/// Whether this process is the one that is to begin with a key.
+fn is_first_choice(inner: &Inner, key: &[u8], me: &str) -> bool {
+    let weight = |id: &str| {
+        let mut hasher = std::hash::DefaultHasher::new();
+        (key, id).hash(&mut hasher);
+        (hasher.finish(), id.to_owned())
+    };
+    let proxies = inner.members.iter().filter(|present| present.member().proxy);
+    let first = proxies.map(|present| weight(&present.id)).max();
+    first.is_none_or(|first| first.1 == me)
+}
