@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long what was seen there may be relied on.
 const BELIEF: Duration = Duration::from_secs(10);
 /// The first choice is given so long to begin.
-const STEP_IN: Duration = Duration::from_secs(2);
+pub(super) const STEP_IN: Duration = Duration::from_secs(2);
 /// And one that is alive so long to come to an end.
 const SLOW: Duration = Duration::from_secs(10);
 /// A split that only the upstream knows may be one that the registry is about to tell of.
@@ -38,7 +38,7 @@ const MEASURE: u32 = 5;
 
 /// What both tasks know.
 pub(crate) struct Reconciler {
-    mover: Mover,
+    pub(super) mover: Mover,
     moves: Semaphore,
     memory: Mutex<Memory>,
 }
@@ -96,6 +96,11 @@ impl Reconciler {
 
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The command that wants a key whole, if any does.
+    pub(super) fn wanted(&self, key: &[u8]) -> Option<String> {
+        self.memory().wanted.get(key).cloned()
     }
 
     fn take_wanted(&self) {
@@ -322,7 +327,7 @@ fn unfinished(
 }
 
 /// Whether this process is the one that is to begin with a key.
-fn is_first_choice(inner: &Inner, key: &[u8], me: &str) -> bool {
+pub(super) fn is_first_choice(inner: &Inner, key: &[u8], me: &str) -> bool {
     let weight = |id: &str| {
         let mut hasher = std::hash::DefaultHasher::new();
         (key, id).hash(&mut hasher);
