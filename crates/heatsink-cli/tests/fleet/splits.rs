@@ -37,7 +37,7 @@ pub(crate) fn manifests(direct: &mut RawClient) -> BTreeSet<String> {
 }
 
 /// The registry says that the key is split, and nobody moves it.
-fn rests_split(node: &Node, key: &str, factor: u64) -> bool {
+pub(crate) fn rests_split(node: &Node, key: &str, factor: u64) -> bool {
     node.entry(key).is_some_and(|entry| {
         entry["status"] == "active"
             && entry["split_factor"] == factor
