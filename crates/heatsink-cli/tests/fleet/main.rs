@@ -8,6 +8,8 @@ mod http;
 mod live;
 mod node;
 mod operators;
+mod split_kills;
+mod splits;
 #[path = "../cli/support.rs"]
 mod support;
 mod together;

@@ -1,0 +1,229 @@
+//! Movers that die, one after each step, and whoever comes after them; `heatsink drain` when
+//! nobody does.
+
+use std::collections::BTreeSet;
+
+use heatsink_testkit::{RawClient, RedisServer, Reply, eventually};
+
+use crate::node::{Node, Servers, all, assemble};
+use crate::splits::{is_split, manifests, rests_split, split};
+use crate::support::{PATIENCE, Place};
+
+/// The places where a split may end, in their order.
+const SPLIT: [&str; 6] = [
+    "split:frozen",
+    "split:entered",
+    "split:watched",
+    "split:copied",
+    "split:committed",
+    "split:told",
+];
+/// And its end.
+const UNSPLIT: [&str; 7] = [
+    "unsplit:draining",
+    "unsplit:sealing",
+    "unsplit:sealed",
+    "unsplit:built",
+    "unsplit:committed",
+    "unsplit:told",
+    "unsplit:retired",
+];
+
+/// One that ends at a labelled place.
+fn doomed(place: &Place, servers: &Servers, label: &str) -> Node {
+    let (store, upstream) = (servers.store.url(), servers.upstream.url());
+    let args = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--workers",
+        "1",
+        "--coordination-url",
+        &store,
+        "--upstream",
+        &upstream,
+    ];
+    Node::of(place.heatsink(&args).env("HEATSINK_FAULT", label))
+}
+
+fn fill(direct: &mut RawClient) -> BTreeSet<String> {
+    let members: BTreeSet<String> = (0..300).map(|number| format!("m{number}")).collect();
+    let mut command = vec!["SADD".to_owned(), "set".to_owned()];
+    command.extend(members.iter().cloned());
+    assert_eq!(direct.command(&command), Reply::Integer(300));
+    members
+}
+
+fn members(client: &mut RawClient) -> BTreeSet<String> {
+    client.command(&["SMEMBERS", "set"]).items().iter().map(Reply::text).collect()
+}
+
+#[test]
+fn a_mover_that_dies_while_it_splits_is_followed_by_another() {
+    for label in SPLIT {
+        let (place, servers) = (Place::empty(), Servers::start());
+        let mut direct = servers.upstream.client();
+        let value = fill(&mut direct);
+        let mut first = doomed(&place, &servers, label);
+        assemble(&[&first]);
+        // The answer may or may not come before the end.
+        let _ = first.api().promote(b"set", split(4));
+        assert!(!first.process.wait_exit(PATIENCE).success(), "{label}");
+        let second = servers.member(&place, "all", &[]);
+        all([&second], PATIENCE, label, |node| rests_split(node, "set", 4));
+        assert!(is_split(&mut direct, "set"), "{label}");
+        let mut client = second.client();
+        assert_eq!(members(&mut client), value, "{label}");
+        assert_eq!(client.command(&["SADD", "set", "new"]), Reply::Integer(1), "{label}");
+        assert_eq!(client.command(&["SREM", "set", "m1"]), Reply::Integer(1), "{label}");
+        second.api().demote(b"set").expect("removed");
+        all([&second], PATIENCE, label, |node| node.lacks("set"));
+        let mut after = value.clone();
+        after.insert("new".to_owned());
+        after.remove("m1");
+        assert_eq!(members(&mut direct), after, "{label}");
+        // Nothing of any attempt is left for good.
+        eventually(PATIENCE, || manifests(&mut direct).is_empty());
+    }
+}
+
+#[test]
+fn a_mover_that_dies_while_it_makes_whole_is_followed_by_another() {
+    for label in UNSPLIT {
+        let (place, servers) = (Place::empty(), Servers::start());
+        let mut direct = servers.upstream.client();
+        let value = fill(&mut direct);
+        direct.command(&["EXPIRE", "set", "100000"]);
+        let mut first = doomed(&place, &servers, label);
+        assemble(&[&first]);
+        first.api().promote(b"set", split(4)).expect("promoted");
+        all([&first], PATIENCE, "it is split", |node| rests_split(node, "set", 4));
+        let _ = first.api().demote(b"set");
+        assert!(!first.process.wait_exit(PATIENCE).success(), "{label}");
+        let second = servers.member(&place, "all", &[]);
+        assemble(&[&second]);
+        all([&second], PATIENCE, label, |node| node.lacks("set"));
+        assert_eq!(members(&mut direct), value, "{label}");
+        let left = direct.command(&["TTL", "set"]).integer();
+        assert!((99_900..=100_000).contains(&left), "{label}: {left}");
+        eventually(PATIENCE, || manifests(&mut direct).is_empty());
+        assert_eq!(second.client().command(&["SADD", "set", "m1", "n"]), Reply::Integer(1));
+    }
+}
+
+/// What is left of a fleet that split three keys and is gone, with its store.
+fn ruins(place: &Place, servers: &Servers) -> BTreeSet<String> {
+    let mut direct = servers.upstream.client();
+    let value = fill(&mut direct);
+    direct.command(&["SET", "counter", "5"]);
+    direct.command(&["HSET", "hash", "f", "v"]);
+    let mut node = servers.member(place, "all", &[]);
+    assemble(&[&node]);
+    for key in ["set", "counter", "hash"] {
+        node.api().promote(key.as_bytes(), split(4)).expect("promoted");
+        all([&node], PATIENCE, "it is split", |node| rests_split(node, key, 4));
+    }
+    assert_eq!(node.client().command(&["INCRBY", "counter", "10"]), Reply::Integer(15));
+    node.process.kill();
+    assert_eq!(manifests(&mut direct).len(), 3);
+    value
+}
+
+fn drain(place: &Place, upstream: &RedisServer, store: &str) -> String {
+    let upstream = upstream.url();
+    let drained = place.run(&["drain", "--upstream", &upstream, "--coordination-url", store]);
+    assert_eq!(drained.code, Some(0), "{drained:?}");
+    drained.stdout
+}
+
+#[test]
+fn drain_makes_whole_what_a_lost_fleet_has_left() {
+    for store_is_there in [true, false] {
+        let (place, mut servers) = (Place::empty(), Servers::start());
+        let value = ruins(&place, &servers);
+        if store_is_there {
+            servers.store.client().command(&["FLUSHALL"]);
+        } else {
+            servers.store.kill();
+        }
+        let store = servers.store.url();
+        let mut direct = servers.upstream.client();
+        for round in 0..2 {
+            let output = drain(&place, &servers.upstream, &store);
+            let whole = if round == 0 { 3 } else { 0 };
+            assert!(output.contains(&format!("{whole} made whole")), "{output}");
+            assert!(output.contains("0 left"), "{output}");
+            assert_eq!(members(&mut direct), value);
+            assert_eq!(direct.command(&["GET", "counter"]), Reply::bulk("15"));
+            assert_eq!(direct.command(&["HGETALL", "hash"]), Reply::bulks(["f", "v"]));
+            assert!(manifests(&mut direct).is_empty());
+        }
+    }
+}
+
+#[test]
+fn drain_beside_a_running_fleet_leaves_nothing_split() {
+    let (place, servers) = (Place::empty(), Servers::start());
+    let mut direct = servers.upstream.client();
+    let value = fill(&mut direct);
+    let node = servers.member(&place, "all", &[]);
+    assemble(&[&node]);
+    node.api().promote(b"set", split(4)).expect("promoted");
+    all([&node], PATIENCE, "it is split", |node| rests_split(node, "set", 4));
+    drain(&place, &servers.upstream, &servers.store.url());
+    all([&node], PATIENCE, "it is gone", |node| node.lacks("set"));
+    assert_eq!(members(&mut direct), value);
+    assert_eq!(members(&mut node.client()), value);
+    assert!(manifests(&mut direct).is_empty());
+}
+
+#[test]
+fn a_fleet_that_lost_its_store_finds_what_is_split() {
+    let (place, servers) = (Place::empty(), Servers::start());
+    let value = ruins(&place, &servers);
+    servers.store.client().command(&["FLUSHALL"]);
+    let node = servers.member(&place, "all", &[]);
+    for key in ["set", "counter", "hash"] {
+        all([&node], PATIENCE, "it is found", |node| rests_split(node, key, 4));
+    }
+    let mut client = node.client();
+    assert_eq!(members(&mut client), value);
+    assert_eq!(client.command(&["INCR", "counter"]), Reply::Integer(16));
+}
+
+/// A proxy that sleeps through a whole split, and through its end.
+#[test]
+fn a_proxy_that_slept_through_a_split_does_no_harm() {
+    let (place, servers) = (Place::empty(), Servers::start());
+    let mut direct = servers.upstream.client();
+    let mut value = fill(&mut direct);
+    let (awake, mut asleep) =
+        (servers.member(&place, "all", &[]), servers.member(&place, "all", &[]));
+    assemble(&[&awake, &asleep]);
+    let mut late = asleep.client();
+    for wanted in [true, false] {
+        asleep.process.pause();
+        if wanted {
+            awake.api().promote(b"set", split(4)).expect("promoted");
+            all([&awake], PATIENCE, "it is split", |node| rests_split(node, "set", 4));
+        } else {
+            awake.api().demote(b"set").expect("removed");
+            all([&awake], PATIENCE, "it is gone", |node| node.lacks("set"));
+        }
+        let member = format!("late {wanted}");
+        late.send(&["SADD", "set", &member]);
+        asleep.process.resume();
+        // What it did not know of is refused, or it has heard of it by then; never lost.
+        let reply = late.read_reply();
+        if reply.is_error() {
+            assert!(reply.error().starts_with("WRONGTYPE"), "{reply:?}");
+        } else {
+            assert_eq!(reply, Reply::Integer(1));
+            value.insert(member);
+        }
+        assemble(&[&awake, &asleep]);
+        eventually(PATIENCE, || {
+            members(&mut awake.client()) == value && members(&mut late) == value
+        });
+    }
+}
