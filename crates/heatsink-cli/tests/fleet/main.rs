@@ -8,6 +8,7 @@ mod http;
 mod live;
 mod node;
 mod operators;
+mod split_chaos;
 mod split_kills;
 mod splits;
 #[path = "../cli/support.rs"]
