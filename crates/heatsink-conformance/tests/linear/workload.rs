@@ -107,7 +107,8 @@ impl Workload {
         match (self.mix, rng.u8(..100)) {
             (Mix::Counter, 0..30) | (Mix::Edge, 0..20) => Command::Get,
             (Mix::Counter, 30..60) | (Mix::Edge, 20..40) => Command::Incr,
-            (Mix::Counter, 60..78) | (Mix::Edge, 40..70) => Command::IncrBy(by),
+            (Mix::Counter, 60..70) | (Mix::Edge, 40..70) => Command::IncrBy(by),
+            (Mix::Counter, 70..78) => Command::FloatBy(by),
             (Mix::Counter, 78..86) | (Mix::Edge, 70..76) => Command::Decr,
             (Mix::Counter, 86..92) | (Mix::Edge, 76..82) => Command::DecrBy(by),
             (Mix::Counter, 92..94) => Command::Set(number().to_string()),
@@ -146,6 +147,7 @@ impl Workload {
                 11 => Command::Incr,
                 12 => Command::Decr,
                 13 => Command::Script(by),
+                14 if by > 5 => Command::FloatBy(by),
                 _ => Command::IncrBy(by),
             },
         }
