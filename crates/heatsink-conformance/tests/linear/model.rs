@@ -155,12 +155,13 @@ fn add(value: &mut Option<String>, by: i64) -> Reply {
     Reply::Integer(sum)
 }
 
-/// Of the numbers in a history all are whole, and few enough digits long to stay exact.
+/// The numbers in a history are whole or halves, and short: none of them is rounded.
 fn add_float(value: &mut Option<String>, by: i64) -> Reply {
-    let number = value.as_ref().map_or(Some(0), |text| text.parse::<i64>().ok());
+    let number = value.as_ref().map_or(Some(0.0), |text| text.parse::<f64>().ok());
     let Some(number) = number else { return Reply::Error(NOT_A_FLOAT.into()) };
-    *value = Some((number + by).to_string());
-    Reply::bulk((number + by).to_string())
+    let sum = (number + by as f64).to_string();
+    *value = Some(sum.clone());
+    Reply::bulk(sum)
 }
 
 /// Whether an error is an answer to what was asked, not word of a failure.

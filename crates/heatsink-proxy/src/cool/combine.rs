@@ -208,12 +208,12 @@ impl Worker {
         let answered = replies.len();
         let lane = self.lanes.get(sent.lane).filter(|lane| lane.serial == sent.serial);
         let protocol = lane.map_or(Protocol::Resp2, |lane| lane.login.protocol);
-        let mut line = Vec::new();
+        let mut reply = Vec::new();
         for (waiter, answer) in replies.drain(..) {
-            line.clear();
-            write_answer(&mut line, answer, shape, protocol);
+            reply.clear();
+            write_answer(&mut reply, answer, shape, protocol);
             self.end_change(waiter);
-            self.clients.fill(waiter.client, waiter.place, &line);
+            self.clients.fill(waiter.client, waiter.place, &reply);
         }
         self.cooling.replies = replies;
         let time = self.cooling.time(self.now);
