@@ -12,3 +12,4 @@ mod operators;
 mod support;
 mod together;
 mod topologies;
+mod views;
