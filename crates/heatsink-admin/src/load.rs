@@ -95,11 +95,12 @@ mod tests {
 
     #[test]
     fn what_was_saved_is_what_was_not_sent() {
-        assert_eq!(load(100.0, 40.0, &[]).saved_per_second(), 60.0);
-        assert_eq!(load(10.0, 25.0, &[]).saved_per_second(), 0.0, "fanned out");
+        let saved = |loads: &[Load]| Load::sum(loads.iter()).map(|load| load.saved_per_second());
+        let (frugal, lavish) = (load(100.0, 40.0, &[]), load(10.0, 30.0, &[]));
+        assert_eq!(saved(std::slice::from_ref(&frugal)), Some(60.0));
+        assert_eq!(saved(std::slice::from_ref(&lavish)), Some(0.0), "fanned out");
         // What one saves and another sends on top are one account.
-        let (saves, spends) = (load(100.0, 40.0, &[]), load(10.0, 30.0, &[]));
-        assert_eq!(Load::sum([&saves, &spends].into_iter()).unwrap().saved_per_second(), 40.0);
+        assert_eq!(saved(&[frugal, lavish]), Some(40.0));
     }
 
     #[test]

@@ -128,9 +128,9 @@ mod tests {
     fn the_busiest_nodes_have_names() {
         let nodes = (0..40).map(|n| (format!("n{n}"), f64::from(n) + 0.04)).collect();
         let card = load_card(1.26, 0.0, nodes);
-        assert_eq!(card.served_per_second, 1.3);
         assert_eq!(card.nodes.len(), NODES);
         assert_eq!(card.nodes[0], NodeCard { node: "n39".to_owned(), per_second: 39.0 });
-        assert_eq!(card.other_nodes_per_second, 28.3, "0 to 7");
+        let others = (card.served_per_second, card.other_nodes_per_second);
+        assert_eq!(others, (1.3, 28.3), "0 to 7");
     }
 }
