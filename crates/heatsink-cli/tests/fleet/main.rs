@@ -15,3 +15,4 @@ mod splits;
 mod support;
 mod together;
 mod topologies;
+mod views;
