@@ -105,6 +105,10 @@ pub(crate) struct Client {
     pub(crate) lags: bool,
     /// Whoever checks passwords here knows who it is.
     pub(crate) is_known: bool,
+    /// Reads of it that were sent to copies.
+    pub(crate) copy_reads: u32,
+    /// Until when it reads keys themselves, not their copies.
+    pub(crate) off_copies_until: Option<Instant>,
     /// Since when its next request waits for a value that is moved.
     pub(crate) held_since: Option<Instant>,
     /// It moves data for this process: what it asks is passed on as it is.
@@ -193,6 +197,8 @@ impl Client {
             bulky: false,
             lags: false,
             is_known: true,
+            copy_reads: 0,
+            off_copies_until: None,
             held_since: None,
             within: false,
         }

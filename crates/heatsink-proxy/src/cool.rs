@@ -18,6 +18,7 @@
 
 mod broadcast;
 mod combine;
+pub(crate) mod copies;
 mod late;
 mod reads;
 pub(crate) mod splits;
@@ -49,6 +50,7 @@ use crate::shared::CooledKeys;
 use crate::worker::Worker;
 use broadcast::Listening;
 use combine::{Departure, SentBatch};
+use copies::{Served, Unremoved};
 use late::LateReplies;
 use reads::{Fill, Waiter};
 use splits::Parked;
@@ -98,6 +100,8 @@ pub(crate) struct Cooling {
     held: Vec<ClientKey>,
     /// Reads that came to a key after its value had been moved.
     parked: Vec<Parked>,
+    /// Writes whose copies could not be reached.
+    unremoved: Vec<Unremoved>,
     /// Keys that are about to be split, and since when.
     frozen: HashMap<Vec<u8>, Instant, RandomState>,
     /// Counts what may go to any shard.
@@ -173,6 +177,8 @@ pub(crate) enum Cool {
     Done(Flow),
     /// It goes on as usual, with this remembered of it.
     Marked(Mark),
+    /// It goes on as if the key were not hot.
+    AsUsual,
 }
 
 impl Cooling {
@@ -196,6 +202,7 @@ impl Cooling {
             settled: 0,
             held: Vec::new(),
             parked: Vec::new(),
+            unremoved: Vec::new(),
             frozen: HashMap::default(),
             turns: 0,
             last_stamp: 0,
@@ -230,8 +237,7 @@ impl Cooling {
     pub(crate) fn due(&self) -> Option<Instant> {
         let listens = self.listening.is_open() || !self.links.is_empty();
         let pulse = listens.then_some(self.next_pulse);
-        let held = !self.held.is_empty() || !self.parked.is_empty();
-        let waits = held || !self.fills.is_empty() || !self.batches.is_empty();
+        let waits = self.holds() || !self.fills.is_empty() || !self.batches.is_empty();
         let look = waits.then_some(self.next_look);
         [pulse, look].into_iter().flatten().min()
     }
@@ -441,7 +447,7 @@ impl Worker {
     pub(crate) fn end_cooling(&mut self) {
         let Cooling { links, fills, unsettled, fences, batches, .. } = &self.cooling;
         let idle = links.is_empty() && fills.is_empty() && batches.is_empty();
-        let idle = idle && !self.cooling.listening.is_open() && self.cooling.held.is_empty();
+        let idle = idle && !self.cooling.listening.is_open() && !self.cooling.holds();
         if !self.cooling.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
             return;
         }
@@ -452,6 +458,7 @@ impl Worker {
             self.expire_waits();
             self.expire_changes();
             self.look_at_held();
+            self.look_at_unremoved();
         }
         if self.now >= self.cooling.next_pulse {
             self.cooling.next_pulse = self.now + PULSE;
@@ -467,7 +474,7 @@ impl Worker {
     }
 
     fn look_at_fences(&mut self) {
-        let Self { cooling, links, clients, shared, index, .. } = self;
+        let Self { cooling, links, clients, shared, index, detours, later, .. } = self;
         let mut at = 0;
         while at < cooling.fences.len() {
             let fence = &mut cooling.fences[at];
@@ -479,7 +486,9 @@ impl Worker {
                 let own = clients.get_ref(*key).and_then(|client| client.own.as_ref());
                 own.is_some_and(|own| !own.is_settled())
             });
-            let combined = fence.settles.is_some() && cooling.combines_held();
+            let settles = fence.settles.is_some();
+            let detoured = !detours.is_empty() || !later.is_empty();
+            let combined = settles && (detoured || cooling.combines_held());
             let fence = &mut cooling.fences[at];
             if fence.links.is_empty() && fence.clients.is_empty() && !combined {
                 let Fence { tokens, settles, .. } = cooling.fences.swap_remove(at);
@@ -533,8 +542,15 @@ impl Worker {
     /// A request that touches hot keys.
     pub(crate) fn cool(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Cool {
         self.settle(key);
-        if let Some(flow) = self.serve_split(key, request, command) {
-            return Cool::Done(flow);
+        if self.cooling.hot.has_moved() {
+            match self.serve_copied(key, request, command) {
+                Some(Served::Done(flow)) => return Cool::Done(flow),
+                Some(Served::AsUsual) => return Cool::AsUsual,
+                None => {}
+            }
+            if let Some(flow) = self.serve_split(key, request, command) {
+                return Cool::Done(flow);
+            }
         }
         if let Some(index) = command.single_key_index()
             && let Some(name) = request.arg(index)

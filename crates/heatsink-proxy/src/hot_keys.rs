@@ -5,6 +5,7 @@
 //! Bound: as many keys as the registry holds.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -109,6 +110,19 @@ pub struct HotKeys {
     keys: HashMap<Vec<u8>, Treatment, RandomState>,
     /// Those of them whose values are moved, or have been.
     splits: HashMap<Vec<u8>, Splitting, RandomState>,
+    /// Those of them that have copies.
+    copies: HashMap<Vec<u8>, Arc<Copies>, RandomState>,
+}
+
+/// Copies of a value on several nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// Their names; the key itself is one more.
+    pub names: Vec<Vec<u8>>,
+    /// Reads are spread over them. Before that, and after, writes remove them all the same.
+    pub read: bool,
+    /// How long each lives at most.
+    pub life: Duration,
 }
 
 impl HotKeys {
@@ -128,6 +142,23 @@ impl HotKeys {
         self
     }
 
+    /// The same keys and these, which have copies.
+    #[must_use]
+    pub fn with_copies(mut self, copies: impl IntoIterator<Item = (Vec<u8>, Copies)>) -> Self {
+        for (key, copies) in copies {
+            // The copies share the reads as they come.
+            self.keys.insert(key.clone(), Treatment::default());
+            self.copies.insert(key, Arc::new(copies));
+        }
+        self
+    }
+
+    /// The copies of a key.
+    #[inline]
+    pub fn copies(&self, key: &[u8]) -> Option<&Arc<Copies>> {
+        if self.copies.is_empty() { None } else { self.copies.get(key) }
+    }
+
     /// Where a key stands that is split, or about to be.
     #[inline]
     pub fn split(&self, key: &[u8]) -> Option<&Splitting> {
@@ -139,10 +170,10 @@ impl HotKeys {
         self.splits.iter().map(|(key, splitting)| (key.as_slice(), splitting))
     }
 
-    /// Whether any key is split, or about to be.
+    /// Whether the values of any keys lie elsewhere, too.
     #[inline]
-    pub fn has_splits(&self) -> bool {
-        !self.splits.is_empty()
+    pub fn has_moved(&self) -> bool {
+        !self.splits.is_empty() || !self.copies.is_empty()
     }
 
     /// All of them.
@@ -164,6 +195,7 @@ impl HotKeys {
 impl FromIterator<(Vec<u8>, Treatment)> for HotKeys {
     fn from_iter<I: IntoIterator<Item = (Vec<u8>, Treatment)>>(keys: I) -> Self {
         let acts = |(_, treatment): &(Vec<u8>, Treatment)| *treatment != Treatment::default();
-        Self { keys: keys.into_iter().filter(acts).collect(), splits: HashMap::default() }
+        let keys = keys.into_iter().filter(acts).collect();
+        Self { keys, ..Self::default() }
     }
 }

@@ -315,6 +315,7 @@ impl Worker {
                                 break;
                             }
                             Cool::Marked(mark) => hot = Some(mark),
+                            Cool::AsUsual => {}
                         }
                     }
                     if plain

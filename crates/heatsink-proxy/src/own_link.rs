@@ -154,7 +154,7 @@ impl Worker {
         if !matches!(role, None | Some(Role::Plain)) || client.lost != Lost::Nothing {
             return None;
         }
-        if request.args_from(1).any(|arg| self.cooling.is_split(arg)) {
+        if request.args_from(1).any(|arg| self.cooling.has_moved(arg)) {
             return None;
         }
         let node = self.home(key);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use heatsink_resp::command::Command;
 use heatsink_resp::request::{Limits, RequestScan, Status};
 
 /// No limits: it was within them when it came.
@@ -17,6 +18,17 @@ pub(crate) fn spans(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut args = Vec::new();
     let scan = RequestScan::default().advance(bytes, &NO_LIMITS, |span| args.push(span));
     matches!(scan, Ok(Status::Complete { .. })).then_some(args)
+}
+
+/// The place of a request's only key.
+pub(crate) fn only_key(command: &Command, request: Request<'_>) -> Option<usize> {
+    if let Some(index) = command.single_key_index() {
+        return Some(index).filter(|index| *index < request.len());
+    }
+    let (mut count, mut only) = (0, 0);
+    let arg = |index| request.arg(index).unwrap_or_default();
+    command.for_each_key(request.len(), arg, |index| (count, only) = (count + 1, index));
+    (count == 1).then_some(only)
 }
 
 /// A request that is complete.

@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn runs_are_unpacked_and_must_add_up() {
         // 16000 zeros, two registers of 9, 64 zeros, the rest zeros.
-        let runs = [0x40 | 62, 127, 0x80 | 8 << 2 | 1, 63, 0x40 | 1, 61];
+        let runs = [0x7e, 0x7f, 0xa1, 0x3f, 0x41, 0x3d];
         let stored = [&b"HYLL\x01"[..], &[0; 11], &runs].concat();
         let registers = Registers::unpack(&stored).expect("a sparse counter");
         let raised: Vec<usize> = (0..REGISTERS).filter(|at| registers.0[*at] == 9).collect();

@@ -72,6 +72,21 @@ pub enum Names {
     Sealed,
 }
 
+/// The name of a copy of a key.
+pub fn copy_name(tag: &str, id: &str, index: usize) -> Vec<u8> {
+    format!("heatsink:{{{tag}}}:{id}:copy{index}").into_bytes()
+}
+
+/// The name of the lock under which a copy is filled, in the slot of the copy.
+pub fn lock_name(copy: &[u8]) -> Vec<u8> {
+    [copy, b":lock"].concat()
+}
+
+/// The name under which those who write a key say so to whoever fills a copy.
+pub fn writers_name(copy: &[u8]) -> Vec<u8> {
+    [copy, b":writers"].concat()
+}
+
 /// Where the parts of a split key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -133,12 +148,47 @@ impl Layout {
     /// Which shard a member or a field belongs to.
     #[inline]
     pub fn shard_of(&self, member: &[u8]) -> usize {
-        // FNV-1a, and a finish that lets every bit of it reach the upper ones.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for byte in member {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        share(hash(member), self.shards.len())
+    }
+}
+
+/// FNV-1a, and a finish that lets every bit of it reach the upper ones.
+#[inline]
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in bytes {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Which of `count` a hash belongs to, by its upper half.
+#[inline]
+pub(crate) fn share(hash: u64, count: usize) -> usize {
+    (((hash >> 32) * count as u64) >> 32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_stay_where_every_release_looks_for_them() {
+        let layout = Layout::new("i", Kind::Set, false, &["0"; 16]);
+        let members: [&[u8]; 6] = [b"", b"a", b"b", b"user:1", b"user:2", b"\xff\0"];
+        assert_eq!(members.map(|member| layout.shard_of(member)), [8, 8, 4, 2, 2, 11]);
+    }
+
+    #[test]
+    fn members_are_spread_evenly() {
+        for shards in [2, 3, 8, 16] {
+            let layout = Layout::new("i", Kind::Set, false, &vec!["0"; shards]);
+            let mut members = vec![0_usize; shards];
+            for at in 0..10_000 {
+                members[layout.shard_of(format!("user:{at}").as_bytes())] += 1;
+            }
+            let even = 10_000 / shards;
+            assert!(members.iter().all(|count| count.abs_diff(even) < even / 5), "{members:?}");
         }
-        hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (((hash >> 32) * self.shards.len() as u64) >> 32) as usize
     }
 }

@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use heatsink_cluster::slot;
 
+use crate::layout::{hash, share};
+
 /// In a map from slots to nodes: nobody has it.
 pub const UNOWNED: u16 = u16::MAX;
 
@@ -25,13 +27,13 @@ pub fn tags(owner_of_slot: Option<&[u16]>, factor: usize, key: &[u8]) -> Vec<Str
         return (0..factor).map(|shard| base_36(shard as u64)).collect();
     }
     let seed = hash(key);
-    let first = (seed % slots_of_owners.len() as u64) as usize;
+    let first = share(seed, slots_of_owners.len());
     let tag = |shard: usize| {
         let slots = &slots_of_owners[(first + shard) % slots_of_owners.len()];
         let round = shard / slots_of_owners.len();
         let rounds = factor.div_ceil(slots_of_owners.len());
         // Evenly over the owner's slots, so that a part of them that moves takes its share along.
-        let begin = (seed >> 32) as usize % slots.len();
+        let begin = seed as u32 as usize % slots.len();
         let step = (slots.len() / rounds).max(1);
         tag_of_slot(slots[(begin + round * step) % slots.len()])
     };
@@ -90,15 +92,6 @@ fn base_36(mut number: u64) -> String {
             return text.into_iter().rev().collect();
         }
     }
-}
-
-/// FNV-1a, with a finish that lets every bit reach the others.
-fn hash(key: &[u8]) -> u64 {
-    let hash = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^ hash >> 29
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ pub enum Plan {
 }
 
 /// How replies become one.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct Merge(How);
 
 impl Merge {
@@ -78,11 +78,11 @@ impl Merge {
 
     /// It may take more than one round.
     pub fn asks_again(&self) -> bool {
-        false
+        matches!(self.0, How::Rank(_))
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 enum How {
     /// As the replies of several nodes.
     Join(Join),

@@ -147,7 +147,9 @@ proptest! {
         let layout = Layout::new("i", Kind::Hash, false, &tags);
         let context = Context { layout: &layout, names: Names::Live, resp3: false, turn: 0, stamp: 0 };
         let mut args = vec![&b"HSET"[..], b"k"];
-        fields.iter().for_each(|(field, value)| args.extend([&field[..], value]));
+        for (field, value) in &fields {
+            args.extend([&field[..], value]);
+        }
         let parts = match plan(&context, &args) {
             Plan::One(part) => vec![part],
             Plan::Many { parts, .. } => parts,

@@ -108,7 +108,9 @@ fn every_rank_among_many_members_of_one_score() {
     let members: Vec<String> = (0..600).map(|at| format!("{at:03}")).collect();
     let mut split = SplitKey::new(&server, Kind::SortedSet, false, Rng::with_seed(1));
     let mut args = vec![&b"ZADD"[..], KEY];
-    members.iter().for_each(|member| args.extend([&b"-2.5"[..], member.as_bytes()]));
+    for member in &members {
+        args.extend([&b"-2.5"[..], member.as_bytes()]);
+    }
     split.ask(&args);
     for _ in 0..4 {
         for (rank, member) in members.iter().enumerate() {
@@ -131,6 +133,30 @@ fn lists() {
 #[test]
 fn hyperloglogs() {
     run(Kind::HyperLogLog, false);
+}
+
+#[test]
+fn counts_of_every_size_are_those_of_the_server() {
+    let (server, plain_server) = (RedisServer::start(), RedisServer::start());
+    let mut plain = plain_server.client();
+    let mut split = SplitKey::new(&server, Kind::HyperLogLog, false, Rng::with_seed(1));
+    let mut added = 0;
+    for size in (0..18).map(|power| 1 << power) {
+        while added < size {
+            let batch = (size - added).min(2000);
+            let elements: Vec<String> = (added..added + batch).map(|at| at.to_string()).collect();
+            let mut args = vec![&b"PFADD"[..], KEY];
+            args.extend(elements.iter().map(String::as_bytes));
+            plain.send(&args);
+            assert_eq!(split.ask(&args), plain.read_frame());
+            added += batch;
+        }
+        plain.send(&[b"PFCOUNT", KEY]);
+        assert_eq!(split.ask(&[b"PFCOUNT", KEY]), plain.read_frame(), "{size}");
+        // Whole, and split again by another factor.
+        split.ask(&[b"PTTL", KEY]);
+    }
+    assert_eq!(split.splits, 19);
 }
 
 #[test]

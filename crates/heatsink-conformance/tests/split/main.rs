@@ -2,6 +2,7 @@
 //!
 //! `HEATSINK_SPLIT_STEPS` makes the comparison longer, `HEATSINK_SPLIT_SEED` repeats one.
 
+mod copies;
 mod differential;
 mod hand;
 mod waiting;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::rig::ClusterRig;
+use heatsink_conformance::ClusterRig;
 use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually};
 
 use crate::hand::Mover;

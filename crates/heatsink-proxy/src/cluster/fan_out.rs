@@ -9,6 +9,7 @@ use heatsink_cluster::split::Piece;
 
 use crate::clients::error_line;
 use crate::connection::ClientKey;
+use crate::cool::copies::{CopiedWrite, CopyRead};
 use crate::cool::splits::{Collected, FrozenRead};
 use crate::intake::Flow;
 use crate::lanes::{Owner, Purpose, Ticket, Upstream};
@@ -40,6 +41,12 @@ pub(crate) enum Ending {
     Collected(Box<Collected>),
     /// It is that of a key which is about to be split.
     Frozen(Box<FrozenRead>),
+    /// It is that of a copy.
+    CopyRead(Box<CopyRead>),
+    /// It is that of a key whose copy is gone.
+    KeyRead,
+    /// It is to a write of a key that has copies, or they are to their removal.
+    CopiedWrite(Box<CopiedWrite>),
     /// The cursor in the reply of `SCAN` is one node's.
     Scan {
         shard: usize,
@@ -260,6 +267,13 @@ impl Worker {
         let reply = match joining.ending {
             Ending::Collected(collected) => {
                 return self.collected(asker, *collected, joining.mark, parts);
+            }
+            Ending::CopyRead(read) => {
+                return self.copy_read(asker, *read, joining.mark, &parts[0]);
+            }
+            Ending::KeyRead => return self.key_read(asker, joining.mark, &parts[0]),
+            Ending::CopiedWrite(write) => {
+                return self.copied_write(asker, *write, joining.mark, &parts);
             }
             Ending::Frozen(read) => {
                 return self.frozen_read(asker, *read, joining.mark, &parts[0]);

@@ -25,7 +25,7 @@ use crate::connection::ClientKey;
 use crate::intake::Flow;
 use crate::nodes::NodeId;
 use crate::observe::Mark;
-use crate::request::{Request, spans};
+use crate::request::{Request, only_key, spans};
 use crate::splits::Splitting;
 use crate::worker::Worker;
 
@@ -97,9 +97,14 @@ impl Cooling {
             && self.hot.splits().any(|(key, how)| held(how) && self.batches.concerns(key))
     }
 
-    /// Whether a key is split, or about to be.
-    pub(crate) fn is_split(&self, name: &[u8]) -> bool {
-        self.hot.split(name).is_some()
+    /// Whether the value of a key lies elsewhere, too.
+    pub(crate) fn has_moved(&self, name: &[u8]) -> bool {
+        self.hot.split(name).is_some() || self.hot.copies(name).is_some()
+    }
+
+    /// Whether anybody waits for a value that is moved, or for copies of one.
+    pub(super) fn holds(&self) -> bool {
+        !(self.held.is_empty() && self.parked.is_empty() && self.unremoved.is_empty())
     }
 
     /// Notes since when keys are frozen.
@@ -135,10 +140,10 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Option<Flow> {
-        if !self.cooling.hot.has_splits() || !self.is_in_database(key) {
+        if !self.is_in_database(key) {
             return None;
         }
-        let Some(name) = command.single_key_index().and_then(|index| request.arg(index)) else {
+        let Some(name) = only_key(command, request).and_then(|index| request.arg(index)) else {
             return self.make_whole(key, request, command);
         };
         let splitting = self.cooling.hot.split(name)?.clone();
@@ -173,7 +178,7 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Option<Flow> {
-        if !self.cooling.hot.has_splits() || !self.is_in_database(key) {
+        if !self.cooling.hot.has_moved() || !self.is_in_database(key) {
             return None;
         }
         let client = self.clients.get_ref(key)?;
@@ -181,10 +186,20 @@ impl Worker {
             return None;
         }
         let queueing = client.is_queueing();
-        let mut waits = false;
+        let writes = command.access == Access::Write;
+        let (mut waits, mut overtakes) = (false, false);
         let mut look = |name: &[u8]| match self.cooling.hot.split(name) {
-            Some(Splitting::Freezing) => waits |= command.access == Access::Write && !queueing,
+            Some(Splitting::Freezing) => waits |= writes && !queueing,
             Some(Splitting::Split(_) | Splitting::Draining(_)) => {
+                waits = true;
+                self.shared.desk.want_whole(name, &command.name);
+            }
+            // It may be sent to the key later than what is asked now.
+            None if client.copy_reads > 0 && self.cooling.hot.copies(name).is_some() => {
+                overtakes = true;
+            }
+            // Whoever writes in an unusual way removes no copies.
+            None if writes && self.cooling.hot.copies(name).is_some() => {
                 waits = true;
                 self.shared.desk.want_whole(name, &command.name);
             }
@@ -197,11 +212,14 @@ impl Worker {
         {
             queued.for_each(|name, _, _, _| look(name));
         }
+        if overtakes {
+            return Some(Flow::Wait);
+        }
         waits.then(|| self.hold(key))
     }
 
     /// Whether the client uses the database whose keys are split.
-    fn is_in_database(&self, key: ClientKey) -> bool {
+    pub(super) fn is_in_database(&self, key: ClientKey) -> bool {
         let lane = self.clients.get_ref(key).map(|client| &self.lanes[client.lane].login);
         lane.is_some_and(|login| login.db == self.shared.base_login.db)
     }
@@ -392,13 +410,14 @@ impl Worker {
             // This worker is behind: the shards are sealed.
             return self.end_collecting(asker, collected.alone, mark, &error_line(MOVING));
         }
-        let Collected { layout, merge, resp3, .. } = &collected;
-        let names = if collected.sealed { Names::Sealed } else { Names::Live };
-        let context = Context { layout, names, resp3: *resp3, turn: 0, stamp: 0 };
-        match plan::merge(&context, merge.clone(), &replies) {
-            Merged::Reply(reply) => self.end_collecting(asker, collected.alone, mark, &reply),
+        let Collected { key, layout, merge, resp3, sealed, alone, .. } = collected;
+        let names = if sealed { Names::Sealed } else { Names::Live };
+        let context = Context { layout: &layout, names, resp3, turn: 0, stamp: 0 };
+        match plan::merge(&context, merge, &replies) {
+            Merged::Reply(reply) => self.end_collecting(asker, alone, mark, &reply),
             Merged::More { parts, merge } => {
-                let collected = Collected { merge, sealed: false, ..collected };
+                let collected =
+                    Collected { key, layout, merge, resp3, sealed: false, alone, batch: None };
                 self.ask_parts(asker, parts, collected, mark);
             }
         }
@@ -414,7 +433,7 @@ impl Worker {
         self.end_read(asker, mark, reply);
     }
 
-    fn end_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
+    pub(super) fn end_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
         if let Some(observer) = &mut self.observer {
             observer.answered(mark, reply, 0);
         }

@@ -146,7 +146,7 @@ impl Requests {
                 "INCRBY K x",
                 "INCRBY K 2000000000000",
                 "GET K K",
-                "OBJECT ENCODING K",
+                "PERSIST K",
                 "SADD K M",
                 "GETRANGE K 0 1",
             ]);

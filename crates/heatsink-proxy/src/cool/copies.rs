@@ -1,0 +1,332 @@
+//! Copies of a value on several nodes: reads are spread over them, a write removes them.
+//!
+//! Called by: `cool` with requests on the usual way, `fan_out` with what nodes have answered.
+//! Bound: three small requests before a write and two behind it for each copy; one more for a
+//! read whose copy is gone.
+//! Invariant: no copy holds an older value than the key, from before a write is executed on. A
+//! copy is filled under a lock, and only if the lock is still there and nobody writes:
+//!
+//! ```text
+//! writer:  I write; remove copy, lock | write key | remove copy, lock; I wrote | acknowledge
+//! filler:  lock | read key | put copy, if the lock is there and nobody writes
+//! ```
+//!
+//! A filler that has read before the write finds its lock gone, wherever it had set it before the
+//! writer's last step, or finds the writer. One that sets its lock later reads the new value. If
+//! the writer dies, its word expires, and so does every copy, after [`Copies::life`].
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use heatsink_cache::commands::cacheable;
+use heatsink_resp::command::{Access, Command};
+use heatsink_resp::encode;
+use heatsink_split::layout;
+
+use crate::clients::MAX_OUTSTANDING;
+use crate::cluster::fan_out::{Asker, Ending};
+use crate::connection::ClientKey;
+use crate::hot_keys::Copies;
+use crate::intake::Flow;
+use crate::nodes::NodeId;
+use crate::observe::Mark;
+use crate::request::{Request, only_key};
+use crate::worker::Worker;
+
+/// How long a writer's word holds if the writer dies, in milliseconds.
+const WORD_MS: &[u8] = b"10000";
+
+/// A read that was sent to a copy.
+#[derive(Debug)]
+pub(crate) struct CopyRead {
+    key: Vec<u8>,
+    request: Vec<u8>,
+    copies: Arc<Copies>,
+}
+
+/// A write of a key that has copies.
+#[derive(Debug)]
+pub(crate) struct CopiedWrite {
+    key: Vec<u8>,
+    request: Vec<u8>,
+    copies: Arc<Copies>,
+    /// Its client's, and what tells it from a later one.
+    lane: (usize, u64),
+    /// Tells its word from other writers'.
+    token: [u8; 16],
+    stage: Stage,
+    /// When the stage began.
+    since: Instant,
+    /// What the server has said to the write.
+    reply: Vec<u8>,
+}
+
+/// How far a write is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Announce,
+    Write,
+    Conclude,
+}
+
+/// A write whose copies could not be reached, until it is tried again.
+#[derive(Debug)]
+pub(super) struct Unremoved {
+    asker: Asker,
+    write: CopiedWrite,
+    mark: Mark,
+}
+
+impl Worker {
+    /// A request on the usual way that names one key, which may have copies; `None` if it goes on
+    /// as any other, with `Some` what becomes of it.
+    pub(super) fn serve_copied(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Option<Served> {
+        let index = only_key(command, request)?;
+        let name = request.arg(index)?;
+        let copies = self.cooling.hot.copies(name)?;
+        if !self.is_in_database(key) {
+            return None;
+        }
+        if command.access == Access::Read {
+            let args: Vec<&[u8]> = request.args_from(0).collect();
+            let may = copies.read && cacheable(&args).is_some() && self.may_read_copies(key);
+            let place = self.clients.get_ref(key)?.card.id as usize % (copies.names.len() + 1);
+            if !may || place == 0 {
+                return Some(self.reads_key(key));
+            }
+            return Some(Served::Done(self.read_copy(key, request, command, index, place - 1)));
+        }
+        let client = self.clients.get_ref(key)?;
+        if client.awaits_hot() || client.copy_reads > 0 {
+            return Some(Served::Done(Flow::Wait));
+        }
+        if client.order.outstanding() >= MAX_OUTSTANDING {
+            return Some(Served::Done(Flow::Wait));
+        }
+        if let Some(flow) = self.without_map(key) {
+            return Some(Served::Done(flow));
+        }
+        let copies = Arc::clone(self.cooling.hot.copies(name)?);
+        let mark = self.observe(key, command, request);
+        let (client, pool) = self.clients.get_with_pool(key)?;
+        let asker = Asker { client: key, place: client.order.reserve(pool) };
+        // Nothing else of the client is sent before it is acknowledged.
+        client.retrying += 1;
+        let lane = (client.lane, self.lanes[client.lane].serial);
+        let token = format!("{:016x}", fastrand::u64(..)).into_bytes();
+        let write = CopiedWrite {
+            key: name.to_vec(),
+            request: request.bytes.to_vec(),
+            copies,
+            lane,
+            token: token.try_into().unwrap_or_default(),
+            stage: Stage::Announce,
+            since: self.now,
+            reply: Vec::new(),
+        };
+        self.write_copied(asker, write, mark);
+        Some(Served::Done(Flow::Taken))
+    }
+
+    /// A read that goes to the key itself must not overtake one that was sent to a copy, and may
+    /// be sent to the key later.
+    fn reads_key(&self, key: ClientKey) -> Served {
+        let waits = self.clients.get_ref(key).is_some_and(|client| client.copy_reads > 0);
+        if waits { Served::Done(Flow::Wait) } else { Served::AsUsual }
+    }
+
+    /// Whether a client may be given what a copy says: its rights are those on the key. One that
+    /// has found its copy gone lately asks the key.
+    fn may_read_copies(&self, key: ClientKey) -> bool {
+        let Some(client) = self.clients.get_ref(key) else { return false };
+        let login = &self.lanes[client.lane].login;
+        login.credentials == self.shared.base_login.credentials
+            && client.off_copies_until.is_none_or(|until| self.now >= until)
+    }
+
+    fn read_copy(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        index: usize,
+        copy: usize,
+    ) -> Flow {
+        let name = request.arg(index).unwrap_or_default();
+        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
+        if client.awaits_hot() || client.order.outstanding() >= MAX_OUTSTANDING {
+            return Flow::Wait;
+        }
+        if let Some(flow) = self.without_map(key) {
+            return flow;
+        }
+        let Some(copies) = self.cooling.hot.copies(name).cloned() else { return Flow::Wait };
+        let mark = self.observe(key, command, request);
+        let mut args: Vec<&[u8]> = request.args_from(0).collect();
+        args[index] = &copies.names[copy];
+        let mut bytes = Vec::with_capacity(request.bytes.len() + args[index].len());
+        encode::command(&mut bytes, &args);
+        let question = [(self.node_of(&copies.names[copy]), bytes)];
+        let read = CopyRead { key: name.to_vec(), request: request.bytes.to_vec(), copies };
+        let Some((client, pool)) = self.clients.get_with_pool(key) else { return Flow::Taken };
+        let asker = Asker { client: key, place: client.order.reserve(pool) };
+        client.copy_reads += 1;
+        let lane = client.lane;
+        self.ask_several(lane, asker, &question, Ending::CopyRead(Box::new(read)), mark);
+        self.stop_if_many(key);
+        Flow::Taken
+    }
+
+    /// A copy has answered.
+    pub(crate) fn copy_read(&mut self, asker: Asker, read: CopyRead, mark: Mark, reply: &[u8]) {
+        if !is_nothing(reply) {
+            self.end_copy_read(asker);
+            return self.end_read(asker, mark, reply);
+        }
+        // It takes a while until there is a copy again.
+        let until = self.now + read.copies.life / 8;
+        let Some(client) = self.clients.get(asker.client) else { return self.give_up(mark) };
+        client.off_copies_until = Some(until);
+        let lane = client.lane;
+        let question = [(self.node_of(&read.key), read.request)];
+        self.ask_several(lane, asker, &question, Ending::KeyRead, mark);
+    }
+
+    /// The key itself has answered, where a copy could not.
+    pub(crate) fn key_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
+        self.end_copy_read(asker);
+        self.end_read(asker, mark, reply);
+    }
+
+    fn end_copy_read(&mut self, asker: Asker) {
+        if let Some(client) = self.clients.get(asker.client) {
+            client.copy_reads -= 1;
+            if client.copy_reads == 0 && client.stopped {
+                self.clients.resume.push(asker.client);
+            }
+        }
+    }
+
+    /// Sends what the stage of a write asks for.
+    fn write_copied(&mut self, asker: Asker, write: CopiedWrite, mark: Mark) {
+        let questions = match write.stage {
+            Stage::Announce | Stage::Conclude => self.about_copies(&write),
+            Stage::Write => vec![(self.node_of(&write.key), write.request.clone())],
+        };
+        let lane = match write.stage {
+            // The client's rights are about the key.
+            Stage::Announce | Stage::Conclude => self.base_lane,
+            Stage::Write => {
+                let (lane, serial) = write.lane;
+                if self.lanes.get(lane).is_none_or(|lane| lane.serial != serial) {
+                    // Nobody is there any more who could be told.
+                    return self.copied_write(asker, write, mark, &[]);
+                }
+                lane
+            }
+        };
+        self.ask_several(lane, asker, &questions, Ending::CopiedWrite(Box::new(write)), mark);
+    }
+
+    fn about_copies(&self, write: &CopiedWrite) -> Vec<(NodeId, Vec<u8>)> {
+        let mut questions = Vec::new();
+        for copy in &write.copies.names {
+            let node = self.node_of(copy);
+            let (lock, writers) = (layout::lock_name(copy), layout::writers_name(copy));
+            let mut ask = |args: &[&[u8]]| {
+                let mut bytes = Vec::new();
+                encode::command(&mut bytes, args);
+                questions.push((node, bytes));
+            };
+            if write.stage == Stage::Announce {
+                ask(&[b"SADD", &writers, &write.token]);
+                ask(&[b"PEXPIRE", &writers, WORD_MS]);
+            }
+            ask(&[b"DEL", copy, &lock]);
+            if write.stage == Stage::Conclude {
+                ask(&[b"SREM", &writers, &write.token]);
+            }
+        }
+        questions
+    }
+
+    /// The key, or its copies, have answered.
+    pub(crate) fn copied_write(
+        &mut self,
+        asker: Asker,
+        mut write: CopiedWrite,
+        mark: Mark,
+        replies: &[Vec<u8>],
+    ) {
+        if write.stage == Stage::Write {
+            write.reply = replies.first().cloned().unwrap_or_default();
+        } else {
+            let done = replies.iter().all(|reply| reply.starts_with(b":"));
+            // Whatever cannot be reached has expired by then.
+            let expired = self.now.saturating_duration_since(write.since) > 2 * write.copies.life;
+            if !done && !expired {
+                self.cooling.unremoved.push(Unremoved { asker, write, mark });
+                return;
+            }
+        }
+        write.since = self.now;
+        write.stage = match write.stage {
+            Stage::Announce => Stage::Write,
+            Stage::Write => Stage::Conclude,
+            Stage::Conclude => return self.end_copied_write(asker, mark, &write.reply),
+        };
+        self.write_copied(asker, write, mark);
+    }
+
+    /// Tries again to reach the copies of keys that are written.
+    pub(super) fn look_at_unremoved(&mut self) {
+        for Unremoved { asker, write, mark } in std::mem::take(&mut self.cooling.unremoved) {
+            self.write_copied(asker, write, mark);
+        }
+    }
+
+    fn end_copied_write(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
+        if let Some(client) = self.clients.get(asker.client) {
+            client.retrying -= 1;
+            if client.retrying == 0 {
+                self.clients.resume.push(asker.client);
+            }
+        }
+        self.end_read(asker, mark, reply);
+    }
+}
+
+/// What becomes of a request for a key that may have copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// It is dealt with, or has to wait.
+    Done(Flow),
+    /// The key itself is asked, like any other.
+    AsUsual,
+}
+
+/// What a server says of a key that is not there, whatever the command; or that something is
+/// wrong with the copy.
+fn is_nothing(reply: &[u8]) -> bool {
+    let none = |reply: &[u8]| {
+        let nothing = [&b"$-1\r\n"[..], b"*-1\r\n", b"_\r\n", b":0\r\n", b"$0\r\n\r\n"];
+        nothing.iter().any(|nothing| reply.starts_with(nothing))
+    };
+    let empty = [&b"*0\r\n"[..], b"~0\r\n", b"%0\r\n", b"+none\r\n"];
+    // Of several, the first tells.
+    let first = reply.strip_prefix(b"*").and_then(|rest| {
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        rest.get(end + 1..)
+    });
+    reply.is_empty()
+        || reply.starts_with(b"-")
+        || reply.starts_with(b"!")
+        || empty.contains(&reply)
+        || none(reply)
+        || first.is_some_and(none)
+}
