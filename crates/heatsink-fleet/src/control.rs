@@ -43,7 +43,11 @@ pub(crate) fn treatments(hot: &HotSet, live: &Live) -> HotKeys {
     });
     // Where a value is does not depend on what is wanted.
     let splits = hot.keys.iter().filter_map(|hot| Some((hot.key.clone(), splitting(hot)?)));
-    treated.collect::<HotKeys>().with_splits(splits)
+    let copied = hot.keys.iter().filter_map(|hot| {
+        let copies = crate::split::copies::copies(hot.split.as_ref()?)?;
+        Some((hot.key.clone(), copies))
+    });
+    treated.collect::<HotKeys>().with_splits(splits).with_copies(copied)
 }
 
 fn splitting(hot: &AgentHotKey) -> Option<Splitting> {

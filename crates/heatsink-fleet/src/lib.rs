@@ -130,7 +130,8 @@ impl Live {
         let caches = self.caches.then_some(Mitigation::LocalCache);
         let coalesces = self.coalesces.then_some(Mitigation::Coalesce);
         let splits = self.split.enabled.then_some(Mitigation::Split);
-        caches.into_iter().chain(coalesces).chain(splits).collect()
+        let copies = self.split.enabled.then_some(Mitigation::Copies);
+        caches.into_iter().chain(coalesces).chain(splits).chain(copies).collect()
     }
 
     /// The settings of the control plane's logic.
@@ -297,6 +298,7 @@ async fn live(
         let alarmed = Arc::clone(&state);
         proxy.on_whole_wanted(move || alarmed.moves.notify_one());
         tokio::spawn(Arc::clone(&reconciler).run_moves());
+        tokio::spawn(Arc::clone(&reconciler).run_copies());
         tokio::spawn(reconciler.run_looks());
     }
     let _ = started.send(Ok(()));

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a client of this process's own proxy | `data` |
 //! | names, the manifest | `names` |
+//! | copies of a value | `copies` |
 //! | what is done on the upstream, step by step | `steps` |
 //! | changes of one record by compare and set | `change` |
 //! | the registry, the fleet and the steps, in their order | `lifecycle` |
@@ -14,6 +15,7 @@
 
 pub(crate) mod acks;
 pub(crate) mod change;
+pub(crate) mod copies;
 mod data;
 pub(crate) mod drain;
 mod fault;

@@ -62,6 +62,16 @@ pub struct SplitRecord {
     pub removal: Option<Removal>,
 }
 
+impl SplitRecord {
+    /// The kind of a record of copies: the value stays where it is, and is elsewhere, too.
+    pub const COPIES: &str = "copies";
+
+    /// Whether it is about copies.
+    pub fn is_copies(&self) -> bool {
+        self.kind == Self::COPIES
+    }
+}
+
 /// What follows when the value is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removal {
@@ -103,12 +113,28 @@ impl Entry {
         self.mitigation == Mitigation::Split && !self.dry_run && self.split_factor > 1 && !goes
     }
 
+    /// Whether there are to be copies of the value.
+    pub fn wants_copies(&self) -> bool {
+        let goes = self.split.as_ref().is_some_and(|split| split.removal.is_some());
+        self.mitigation == Mitigation::Copies && !self.dry_run && !goes
+    }
+
+    /// Whether an operator brought it in.
+    pub fn is_manual(&self) -> bool {
+        self.origin == super::Origin::Manual
+    }
+
     /// Whether a split is one that this entry does not want any more.
     pub fn outgrew_split(&self, now_ms: u64) -> bool {
         self.split.as_ref().is_some_and(|split| {
             let factor = u32::try_from(split.tags.len()).unwrap_or(u32::MAX);
             let is_over = split.ends_at_ms.is_some_and(|end| end <= now_ms);
-            !self.wants_split() || factor != self.split_factor || is_over
+            let is_wanted = if split.is_copies() {
+                self.wants_copies()
+            } else {
+                self.wants_split() && factor == self.split_factor
+            };
+            !is_wanted || is_over
         })
     }
 

@@ -37,7 +37,7 @@ const PATIENCE: u32 = 3;
 /// A pause after a command that needed the key whole, and after a value that cannot be split.
 pub(crate) const PAUSE_MS: (u64, u64) = (60_000, 600_000);
 /// A pause after something went wrong.
-const TROUBLE_MS: (u64, u64) = (1_000, 60_000);
+pub(super) const TROUBLE_MS: (u64, u64) = (1_000, 60_000);
 
 /// Who moves values in this process.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ pub(crate) fn layout(split: &SplitRecord) -> Option<Layout> {
     (!split.tags.is_empty()).then(|| Layout::new(&split.id, kind, split.expires, &split.tags))
 }
 
-fn is_of(seen: Option<&Seen>, id: &str) -> bool {
+pub(super) fn is_of(seen: Option<&Seen>, id: &str) -> bool {
     let split = seen.and_then(|seen| seen.entry.split.as_ref());
     split.is_some_and(|split| split.id == id)
 }
@@ -175,7 +175,7 @@ impl Mover {
     }
 
     /// How many live proxies have not acknowledged a topic in time.
-    async fn missing(&self, topic: &str, time: Duration) -> usize {
+    pub(super) async fn missing(&self, topic: &str, time: Duration) -> usize {
         let end = Instant::now() + time;
         loop {
             let asked = self.store.acknowledged(topic).await.unwrap_or_default();
@@ -324,6 +324,15 @@ impl Mover {
         }
     }
 
+    /// The copies of a key are read no more.
+    pub(super) async fn end_copies(&self, key: &[u8], id: &str) {
+        self.tell(key, |seen| match seen.filter(|seen| is_of(Some(seen), id)) {
+            Some(seen) => self.whole_again(&seen.entry, None),
+            None => Next::Leave,
+        })
+        .await;
+    }
+
     /// Waits for the proxies to hold writes of a key that is made whole.
     pub(crate) async fn hold(&self, id: &str) -> usize {
         let freeze = self.state.lock().live.split.freeze;
@@ -438,11 +447,13 @@ impl Mover {
     }
 
     /// A key that should be split is not, for a while.
-    async fn pause(&self, key: &[u8], length: (u64, u64), why: String) {
+    pub(super) async fn pause(&self, key: &[u8], length: (u64, u64), why: String) {
         self.tell(key, |seen| match seen {
-            Some(seen) if seen.entry.split.is_none() && seen.entry.wants_split() => {
-                let pause = Some(pause_of(&seen.entry, length, why.clone()));
-                Next::put(Entry { pause, ..seen.entry.clone() }, seen.remaining)
+            Some(Seen { entry, remaining, .. })
+                if entry.split.is_none() && (entry.wants_split() || entry.wants_copies()) =>
+            {
+                let pause = Some(pause_of(entry, length, why.clone()));
+                Next::put(Entry { pause, ..entry.clone() }, *remaining)
             }
             _ => Next::Leave,
         })
@@ -450,7 +461,7 @@ impl Mover {
     }
 
     /// Changes the registry according to what was done; tries for a while if the store is away.
-    async fn tell(
+    pub(super) async fn tell(
         &self,
         key: &[u8],
         mut decide: impl FnMut(Option<&Seen>) -> Next,
@@ -482,7 +493,7 @@ fn is_in(seen: &Seen, phase: Phase) -> bool {
     seen.entry.split.as_ref().is_some_and(|split| split.phase == phase)
 }
 
-fn pause_of(entry: &Entry, (shortest, longest): (u64, u64), why: String) -> Pause {
+pub(super) fn pause_of(entry: &Entry, (shortest, longest): (u64, u64), why: String) -> Pause {
     Pause::after(entry.pause.as_ref(), unix_ms(), shortest, longest, why)
 }
 

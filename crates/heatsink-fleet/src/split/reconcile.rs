@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long what was seen there may be relied on.
 const BELIEF: Duration = Duration::from_secs(10);
 /// The first choice is given so long to begin.
-const STEP_IN: Duration = Duration::from_secs(2);
+pub(super) const STEP_IN: Duration = Duration::from_secs(2);
 /// And one that is alive so long to come to an end.
 const SLOW: Duration = Duration::from_secs(10);
 /// A split that only the upstream knows may be one that the registry is about to tell of.
@@ -50,7 +50,7 @@ const UNSURE: Duration = Duration::from_secs(10);
 
 /// What both tasks know.
 pub(crate) struct Reconciler {
-    mover: Mover,
+    pub(super) mover: Mover,
     moves: Semaphore,
     /// There is a split that nobody here has looked at.
     unseen: Notify,
@@ -123,6 +123,11 @@ impl Reconciler {
 
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The command that wants a key whole, if any does.
+    pub(super) fn wanted(&self, key: &[u8]) -> Option<String> {
+        self.memory().wanted.get(key).cloned()
     }
 
     fn take_wanted(&self) {
@@ -355,7 +360,7 @@ fn unfinished(
 }
 
 /// Whether this process is the one that is to begin with a key.
-fn is_first_choice(inner: &Inner, key: &[u8], me: &str) -> bool {
+pub(super) fn is_first_choice(inner: &Inner, key: &[u8], me: &str) -> bool {
     let weight = |id: &str| {
         let mut hasher = std::hash::DefaultHasher::new();
         (key, id).hash(&mut hasher);
