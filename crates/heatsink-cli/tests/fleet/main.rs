@@ -9,6 +9,7 @@ mod live;
 mod node;
 mod operators;
 mod split_kills;
+mod split_load;
 mod splits;
 #[path = "../cli/support.rs"]
 mod support;
