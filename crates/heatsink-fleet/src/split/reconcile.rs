@@ -82,8 +82,8 @@ enum Task {
 impl Reconciler {
     pub(crate) fn new(mover: Mover) -> Arc<Self> {
         let memory = Mutex::default();
-        let (moves, unseen) = (Semaphore::new(MAX_MOVES), Notify::new());
-        Arc::new(Self { mover, moves, unseen, memory })
+        let unseen = Notify::new();
+        Arc::new(Self { mover, moves: Semaphore::new(MAX_MOVES), unseen, memory })
     }
 
     /// Begins what the registry asks for, whenever it changed, and what commands ask for.
@@ -180,9 +180,9 @@ impl Reconciler {
                     (is_mine && allowed && !paused).then_some(Task::Split)
                 }
                 Some(split) => {
-                    let wanted = wanted.get(key);
+                    let needed = wanted.get(key);
                     let outgrown = entry.outgrew_split(now_ms) || !allowed;
-                    unfinished(&inner, &state.id, split, waited, is_mine, wanted, outgrown)
+                    unfinished(&inner, &state.id, split, waited, is_mine, needed, outgrown)
                 }
             };
             tasks.extend(task.map(|task| (key.to_vec(), task)));
@@ -336,7 +336,7 @@ fn unfinished(
     split: &SplitRecord,
     waited: Duration,
     is_mine: bool,
-    wanted: Option<&String>,
+    needed: Option<&String>,
     outgrown: bool,
 ) -> Option<Task> {
     let layout = lifecycle::layout(split)?;
@@ -350,7 +350,7 @@ fn unfinished(
             (begins && is_mine).then(|| Task::Unsplit(split.id.clone(), None))
         }
         Phase::Split => {
-            let why = wanted.map(|command| {
+            let why = needed.map(|command| {
                 format!("not split: {} needs the key whole", command.to_uppercase())
             });
             let begins = why.is_some() || outgrown && is_mine;
