@@ -8,6 +8,7 @@ mod http;
 mod live;
 mod node;
 mod operators;
+mod split_chaos;
 mod split_kills;
 mod split_load;
 mod splits;
