@@ -244,7 +244,7 @@ pub struct Shard {
     pub name: String,
     /// The node that holds it, as host:port; empty if that is not known here.
     pub node: String,
-    /// Members in it, or bytes of a counter or a HyperLogLog.
+    /// Members in it, or bytes of a counter or a `HyperLogLog`.
     pub count: u64,
 }
 

@@ -38,6 +38,7 @@ pub const MAX_INTENTS: usize = 64;
 /// What an aggregator wants done. All of them respect blocked keys, except for the put of a key
 /// that [`Registry::outlives_block`].
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "most of them are puts, and there are few")]
 pub enum Intent {
     /// Put an entry.
     Put {

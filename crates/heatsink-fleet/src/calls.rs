@@ -19,6 +19,7 @@ const MAX_CHANGES: usize = 64;
 
 /// What came of a call.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a few of them at a time")]
 pub(crate) enum Done {
     Heartbeat(Result<Vec<Member>, StoreError>),
     Snapshot(Result<Snapshot, StoreError>),

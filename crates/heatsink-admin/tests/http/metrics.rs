@@ -37,6 +37,13 @@ pub(crate) fn filled(keys: &[Vec<u8>]) -> Metrics {
         local_cache: Some(CacheCounts { hits_total: 30, misses_total: 10 }),
         coalesce: Some(CollapseCounts { requests_total: 500, fetches_total: 40 }),
         split_fan_out_seconds: Some(histogram(&[0.001, 0.02])),
+        splits: Some(Splits {
+            active: 2,
+            moves_total: vec![("split", "done", 3), ("unsplit", "done", 1)],
+            freeze_seconds: histogram(&[0.005]),
+            reconciled_at_ms: Some(1_700_000_000_500),
+            drift_total: 1,
+        }),
         detection_latency_seconds: Some(histogram(&[0.12, 0.0001, 99.0])),
         sketch: Some(SketchError {
             bound_per_second: 1.3,

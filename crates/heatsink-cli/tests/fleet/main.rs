@@ -10,6 +10,7 @@ mod node;
 mod operators;
 mod split_chaos;
 mod split_kills;
+mod split_load;
 mod splits;
 #[path = "../cli/support.rs"]
 mod support;

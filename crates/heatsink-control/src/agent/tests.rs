@@ -7,7 +7,7 @@ use heatsink_detect::heat::KeyHeat;
 use heatsink_detect::report::Report;
 
 use super::{Agent, Tick};
-use crate::entry::{Entry, Mitigation, Origin, Status};
+use crate::entry::{Entry, Mitigation, Origin, Phase, SplitRecord, Status};
 use crate::member::Member;
 use crate::policy::{Mode, Policies, Rights, Rule};
 use crate::registry::{Change, Registry, Snapshot, What};
@@ -79,7 +79,7 @@ impl Bench {
             reads_per_second: 0.0,
             writes_per_second: 0.0,
             detected_at_ms: 0,
-            split: None,
+            split: (mitigation == Mitigation::Split).then(moved),
             pause: None,
         };
         let what = What::Put { entry, remaining: ttl };
@@ -91,6 +91,20 @@ impl Bench {
         let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
         let keys = &self.agent.hot().keys;
         keys.iter().map(|hot| (text(&hot.key), hot.mitigation, hot.origin, hot.dry_run)).collect()
+    }
+}
+
+/// A value that is in two shards.
+fn moved() -> SplitRecord {
+    SplitRecord {
+        id: "id".to_owned(),
+        kind: "set".to_owned(),
+        tags: vec!["a".to_owned(), "b".to_owned()],
+        expires: false,
+        phase: Phase::Split,
+        mover: String::new(),
+        ends_at_ms: None,
+        removal: None,
     }
 }
 

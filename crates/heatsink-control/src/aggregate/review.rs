@@ -87,7 +87,7 @@ impl Aggregator {
         let rested = |at: Option<Duration>| at.is_none_or(|at| now.saturating_sub(at) >= retry);
         let expects_epoch = record.epoch;
         if self.is_cold(now, key, track) && rested(track.asked_at) {
-            return self.retire(key, record);
+            return Self::retire(key, record);
         }
         if rested(track.asked_at)
             && let Some(intent) = self.revise(now, key, record, track)
@@ -105,7 +105,7 @@ impl Aggregator {
 
     /// Ends a record; one whose value was moved ends when it is whole again. Nothing if it is
     /// on its way.
-    fn retire(&self, key: &[u8], record: &Record) -> Option<Intent> {
+    fn retire(key: &[u8], record: &Record) -> Option<Intent> {
         let (key, expects_epoch) = (key.to_vec(), record.epoch);
         let Some(split) = &record.entry.split else {
             return Some(Intent::Remove { key, expects_epoch });
@@ -147,7 +147,7 @@ impl Aggregator {
         let policy = self.policies.of(key);
         let by_policy = self.policies_since >= track.since;
         if !policy.mode.counts() {
-            return if by_policy { self.retire(key, record) } else { None };
+            return if by_policy { Self::retire(key, record) } else { None };
         }
         let sum = self.sums.get(key)?;
         let heat = sum.heat();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Aggregator, Intent, MAX_INTENTS};
-use crate::entry::{Entry, Mitigation, Mitigations, Origin};
+use crate::entry::{Entry, Mitigation, Mitigations, Origin, Phase, Removal, SplitRecord};
 use crate::member::Member;
 use crate::policy::{Mode, Policies, Rights, Rule};
 use crate::registry::{Change, Registry, Snapshot, What};
@@ -262,6 +262,44 @@ fn a_split_is_not_narrowed_for_a_rate_that_wavers() {
     assert_eq!(bench.entry("k").split_factor, 8);
     bench.run(6000, &[("k", 0, 20_000)]);
     assert_eq!(bench.entry("k").mitigation, Mitigation::Coalesce);
+}
+
+/// Its record is all that leads to the value.
+#[test]
+fn a_key_whose_value_was_moved_is_drained_before_its_record_ends() {
+    let rights = Rights { whole_traffic: true, ..Rights::default() };
+    let mut bench = Bench::new(1, policies(&[("*", Mode::Coherent, rights)]));
+    bench.run(100, &[("k", 0, 150_000)]);
+    assert_eq!(bench.entry("k").mitigation, Mitigation::Split);
+    let mut entry = bench.entry("k").clone();
+    let tags = (0..entry.split_factor).map(|shard| shard.to_string()).collect();
+    entry.split = Some(SplitRecord {
+        id: "id".to_owned(),
+        kind: "counter".to_owned(),
+        tags,
+        expires: false,
+        phase: Phase::Split,
+        mover: String::new(),
+        ends_at_ms: None,
+        removal: None,
+    });
+    let put = |entry: Entry| Intent::Put { key: b"k".to_vec(), entry, expects_epoch: 0, ttl: None };
+    bench.apply(&[put(entry.clone())]);
+    let asked = bench.run(40_000, &[]);
+    let [Intent::Put { entry: drained, ttl: None, .. }] = asked.as_slice() else {
+        panic!("one change, and not a removal: {asked:?}");
+    };
+    let split = drained.split.as_ref().expect("still there");
+    assert_eq!((split.phase, split.removal), (Phase::Draining, Some(Removal { block_ms: 0 })));
+    // Another decision does not lose it either, nor does it let it expire.
+    bench.apply(&[put(entry)]);
+    let asked = bench.run(40_000, &[("k", 900, 400)]);
+    let [Intent::Put { entry: changed, ttl: None, .. }] = asked.as_slice() else {
+        panic!("one change: {asked:?}");
+    };
+    assert_ne!(changed.mitigation, Mitigation::Split);
+    let split = changed.split.as_ref().expect("still there");
+    assert_eq!((split.phase, split.removal), (Phase::Draining, None));
 }
 
 #[test]

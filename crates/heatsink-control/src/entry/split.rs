@@ -175,3 +175,6 @@ impl Entry {
         if entry.outgrew_split(now_ms) { entry.draining().unwrap_or(entry) } else { entry }
     }
 }
+
+#[cfg(test)]
+mod tests;

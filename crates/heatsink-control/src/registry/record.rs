@@ -64,6 +64,7 @@ pub struct Change {
 
 /// What happened to a key.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "most of them are puts, and there are few")]
 pub enum What {
     /// It has this entry now.
     Put {

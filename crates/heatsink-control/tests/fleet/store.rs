@@ -12,6 +12,7 @@ const PRESENCE: Duration = Duration::from_secs(2);
 
 /// What a process asks of the store.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a few of them at a time")]
 pub(crate) enum Request {
     Snapshot,
     Beat(Member),
@@ -39,6 +40,7 @@ pub(crate) enum Request {
 
 /// What the store answers.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a few of them at a time")]
 pub(crate) enum Reply {
     Snapshot(Snapshot),
     Members(Vec<Member>),

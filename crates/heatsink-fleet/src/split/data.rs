@@ -63,8 +63,9 @@ impl Data {
         requests: &[R],
     ) -> Result<Vec<Vec<u8>>, DataError> {
         let mut replies = Vec::with_capacity(requests.len());
-        let unsent: Vec<u8> = requests.iter().flat_map(|one| one.as_ref()).copied().collect();
-        let mut unsent = unsent.as_slice();
+        let requested: Vec<&[u8]> = requests.iter().map(AsRef::as_ref).collect();
+        let requested = requested.concat();
+        let mut unsent = requested.as_slice();
         let mut scan = ReplyScan::default();
         let mut chunk = vec![0; READ_BYTES];
         while replies.len() < requests.len() {

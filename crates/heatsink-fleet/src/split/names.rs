@@ -1,5 +1,7 @@
 //! Names of what a move needs besides the shards, and the manifest.
 
+use std::fmt::Write as _;
+
 use heatsink_cluster::slot;
 use heatsink_split::{Kind, Layout, placement};
 use serde::{Deserialize, Serialize};
@@ -19,8 +21,12 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     pub(crate) fn new(key: &[u8], kind: Kind, tags: &[String], expires: bool, at_ms: u64) -> Self {
-        let key = key.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { key, kind: kind.name().to_owned(), tags: tags.to_vec(), expires, at_ms }
+        let mut hexadecimal = String::with_capacity(2 * key.len());
+        for byte in key {
+            // Writing to a `String` cannot fail.
+            let _ = write!(hexadecimal, "{byte:02x}");
+        }
+        Self { key: hexadecimal, kind: kind.name().to_owned(), tags: tags.to_vec(), expires, at_ms }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -33,7 +39,7 @@ impl Manifest {
         let id = std::str::from_utf8(id).ok()?;
         let key = manifest.key.as_bytes();
         let byte = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok();
-        if key.len() % 2 != 0 {
+        if !key.len().is_multiple_of(2) {
             return None;
         }
         let key: Vec<u8> = key.chunks(2).map(byte).collect::<Option<_>>()?;

@@ -4,7 +4,15 @@
 //! Called by: two tasks of each process with a proxy, beside the loop.
 //! Bound: [`MAX_MOVES`] moves at a time, one for a key.
 //! Invariant: any number of processes may do this at once. One is the first choice for a key;
-//! the others step in when nothing happens.
+//! the others step in when nothing happens. What is known of split keys is relied on only after
+//! a look at all of them; after a pause of the process, only after the registry was read anew:
+//!
+//! ```text
+//! 1. paused for an hour; a key was split and made whole meanwhile
+//! 2. woken: the lease is over
+//! 3. a look finds nothing split        would renew the lease
+//! 4. the old message "it is split" is read: its shards are long gone, and would be written to
+//! ```
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
@@ -13,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use heatsink_control::entry::{Mitigation, Phase, SplitRecord};
 use heatsink_split::Layout;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::lifecycle::{self, Mover};
 use super::names::Known;
@@ -33,13 +41,19 @@ const SLOW: Duration = Duration::from_secs(10);
 const STRANGE: Duration = Duration::from_secs(5);
 /// A key is made whole before its last time.
 const LAST_MS: i64 = 30_000;
-/// Shards are measured at every so many looks.
+/// Shards are measured at every so many looks; and the index is read, while nothing is split.
 const MEASURE: u32 = 5;
+/// A look that comes so late shows that the process was paused.
+const PAUSED: Duration = Duration::from_secs(4);
+/// How long the registry has to be read anew after that.
+const UNSURE: Duration = Duration::from_secs(10);
 
 /// What both tasks know.
 pub(crate) struct Reconciler {
     pub(super) mover: Mover,
     moves: Semaphore,
+    /// There is a split that nobody here has looked at.
+    unseen: Notify,
     memory: Mutex<Memory>,
 }
 
@@ -51,6 +65,8 @@ struct Memory {
     since: HashMap<(Vec<u8>, String), Instant>,
     /// Commands that wait for keys to be whole.
     wanted: HashMap<Vec<u8>, String>,
+    /// Ids of the splits that were last looked at.
+    seen: HashSet<String>,
 }
 
 /// What is to be done about a key.
@@ -66,7 +82,8 @@ enum Task {
 impl Reconciler {
     pub(crate) fn new(mover: Mover) -> Arc<Self> {
         let memory = Mutex::default();
-        Arc::new(Self { mover, moves: Semaphore::new(MAX_MOVES), memory })
+        let unseen = Notify::new();
+        Arc::new(Self { mover, moves: Semaphore::new(MAX_MOVES), unseen, memory })
     }
 
     /// Begins what the registry asks for, whenever it changed, and what commands ask for.
@@ -84,13 +101,23 @@ impl Reconciler {
     /// Looks at the markers.
     pub(crate) async fn run_looks(self: Arc<Self>) {
         let mut number = 0_u32;
+        let mut unsure_until = None;
         loop {
             let begun = Instant::now();
-            if let Err(error) = self.look(number.is_multiple_of(MEASURE)).await {
+            let is_synced = self.mover.state.lock().registry.is_synced();
+            unsure_until = unsure_until.filter(|until| !is_synced && begun < *until);
+            if unsure_until.is_none()
+                && let Err(error) = self.look(number.is_multiple_of(MEASURE)).await
+            {
                 tracing::debug!("split keys could not be looked at: {error}");
             }
             number = number.wrapping_add(1);
-            tokio::time::sleep(LOOK.saturating_sub(begun.elapsed())).await;
+            let rest = LOOK.saturating_sub(begun.elapsed());
+            let _ = tokio::time::timeout(rest, self.unseen.notified()).await;
+            if begun.elapsed() > PAUSED {
+                self.mover.state.lock().registry.desync();
+                unsure_until = Some(Instant::now() + UNSURE);
+            }
         }
     }
 
@@ -121,7 +148,7 @@ impl Reconciler {
             return Vec::new();
         }
         let mut memory = self.memory();
-        let Memory { busy, since, wanted } = &mut *memory;
+        let Memory { busy, since, wanted, seen } = &mut *memory;
         wanted.retain(|key, _| {
             inner.registry.get(key).is_some_and(|record| record.entry.split.is_some())
         });
@@ -134,6 +161,9 @@ impl Reconciler {
                 None => continue,
                 Some(split) => format!("{} {}", split.id, split.phase.name()),
             };
+            if entry.split.as_ref().is_some_and(|split| !seen.contains(&split.id)) {
+                self.unseen.notify_one();
+            }
             let waits = (key.to_vec(), what);
             let since = *since.entry(waits.clone()).or_insert(now);
             waiting.insert(waits);
@@ -150,9 +180,9 @@ impl Reconciler {
                     (is_mine && allowed && !paused).then_some(Task::Split)
                 }
                 Some(split) => {
-                    let wanted = wanted.get(key);
+                    let needed = wanted.get(key);
                     let outgrown = entry.outgrew_split(now_ms) || !allowed;
-                    unfinished(&inner, &state.id, split, waited, is_mine, wanted, outgrown)
+                    unfinished(&inner, &state.id, split, waited, is_mine, needed, outgrown)
                 }
             };
             tasks.extend(task.map(|task| (key.to_vec(), task)));
@@ -202,7 +232,7 @@ impl Reconciler {
             let splits = self.registered();
             let asked: Vec<_> =
                 splits.iter().map(|(key, layout, _)| (key.clone(), layout.clone())).collect();
-            let seen = steps.look(&asked).await?;
+            let seen = if asked.is_empty() { Vec::new() } else { steps.look(&asked).await? };
             let is_known =
                 |one: &(Vec<u8>, Layout, Phase)| splits.iter().any(|other| other.1.id == one.1.id);
             if self.registered().iter().all(is_known) {
@@ -213,6 +243,7 @@ impl Reconciler {
             proxy.believe_splits(begun + BELIEF);
         }
         self.mover.state.lock().splits.looked_at_ms = unix_ms();
+        self.memory().seen = splits.iter().map(|(_, layout, _)| layout.id.clone()).collect();
         for ((key, layout, phase), (is_marked, left_ms)) in splits.iter().zip(seen) {
             if *phase != Phase::Split {
                 continue;
@@ -229,7 +260,9 @@ impl Reconciler {
                 self.begin(key.clone(), Task::Unsplit(layout.id.clone(), Some(why)));
             }
         }
-        self.look_at_index().await?;
+        if measure || !splits.is_empty() {
+            self.look_at_index().await?;
+        }
         if measure {
             self.measure(&splits).await?;
         }
@@ -303,7 +336,7 @@ fn unfinished(
     split: &SplitRecord,
     waited: Duration,
     is_mine: bool,
-    wanted: Option<&String>,
+    needed: Option<&String>,
     outgrown: bool,
 ) -> Option<Task> {
     let layout = lifecycle::layout(split)?;
@@ -317,7 +350,7 @@ fn unfinished(
             (begins && is_mine).then(|| Task::Unsplit(split.id.clone(), None))
         }
         Phase::Split => {
-            let why = wanted.map(|command| {
+            let why = needed.map(|command| {
                 format!("not split: {} needs the key whole", command.to_uppercase())
             });
             let begins = why.is_some() || outgrown && is_mine;

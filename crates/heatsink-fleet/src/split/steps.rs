@@ -430,13 +430,14 @@ async fn examine(
             }
         }
         b"none" => return unfit("there is no value".to_owned()),
-        other => match Kind::ALL.iter().find(|kind| kind.server_type().as_bytes() == other) {
-            Some(kind) => *kind,
-            None => {
+        other => {
+            let of_type = |kind: &&Kind| kind.server_type().as_bytes() == other;
+            let Some(kind) = Kind::ALL.iter().find(of_type) else {
                 let other = String::from_utf8_lossy(other);
                 return unfit(format!("a value of type {other} cannot be split"));
-            }
-        },
+            };
+            *kind
+        }
     };
     if !matches!(kind, Kind::Counter | Kind::HyperLogLog) {
         let members = number(&data.ask(&[size(kind, key)]).await?[0])?;

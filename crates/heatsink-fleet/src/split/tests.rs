@@ -108,8 +108,10 @@ on_each! {
     what_cannot_be_split_is_refused_with_a_reason
 }
 
+type Value = (Kind, Vec<Vec<String>>, Vec<&'static str>);
+
 /// The commands that make a value of each kind, and the one that reads it.
-fn values() -> Vec<(Kind, Vec<Vec<String>>, Vec<&'static str>)> {
+fn values() -> Vec<Value> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let many = |first: &str, each: &dyn Fn(usize) -> Vec<String>| {
         let mut command = vec![first.to_owned(), "k".to_owned()];
