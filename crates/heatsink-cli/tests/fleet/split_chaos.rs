@@ -64,9 +64,10 @@ impl Changes {
                     thread::sleep(Duration::from_millis(5));
                     continue;
                 };
-                let well = match rng.bool() {
-                    true => increment(connected, &books),
-                    false => change(connected, &mut rng, number, &books),
+                let well = if rng.bool() {
+                    increment(connected, &books)
+                } else {
+                    change(connected, &mut rng, number, &books)
                 };
                 if !well {
                     client = None;
