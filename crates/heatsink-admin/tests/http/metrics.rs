@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use heatsink_admin::metrics::{
     CacheCounts, CollapseCounts, Fleet, Histogram, KeyMetrics, Metrics, NodeLoad, SketchError,
-    Traffic, text,
+    Splits, Traffic, text,
 };
 use heatsink_admin::{Privacy, Settings};
 
@@ -86,6 +86,10 @@ fn everything_is_there_and_well_formed() {
         ("heatsink_degraded", 1.0),
         ("heatsink_throttled_writes_total", 3.0),
         ("heatsink_detection_latency_seconds_count", 3.0),
+        ("heatsink_splits_active", 2.0),
+        ("heatsink_split_freeze_seconds_count", 1.0),
+        ("heatsink_split_reconciled_timestamp_seconds", 1_700_000_000.5),
+        ("heatsink_split_drift_total", 1.0),
     ] {
         assert_eq!(text.value(name, &[]), Some(value), "{name}");
     }
@@ -93,6 +97,8 @@ fn everything_is_there_and_well_formed() {
     assert_eq!(text.value("heatsink_hot_key_local_cache_hit_ratio", &user), Some(0.75));
     assert_eq!(text.value("heatsink_hot_key_collapse_ratio", &user), Some(12.5));
     assert_eq!(text.value("heatsink_members", &[("role", "proxy")]), Some(3.0));
+    let done = [("way", "split"), ("outcome", "done")];
+    assert_eq!(text.value("heatsink_split_moves_total", &done), Some(3.0));
     // A value on a bound belongs to its bucket; one beyond all is in the last only.
     let bucket = |le| text.value("heatsink_detection_latency_seconds_bucket", &[("le", le)]);
     assert_eq!(bucket("0.0001"), Some(1.0));
