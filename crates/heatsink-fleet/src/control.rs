@@ -131,6 +131,10 @@ impl ControlSide {
             let why = format!("mode {mode} of the rule {rule} does not allow {mitigation}.");
             return Err(ControlError::NotAllowed { why });
         }
+        if mitigation == Mitigation::ReplicaReads && !policy.rights.replica_reads {
+            let why = "no rule with replica_reads matches the key.".to_owned();
+            return Err(ControlError::NotAllowed { why });
+        }
         let most = inner.live.split.max_factor;
         if let Some(factor) = split_factor.filter(|factor| *factor > most) {
             let why = format!("{factor} shards are too many, split.max_factor is {most}.");

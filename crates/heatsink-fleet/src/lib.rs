@@ -132,7 +132,9 @@ impl Live {
         let coalesces = self.coalesces.then_some(Mitigation::Coalesce);
         let splits = self.split.enabled.then_some(Mitigation::Split);
         let copies = self.split.enabled.then_some(Mitigation::Copies);
-        caches.into_iter().chain(coalesces).chain(splits).chain(copies).collect()
+        // The rule that allows it has it done.
+        let replicas = Some(Mitigation::ReplicaReads);
+        [caches, coalesces, splits, copies, replicas].into_iter().flatten().collect()
     }
 
     /// The settings of the control plane's logic.

@@ -3,6 +3,7 @@
 
 mod alone;
 mod chaos;
+mod copies;
 mod degraded;
 mod http;
 mod live;
