@@ -389,10 +389,11 @@ fn of_entry(key: &[u8], entry: &Entry) -> HotKey {
 
 /// Why, and why it is not so yet.
 fn reason(entry: &Entry) -> String {
-    let pause = entry
-        .pause
-        .as_ref()
-        .filter(|pause| entry.wants_split() && entry.split.is_none() && pause.until_ms > unix_ms());
+    let pause = entry.pause.as_ref().filter(|pause| {
+        (entry.wants_split() || entry.wants_copies())
+            && entry.split.is_none()
+            && pause.until_ms > unix_ms()
+    });
     match pause {
         Some(pause) => format!("{}; {}", entry.reason, pause.why),
         None => entry.reason.clone(),
