@@ -93,6 +93,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(history::history))
         .routes(routes!(fleet::proxies))
         .routes(routes!(fleet::policy))
+        .routes(routes!(fleet::policies))
         .routes(routes!(fleet::metrics))
         .routes(routes!(fleet::healthz))
         .routes(routes!(fleet::readyz))

@@ -197,6 +197,11 @@ impl Client {
         self.get(&format!("/policy?key={}", encode(key)))
     }
 
+    /// The policies in force: of each rule, and the default.
+    pub fn policies(&self) -> Result<Value, ClientError> {
+        self.get("/policies")
+    }
+
     /// The last samples of the fleet, at most 300.
     pub fn history(&self, samples: u32) -> Result<Value, ClientError> {
         self.get(&format!("/history?samples={samples}"))

@@ -16,6 +16,7 @@ use std::pin::Pin;
 use heatsink_control::entry::{Mitigation, Origin, Phase, Status};
 use tokio::sync::broadcast;
 
+pub use crate::load::{Load, NodeRate};
 use crate::metrics::Metrics;
 
 /// An answer that has to wait for the coordination store.
@@ -47,6 +48,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// The policy that holds for a key, hot or not.
     fn policy(&self, key: &[u8]) -> Policy;
+
+    /// The policies in force here: that of each rule, in order, and behind them the default.
+    fn policies(&self) -> Vec<Policy>;
 
     /// Whether this process should be given traffic.
     fn readiness(&self) -> Readiness;
@@ -261,13 +265,15 @@ pub struct Proxy {
     pub registry_version: Option<u64>,
     /// Requests/s that it serves, if it has said so.
     pub requests_per_second: Option<f64>,
+    /// What it takes from clients and sends upstream, if it has said so.
+    pub load: Option<Load>,
     /// It works on what it sees itself, without the others.
     pub degraded: bool,
     /// It is the member that answers.
     pub is_self: bool,
 }
 
-/// The policy that holds for a key.
+/// A policy: of a key, or of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// `off`, `observe`, `exact`, `coherent` or `relaxed`.

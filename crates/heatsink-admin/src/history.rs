@@ -10,12 +10,10 @@
 //! be kept for longer is in `/metrics`.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Instant;
 
 use heatsink_control::entry::Mitigation;
 
-use crate::control::{Change, Control, Event, Proxy};
-use crate::metrics::{NodeLoad, Traffic};
+use crate::control::{Change, Control, Event, Load, Proxy};
 
 /// Samples that are kept: five minutes of seconds.
 pub(crate) const SAMPLES: usize = 300;
@@ -34,8 +32,8 @@ const DECISIONS: usize = 512;
 pub(crate) struct Sample {
     pub(crate) at_ms: u64,
     pub(crate) fleet: FleetSample,
-    /// The upstream's nodes, as seen from this process.
-    pub(crate) nodes: Vec<NodeLoad>,
+    /// What all proxies that say so send upstream.
+    pub(crate) load: Option<Load>,
     /// The hottest keys, hottest first.
     pub(crate) keys: Vec<(Vec<u8>, KeySample)>,
     pub(crate) members: Vec<Proxy>,
@@ -46,12 +44,11 @@ pub(crate) struct Sample {
 pub(crate) struct FleetSample {
     /// Requests/s of all proxies.
     pub(crate) requests_per_second: Option<f64>,
-    /// Requests/s that this process took from clients.
+    /// Requests/s that those proxies took from clients which say what they send upstream.
     pub(crate) served_per_second: Option<f64>,
-    /// Requests/s among those that it did not have to send upstream: from its totals, not from
-    /// what is said of each key, so that it is what the upstream was truly spared.
+    /// Requests/s among those that they did not have to send upstream.
     pub(crate) saved_per_second: Option<f64>,
-    /// Share of this process's commands that goes to the hottest node, 0 to 1.
+    /// Share of their commands that goes to the hottest node, 0 to 1.
     pub(crate) hottest_node_share: Option<f64>,
 }
 
@@ -81,17 +78,9 @@ pub(crate) struct Decision {
     pub(crate) reason: String,
 }
 
-/// Totals of this process, and when they were read.
-pub(crate) type Totals = (Instant, Traffic);
-
 impl Sample {
-    /// Looks at the fleet as it is now; rates of this process are those since `before`.
-    pub(crate) fn take(
-        control: &dyn Control,
-        at_ms: u64,
-        now: Instant,
-        before: &mut Option<Totals>,
-    ) -> Self {
+    /// Looks at the fleet as it is now.
+    pub(crate) fn take(control: &dyn Control, at_ms: u64) -> Self {
         let mut hot = control.hot_keys();
         hot.sort_by(|a, b| b.frequency.total_cmp(&a.frequency));
         hot.truncate(SAMPLED_KEYS);
@@ -113,33 +102,16 @@ impl Sample {
             })
             .collect();
         let members = control.proxies();
-        let metrics = control.metrics();
-        let nodes = metrics.nodes;
-        let totals = metrics.traffic.map(|traffic| (now, traffic));
-        let own = before.as_ref().zip(totals.as_ref()).and_then(|(from, to)| own_rates(from, to));
-        *before = totals;
         let rates = members.iter().filter_map(|member| member.requests_per_second);
-        let commands = nodes.iter().map(|node| node.commands_per_second);
-        let (total, hottest) = (commands.clone().sum::<f64>(), commands.fold(0.0, f64::max));
+        let load = Load::sum(members.iter().filter_map(|member| member.load.as_ref()));
         let fleet = FleetSample {
             requests_per_second: total_of(rates),
-            served_per_second: own.map(|(served, _)| served),
-            saved_per_second: own.map(|(_, saved)| saved),
-            hottest_node_share: (total > 0.0).then(|| hottest / total),
+            served_per_second: load.as_ref().map(|load| load.served_per_second),
+            saved_per_second: load.as_ref().map(Load::saved_per_second),
+            hottest_node_share: load.as_ref().and_then(Load::hottest_node_share),
         };
-        Self { at_ms, fleet, nodes, keys, members }
+        Self { at_ms, fleet, load, keys, members }
     }
-}
-
-/// Requests/s that were served between two moments, and those of them that were not sent
-/// upstream. Commands of our own count as sent, and a request may become several: then nothing
-/// was saved, which is not less than nothing.
-fn own_rates((from, before): &Totals, (to, after): &Totals) -> Option<(f64, f64)> {
-    let seconds = to.saturating_duration_since(*from).as_secs_f64();
-    let requests = after.requests_total.checked_sub(before.requests_total)?;
-    let upstream = after.upstream_commands_total.checked_sub(before.upstream_commands_total)?;
-    let saved = requests.saturating_sub(upstream);
-    (seconds > 0.0).then(|| (requests as f64 / seconds, saved as f64 / seconds))
 }
 
 /// The sum, if there is anything to sum up.
@@ -155,7 +127,7 @@ fn finite(value: f64) -> f64 {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     fleet: VecDeque<(u64, FleetSample)>,
-    nodes: Vec<NodeLoad>,
+    load: Option<Load>,
     keys: HashMap<Vec<u8>, VecDeque<(u64, KeySample)>>,
     decisions: VecDeque<Decision>,
 }
@@ -164,7 +136,7 @@ impl History {
     /// Keeps a sample, and forgets what has become too old.
     pub(crate) fn keep(&mut self, sample: &Sample) {
         push(&mut self.fleet, SAMPLES, (sample.at_ms, sample.fleet));
-        self.nodes.clone_from(&sample.nodes);
+        self.load.clone_from(&sample.load);
         for (key, figures) in &sample.keys {
             let series = self.keys.entry(key.clone()).or_default();
             push(series, SAMPLES, (sample.at_ms, *figures));
@@ -203,9 +175,9 @@ impl History {
         self.fleet.iter().skip(self.fleet.len().saturating_sub(count))
     }
 
-    /// The nodes of the last sample.
-    pub(crate) fn nodes(&self) -> &[NodeLoad] {
-        &self.nodes
+    /// What all proxies sent upstream in the last sample.
+    pub(crate) fn load(&self) -> Option<&Load> {
+        self.load.as_ref()
     }
 
     /// The keys of the last `count` samples with what those say of them, oldest first.

@@ -31,6 +31,7 @@ pub mod control;
 mod history;
 pub mod key_name;
 mod listing;
+mod load;
 pub mod metrics;
 mod page;
 mod problem;

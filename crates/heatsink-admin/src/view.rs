@@ -10,6 +10,6 @@ mod history;
 mod hot_key;
 
 pub(crate) use event::EventView;
-pub(crate) use fleet::{HealthView, PolicyView, ProxyListView, ReadinessView};
+pub(crate) use fleet::{HealthView, PolicyListView, PolicyView, ProxyListView, ReadinessView};
 pub(crate) use history::{HistoryView, KeyHistoryView};
 pub(crate) use hot_key::{DemotionView, HotKeyPageView, HotKeyView, StatsView};

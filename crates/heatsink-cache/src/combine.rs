@@ -1,7 +1,7 @@
 //! Combining: writes to one thing that arrive while one is out go out as one.
 //!
-//! Called by: the proxy, for `INCR`, `DECR`, `INCRBY`, `DECRBY`, `HINCRBY` and `SET` without
-//! options on keys whose entry says so, in every mode that is at least `exact`.
+//! Called by: the proxy, for `INCR`, `DECR`, `INCRBY`, `DECRBY`, `HINCRBY`, `ZINCRBY` and
+//! `INCRBYFLOAT` by whole numbers, and `SET` without options, on keys whose entry says so, in every mode that is at least `exact`.
 //! Bound: one batch out per identity; [`BatchLimits`] for members, for bytes and for waits.
 //! Invariant: every batch is executed at one instant between the arrival of its last member
 //! and its answer, so any order of its members is a real one, and the replies are those of
@@ -13,10 +13,13 @@
 //! refuses. It changed nothing then, and the members go one by one, as they were asked for:
 //! each gets the reply or the error that is its own.
 //!
-//! `ZINCRBY` and `INCRBYFLOAT` are not combined: they round, and whether the sum of several
-//! rounds as they would one by one depends on a value that is not known when it is sent.
+//! `ZINCRBY` and `INCRBYFLOAT` round, and whether the sum of several rounds as they would one by
+//! one depends on a value that is not known when it is sent. So their batches look at it first
+//! (`guarded.rs`).
 
 mod change;
+mod guarded;
+mod hold;
 mod lane;
 
 #[cfg(test)]
@@ -25,12 +28,15 @@ mod tests;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
+use change::Family;
 pub use change::{Change, Form, integer};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+pub use hold::Hold;
 use slab::Slab;
 
 use crate::identity::LoginId;
+use hold::Crowd;
 use lane::{Batch, Lane, Member};
 
 /// Bounds of one worker's batches.
@@ -56,6 +62,9 @@ impl Default for BatchLimits {
         }
     }
 }
+
+/// Places in which it is remembered whether a crowd writes what nobody waits for at the moment.
+const REMEMBERED: usize = 16;
 
 /// One batch that is out; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,6 +104,19 @@ pub enum Answer {
     Integer(i64),
 }
 
+/// How the reply to a batch looks, and what its members are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// An [`Answer`], to the batch and to each member.
+    Plain,
+    /// Anything: it is for the only member, see [`Batches::relayed`].
+    AsIs,
+    /// A whole number in a bulk string; each member gets one as a score.
+    Score,
+    /// A whole number in a bulk string, also to each member.
+    Text,
+}
+
 /// The batches of one worker; `W` says whom to answer.
 #[derive(Debug)]
 pub struct Batches<W> {
@@ -105,6 +127,8 @@ pub struct Batches<W> {
     serials: u64,
     members: usize,
     combined: u64,
+    /// By hash, of lanes that were closed: a crowd may all have its answers for a moment.
+    crowds: [(u64, Crowd); REMEMBERED],
 }
 
 impl<W> Batches<W> {
@@ -118,6 +142,7 @@ impl<W> Batches<W> {
             serials: 0,
             members: 0,
             combined: 0,
+            crowds: [(0, Crowd::default()); REMEMBERED],
         }
     }
 
@@ -140,6 +165,7 @@ impl<W> Batches<W> {
         let slot = lane.copied().unwrap_or_else(|| self.open(hash, login, change));
         self.members += 1;
         let lane = &mut self.lanes[slot as usize];
+        lane.crowd.note(connection);
         let is_ready = lane.out.is_none() && !lane.has_next();
         let member = Member::new(waiter, connection, deadline, change);
         let is_first = lane.add(member, change, self.limits.batch_members);
@@ -181,6 +207,19 @@ impl<W> Batches<W> {
         Some(BatchId { lane: slot, serial: self.serials })
     }
 
+    /// A batch of `answered` members was answered, and more of its lane waits: whether that is
+    /// held for company. If so, [`Self::depart`] is called when [`Self::is_over`] says so.
+    pub fn hold(&self, now: Duration, lane: LaneId, answered: usize) -> Option<Hold> {
+        let lane = self.lanes.get(lane.0 as usize)?;
+        Hold::begin(now, lane.crowd, answered, lane.waiting())
+    }
+
+    /// Whether what is held leaves now.
+    pub fn is_over(&self, now: Duration, lane: LaneId, hold: &mut Hold) -> bool {
+        let waiting = self.lanes.get(lane.0 as usize).map_or(0, Lane::waiting);
+        hold.is_over(now, waiting)
+    }
+
     /// Appends the request of a batch that is out.
     pub fn request(&self, batch: BatchId, request: &mut Vec<u8>) -> bool {
         let Some(slot) = self.live(batch) else { return false };
@@ -192,6 +231,18 @@ impl<W> Batches<W> {
     pub fn describe(&self, batch: BatchId) -> Option<(LoginId, &[u8], usize)> {
         let lane = &self.lanes[self.live(batch)? as usize];
         Some((lane.login, &lane.key, lane.out.as_ref()?.1.members.len()))
+    }
+
+    /// How the reply to a batch that is out looks.
+    pub fn shape(&self, batch: BatchId) -> Option<Shape> {
+        let lane = &self.lanes[self.live(batch)? as usize];
+        let is_alone = lane.out.as_ref()?.1.members.len() == 1;
+        Some(match lane.family {
+            Family::Set | Family::Integer => Shape::Plain,
+            Family::Score | Family::Float if is_alone => Shape::AsIs,
+            Family::Score => Shape::Score,
+            Family::Float => Shape::Text,
+        })
     }
 
     /// The batch was answered: appends each waiter with its reply, in order. If there is
@@ -231,13 +282,19 @@ impl<W> Batches<W> {
         let slot = self.live(batch)?;
         let refused = self.take_out(slot)?;
         let lane = &mut self.lanes[slot as usize];
-        if refused.members.len() > 1 && !lane.is_set {
+        if refused.members.len() > 1 && lane.family != Family::Set {
             self.members += refused.members.len();
-            lane.singles.extend(refused.members);
+            lane.single_out(refused.members);
         } else {
             waiters.extend(refused.members.into_iter().filter_map(|member| member.waiter));
         }
         self.advance(slot)
+    }
+
+    /// The batch was answered with something that its waiter, which is appended, gets as it is.
+    pub fn relayed(&mut self, batch: BatchId, waiters: &mut Vec<W>) -> Option<LaneId> {
+        debug_assert_eq!(self.shape(batch).unwrap_or(Shape::AsIs), Shape::AsIs, "one waiter");
+        self.lost(batch, waiters)
     }
 
     /// Nobody knows whether the batch was executed: its waiters are appended to be told so.
@@ -292,15 +349,19 @@ impl<W> Batches<W> {
         let mut hasher = self.state.build_hasher();
         hasher.write_u32(login.0);
         hasher.write(change.key());
-        match change {
-            Change::Add { field, .. } => hasher.write(field.unwrap_or_default()),
-            Change::Set { .. } => hasher.write_u8(1),
-        }
+        hasher.write(change.field().unwrap_or_default());
+        hasher.write_u8(change.family() as u8);
         hasher.finish()
     }
 
     fn open(&mut self, hash: u64, login: LoginId, change: &Change<'_>) -> u32 {
-        let slot = self.lanes.insert(Lane::new(hash, login, change)) as u32;
+        let mut lane = Lane::new(hash, login, change);
+        if let (of, crowd) = self.crowds[hash as usize % REMEMBERED]
+            && of == hash
+        {
+            lane.crowd = crowd;
+        }
+        let slot = self.lanes.insert(lane) as u32;
         let Self { lanes, table, .. } = self;
         table.insert_unique(hash, slot, |&other| lanes[other as usize].hash);
         slot
@@ -332,6 +393,7 @@ impl<W> Batches<W> {
         if let Ok(found) = self.table.find_entry(hash, |&other| other == slot) {
             found.remove();
         }
-        self.lanes.remove(slot as usize);
+        let lane = self.lanes.remove(slot as usize);
+        self.crowds[hash as usize % REMEMBERED] = (hash, lane.crowd);
     }
 }

@@ -236,7 +236,9 @@ fn keys() -> Command {
         )
         .subcommand(Command::new("stats").about("Show what the mitigation achieves").arg(key()))
         .subcommand(
-            Command::new("policy").about("Show what a key may get, and by which rule").arg(key()),
+            Command::new("policy")
+                .about("Show what a key may get, and by which rule; without a key, all rules")
+                .arg(key().required(false)),
         )
 }
 
@@ -299,7 +301,10 @@ fn keys_request(matches: &ArgMatches) -> keys::Request {
         },
         "demote" => keys::Verb::Demote { key: key() },
         "stats" => keys::Verb::Stats { key: key() },
-        "policy" => keys::Verb::Policy { key: key() },
+        "policy" => match text("key") {
+            Some(key) => keys::Verb::Policy { key },
+            None => keys::Verb::Policies,
+        },
         _ => {
             let filters = [
                 ("status", "status"),

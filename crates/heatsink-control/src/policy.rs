@@ -158,14 +158,25 @@ impl Policies {
     pub fn of(&self, key: &[u8]) -> Effective<'_> {
         let found =
             self.rules.iter().enumerate().find(|(_, rule)| glob::matches(&rule.pattern, key));
-        match found {
-            Some((place, rule)) => Effective {
-                mode: rule.mode,
-                rights: rule.rights,
-                rule: Some((place, rule.pattern.as_slice())),
-            },
-            None => Effective { mode: self.last_resort, rights: Rights::default(), rule: None },
+        found.map_or_else(|| self.otherwise(), Self::by_rule)
+    }
+
+    /// What each rule gives, in order, and behind them what holds where none matches.
+    pub fn all(&self) -> impl Iterator<Item = Effective<'_>> {
+        let otherwise = std::iter::once_with(|| self.otherwise());
+        self.rules.iter().enumerate().map(Self::by_rule).chain(otherwise)
+    }
+
+    fn by_rule((place, rule): (usize, &Rule)) -> Effective<'_> {
+        Effective {
+            mode: rule.mode,
+            rights: rule.rights,
+            rule: Some((place, rule.pattern.as_slice())),
         }
+    }
+
+    fn otherwise(&self) -> Effective<'_> {
+        Effective { mode: self.last_resort, rights: Rights::default(), rule: None }
     }
 
     /// The rules, in order.
@@ -264,6 +275,24 @@ mod tests {
         assert_eq!(balance.rights.hot_threshold, Some(500));
         assert_eq!(policies.of(b"x\xff").mode, Mode::Relaxed);
         assert_eq!(policies.lowest_threshold(), Some(500));
+    }
+
+    #[test]
+    fn all_of_them_are_the_rules_in_order_and_the_last_resort() {
+        let policies = Policies::new(vec![rule("b:*", Mode::Exact), rule("a", Mode::Off)])
+            .expect("few rules")
+            .with_last_resort(Mode::Observe);
+        let all: Vec<_> = policies.all().map(|one| (one.mode, one.rule)).collect();
+        assert_eq!(
+            all,
+            [
+                (Mode::Exact, Some((0, b"b:*".as_slice()))),
+                (Mode::Off, Some((1, b"a".as_slice()))),
+                (Mode::Observe, None),
+            ]
+        );
+        assert_eq!(policies.of(b"b:1"), policies.all().next().expect("the first"));
+        assert_eq!(policies.of(b"c"), policies.all().last().expect("the last"));
     }
 
     #[test]

@@ -7,7 +7,6 @@
 //! does not look fast.
 
 mod connection;
-mod past;
 mod stock;
 
 use std::io;

@@ -10,7 +10,7 @@ use heatsink_admin::control::{
 use heatsink_admin::metrics::Metrics;
 use heatsink_control::agent::{Agent, HotKey as AgentHotKey, HotSet};
 use heatsink_control::entry::{Entry, Mitigation, Origin, Phase, Status};
-use heatsink_control::policy::Mode;
+use heatsink_control::policy::{Effective, Mode};
 use heatsink_control::registry::Record;
 use heatsink_control::views::KeyView;
 use heatsink_coordination::Store;
@@ -21,10 +21,10 @@ use heatsink_split::layout::Names;
 use tokio::sync::broadcast;
 
 use crate::Live;
-use crate::figures;
 use crate::split::change::{self, Changed, Next, NotChanged, Seen};
 use crate::split::lifecycle;
 use crate::state::{Inner, State, unix_ms};
+use crate::{figures, members};
 
 /// What the data plane does about the keys of a hot set.
 pub(crate) fn treatments(hot: &HotSet, live: &Live) -> HotKeys {
@@ -129,6 +129,10 @@ impl ControlSide {
         if !policy.mode.allows(mitigation) {
             let (mode, rule) = (policy.mode.name(), policy.pattern());
             let why = format!("mode {mode} of the rule {rule} does not allow {mitigation}.");
+            return Err(ControlError::NotAllowed { why });
+        }
+        if mitigation == Mitigation::ReplicaReads && !policy.rights.replica_reads {
+            let why = "no rule with replica_reads matches the key.".to_owned();
             return Err(ControlError::NotAllowed { why });
         }
         let most = inner.live.split.max_factor;
@@ -239,49 +243,15 @@ impl Control for ControlSide {
     }
 
     fn proxies(&self) -> Vec<Proxy> {
-        let inner = self.state.lock();
-        let proxy = |present: &crate::members::Present| {
-            let card = &present.card;
-            Proxy {
-                id: present.id.clone(),
-                role: card.role.clone(),
-                address: card.address.clone(),
-                version: card.version.clone(),
-                last_seen_ms: inner.members_at_ms,
-                registry_version: card.registry_version,
-                requests_per_second: card.requests_per_second,
-                degraded: card.degraded,
-                is_self: present.id == self.state.id,
-            }
-        };
-        inner.members.iter().map(proxy).collect()
+        members::proxies(self.state.now(), &self.state.id, &self.state.lock())
     }
 
     fn policy(&self, key: &[u8]) -> Policy {
-        let inner = self.state.lock();
-        let policy = inner.live.policies.of(key);
-        let settings = [
-            ("replica_reads", policy.rights.replica_reads.to_string()),
-            ("whole_traffic", policy.rights.whole_traffic.to_string()),
-        ];
-        let mut settings: Vec<_> =
-            settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        if let Some(threshold) = policy.rights.hot_threshold {
-            settings.push(("hot_threshold".to_owned(), threshold.to_string()));
-        }
-        Policy {
-            mode: policy.mode.name().to_owned(),
-            rule: policy.rule.map(|(index, pattern)| PolicyRule {
-                number: index as u32 + 1,
-                pattern: pattern.to_vec(),
-            }),
-            allowed: Mitigation::ALL
-                .iter()
-                .copied()
-                .filter(|mitigation| policy.mode.allows(*mitigation))
-                .collect(),
-            settings,
-        }
+        policy(&self.state.lock().live.policies.of(key))
+    }
+
+    fn policies(&self) -> Vec<Policy> {
+        self.state.lock().live.policies.all().map(|one| policy(&one)).collect()
     }
 
     fn readiness(&self) -> Readiness {
@@ -317,6 +287,27 @@ fn not_changed(error: &NotChanged) -> ControlError {
         NotChanged::Full => ControlError::Full,
         NotChanged::Contended => ControlError::Conflict { why: format!("{error}.") },
         NotChanged::Store(error) => ControlError::StoreUnavailable { why: format!("{error}.") },
+    }
+}
+
+fn policy(policy: &Effective<'_>) -> Policy {
+    let rights = policy.rights;
+    let mut settings = vec![
+        ("replica_reads".to_owned(), rights.replica_reads.to_string()),
+        ("whole_traffic".to_owned(), rights.whole_traffic.to_string()),
+    ];
+    if let Some(threshold) = rights.hot_threshold {
+        settings.push(("hot_threshold".to_owned(), threshold.to_string()));
+    }
+    let allowed = Mitigation::ALL.iter().copied().filter(|one| policy.mode.allows(*one));
+    Policy {
+        mode: policy.mode.name().to_owned(),
+        rule: policy.rule.map(|(index, pattern)| PolicyRule {
+            number: index as u32 + 1,
+            pattern: pattern.to_vec(),
+        }),
+        allowed: allowed.collect(),
+        settings,
     }
 }
 

@@ -7,7 +7,7 @@
 //! | what the loop and the API look at together | `state` |
 //! | calls to the store, and what came of them | `calls` |
 //! | from the store's records to the registry and back | `records` |
-//! | what members say of themselves | `members` |
+//! | what members say of themselves | `members`, `pace` |
 //! | what the API is told | `control`, `figures` |
 //! | whether there is anything to add up | `hearing` |
 //! | what changed, for whoever listens | `news` |
@@ -24,6 +24,7 @@ mod figures;
 mod hearing;
 mod members;
 mod news;
+mod pace;
 mod records;
 mod run;
 mod split;
@@ -131,7 +132,9 @@ impl Live {
         let coalesces = self.coalesces.then_some(Mitigation::Coalesce);
         let splits = self.split.enabled.then_some(Mitigation::Split);
         let copies = self.split.enabled.then_some(Mitigation::Copies);
-        caches.into_iter().chain(coalesces).chain(splits).chain(copies).collect()
+        // The rule that allows it has it done.
+        let replicas = Some(Mitigation::ReplicaReads);
+        [caches, coalesces, splits, copies, replicas].into_iter().flatten().collect()
     }
 
     /// The settings of the control plane's logic.

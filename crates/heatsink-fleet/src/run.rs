@@ -35,15 +35,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::calls::{Calls, Done};
-use crate::members::{Card, Present};
+use crate::members::{Card, MEMBER_LIFE, Present};
+use crate::pace::Pace;
 use crate::split::acks::Acks;
 use crate::state::{Inner, State, unix_ms};
-use crate::{Live, control, figures, records};
+use crate::{Live, control, records};
 
 /// Time between two heartbeats; several fit into the patience with the store.
 const HEARTBEAT: Duration = Duration::from_millis(250);
-/// How long a member counts as there after its last heartbeat.
-const MEMBER_LIFE: Duration = Duration::from_secs(2);
 /// Time between two looks for entries that have expired.
 const SWEEP: Duration = Duration::from_secs(1);
 /// The whole registry is read again after this time, should a change have been missed.
@@ -84,6 +83,8 @@ pub(crate) struct Run {
     proposed: HashMap<Vec<u8>, Instant>,
     storms: Risen,
     contentions: Risen,
+    /// From totals of the data plane to rates.
+    pace: Pace,
     /// What was last logged of the store.
     told_trouble: Option<String>,
     /// It was logged that the registry is full.
@@ -150,6 +151,7 @@ impl Run {
             proposed: HashMap::new(),
             storms: Risen::default(),
             contentions: Risen::default(),
+            pace: Pace::default(),
             told_trouble: None,
             told_full: false,
             acks: Acks::default(),
@@ -334,16 +336,10 @@ impl Run {
 
     fn heartbeat(&mut self) {
         let now = self.state.now();
-        let inner = self.state.lock();
-        let requests = inner.report.reads_per_second + inner.report.writes_per_second;
-        let card = Card {
-            role: self.state.role.name().to_owned(),
-            address: self.state.address.map(|address| address.to_string()),
-            version: figures::VERSION.to_owned(),
-            registry_version: inner.registry.is_synced().then(|| inner.registry.version()),
-            requests_per_second: inner.agent.as_ref().map(|_| requests),
-            degraded: inner.agent.as_ref().is_some_and(|agent| agent.readiness(now).is_degraded),
-        };
+        let load = self.state.proxy.as_ref().and_then(|proxy| self.pace.look(now, proxy));
+        let mut inner = self.state.lock();
+        let card = Card::of(&self.state, now, &inner, load);
+        inner.card.clone_from(&card);
         drop(inner);
         let card = serde_json::to_vec(&card).unwrap_or_default();
         self.calls.heartbeat(&self.state.id, card, MEMBER_LIFE);
@@ -508,6 +504,7 @@ impl Run {
                     aggregator.on_members(now, &list);
                 }
                 inner.members = members;
+                inner.members_at = Some(now);
                 inner.members_at_ms = unix_ms();
             }
             Done::Snapshot(Ok(snapshot)) => {

@@ -17,7 +17,7 @@ use heatsink_proxy::Handle as ProxyHandle;
 use tokio::sync::Notify;
 
 use crate::hearing::Hearing;
-use crate::members::Present;
+use crate::members::{Card, Present};
 use crate::news::News;
 use crate::split;
 use crate::{Live, Role};
@@ -45,8 +45,11 @@ pub(crate) struct Inner {
     pub(crate) agent: Option<Agent>,
     pub(crate) aggregator: Option<Aggregator>,
     pub(crate) members: Vec<Present>,
-    /// When they were last heard of, in milliseconds of Unix time.
+    /// When they were last heard of, if ever, and the same in milliseconds of Unix time.
+    pub(crate) members_at: Option<Duration>,
     pub(crate) members_at_ms: u64,
+    /// What this process last said of itself.
+    pub(crate) card: Card,
     /// What this process's workers saw at the last tick.
     pub(crate) report: Report,
     /// When the agent's local entries were found, in milliseconds of Unix time.
@@ -105,7 +108,9 @@ impl State {
                 agent,
                 aggregator,
                 members: Vec::new(),
+                members_at: None,
                 members_at_ms: 0,
+                card: Card::first(role, address),
                 report: Report::default(),
                 local_since: HashMap::new(),
                 hearing: Hearing::default(),

@@ -5,7 +5,7 @@
 //! - [`options`]: what can be chosen, checked before anything is sent.
 //! - [`run`](mod@run): all targets, in interleaved rounds.
 //! - [`report`]: the results as data, JSON, a table and a page with plots.
-//! - [`stamp`], [`ledger`]: how a reply is known to be right.
+//! - [`stamp`], [`ledger`], [`memory`]: how a reply is known to be right.
 //!
 //! # What is promised
 //!
@@ -34,7 +34,7 @@
 mod connection;
 mod engine;
 pub mod ledger;
-mod memory;
+pub mod memory;
 pub mod options;
 mod preparation;
 pub mod progress;

@@ -1,6 +1,6 @@
 //! What one connection has seen, and whether the next reply fits to it.
 //!
-//! Called by: a connection, for each reply.
+//! Called by: a connection, for each reply; those of the demo, too.
 //! Bound: a number of keys that is given; of those beyond it nothing is remembered, and for
 //! them only "went back" goes unnoticed.
 //! Invariant: nothing is held against a server that it may do; see [`crate::ledger`].
@@ -21,7 +21,7 @@ struct Seen {
 
 /// The past of one connection.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
     keys: HashMap<usize, Seen, FixedState>,
     keys_max: usize,
     /// The highest value seen of each counter.
@@ -30,23 +30,24 @@ pub(crate) struct Memory {
 
 /// A value that was asked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<'a> {
+pub struct Question<'a> {
     /// Its place in the ledger.
-    pub(crate) at: usize,
+    pub at: usize,
     /// Its name.
-    pub(crate) key: &'a [u8],
+    pub key: &'a [u8],
     /// What was certainly overwritten when the question was sent.
-    pub(crate) superseded: u64,
+    pub superseded: u64,
 }
 
 impl Memory {
-    pub(crate) fn new(keys_max: usize, counters: usize) -> Self {
+    /// Remembers so many keys and counters; nothing was seen yet.
+    pub fn new(keys_max: usize, counters: usize) -> Self {
         Self { keys: HashMap::default(), keys_max, counters: vec![0; counters] }
     }
 
     /// Judges a value. True if it was certainly overwritten before it was asked for: no
     /// mismatch, as a cache may be behind by as much as it says, but worth a count.
-    pub(crate) fn judge_value(
+    pub fn judge_value(
         &mut self,
         question: Question<'_>,
         value: &[u8],
@@ -86,7 +87,7 @@ impl Memory {
     }
 
     /// A write of this connection was acknowledged, or a version was seen.
-    pub(crate) fn remember(&mut self, at: usize, version: u64, floor: u64) {
+    pub fn remember(&mut self, at: usize, version: u64, floor: u64) {
         if let Some(seen) = self.keys.get_mut(&at) {
             if version > seen.version {
                 *seen = Seen { version, floor: floor.max(seen.floor) };
@@ -97,7 +98,7 @@ impl Memory {
     }
 
     /// Judges the `ordinal`-th value of a counter, as the reply to an increment or a read.
-    pub(crate) fn judge_counter(
+    pub fn judge_counter(
         &mut self,
         at: usize,
         ordinal: u64,

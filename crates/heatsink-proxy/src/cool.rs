@@ -49,7 +49,7 @@ use crate::request::Request;
 use crate::shared::CooledKeys;
 use crate::worker::Worker;
 use broadcast::Listening;
-use combine::{Departure, SentBatch};
+use combine::{Departure, Held, SentBatch};
 use copies::{Served, Unremoved};
 use late::LateReplies;
 use reads::{Fill, Waiter};
@@ -97,7 +97,7 @@ pub(crate) struct Cooling {
     /// The version of the hot keys before which nothing is under way any more.
     settled: u64,
     /// Clients that wait until a key has been moved.
-    held: Vec<ClientKey>,
+    held_clients: Vec<ClientKey>,
     /// Reads that came to a key after its value had been moved.
     parked: Vec<Parked>,
     /// Writes whose copies could not be reached.
@@ -118,6 +118,8 @@ pub(crate) struct Cooling {
     leaving: Vec<FlightId>,
     /// Changes that leave when the turn ends.
     departing: Vec<Departure>,
+    /// Changes that leave soon, when more have come.
+    held: Vec<Held>,
     /// Whom to answer what; empty between two uses.
     replies: Vec<(Waiter, Answer)>,
     /// Answered requests that touched hot keys, until they are seen to.
@@ -157,6 +159,10 @@ struct Work {
     batches: u64,
     /// When the key became hot.
     since: Option<Instant>,
+    /// Its increments by `ZINCRBY` and `INCRBYFLOAT` are not combined until then.
+    apart_until: Option<Instant>,
+    /// How many more of them scripts carried out lately than it takes for those to pay.
+    script_gain: i32,
 }
 
 /// What was under way when other keys became hot.
@@ -200,7 +206,7 @@ impl Cooling {
             links: Vec::new(),
             fences: Vec::new(),
             settled: 0,
-            held: Vec::new(),
+            held_clients: Vec::new(),
             parked: Vec::new(),
             unremoved: Vec::new(),
             frozen: HashMap::default(),
@@ -211,6 +217,7 @@ impl Cooling {
             unsettled: Vec::new(),
             leaving: Vec::new(),
             departing: Vec::new(),
+            held: Vec::new(),
             replies: Vec::new(),
             ended: Vec::new(),
             pushes: Vec::new(),
@@ -231,6 +238,11 @@ impl Cooling {
     #[inline]
     fn is_hot(&self, name: &[u8]) -> bool {
         self.hot.get(name).is_some()
+    }
+
+    /// Whether something waits for what the next turns bring, for less than can be slept.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// When something is to be done even if nothing happens.

@@ -9,7 +9,8 @@ use crate::connection::{ClientKey, Closing};
 use crate::lanes::Owner;
 use crate::worker::Worker;
 
-/// How often overdue things are looked for while something is waited for, and while not.
+/// How often overdue things are looked for, and totals told, while requests come or something is
+/// waited for, and while not.
 const BUSY_TICK: Duration = Duration::from_millis(50);
 const IDLE_TICK: Duration = Duration::from_secs(1);
 /// How long a client may take to agree on how to encrypt.
@@ -23,13 +24,15 @@ impl Worker {
         self.look_after_clients();
         self.look_after_topology();
         self.try_later();
+        // Told at times that depend on chance, totals would make rates that jump.
+        let serving = self.taken > 0;
         self.count_requests();
         let waiting = self.links.iter().any(|(_, upstream)| {
             let own = matches!(upstream.owner, Owner::Client(_) | Owner::Listener);
             own || !upstream.link.is_ready() || upstream.link.waiting() > 0
         });
         let alert = self.cluster.as_ref().is_some_and(View::is_alert);
-        let busy = waiting || alert || self.drain_until.is_some();
+        let busy = serving || waiting || alert || self.drain_until.is_some();
         let tick = if busy { BUSY_TICK } else { IDLE_TICK };
         self.next_tick = self.now + tick;
         if let Some(at) = self.later.iter().map(Later::at).min() {

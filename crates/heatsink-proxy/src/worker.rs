@@ -247,6 +247,7 @@ impl Worker {
         if self.eager_links.is_empty()
             && self.clients.eager.is_empty()
             && self.clients.resume.is_empty()
+            && !self.cooling.is_held()
         {
             let observation = self.observer.as_ref().and_then(Observer::due);
             let deferred = self.clients.deferred.front().map(|(_, deferral)| deferral.until);

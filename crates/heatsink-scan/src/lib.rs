@@ -37,6 +37,7 @@ pub mod nodes;
 pub mod plan;
 pub mod report;
 pub mod scan;
+mod table;
 pub mod tally;
 mod value_size;
 

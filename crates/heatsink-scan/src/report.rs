@@ -6,12 +6,11 @@
 
 use std::fmt::{self, Write};
 
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 use heatsink_control::words;
 use serde::Serialize;
 
 use crate::advice::Advice;
+use crate::table;
 use crate::tally::Name;
 pub use crate::value_size::ValueReport;
 
@@ -169,47 +168,15 @@ impl ScanReport {
         }
     }
 
-    /// The table with the given width, or as wide as it wants to be.
-    pub fn table(&self, width: Option<u16>) -> String {
-        let mut table = Table::new();
-        table.load_style(UTF8_BORDERS_ONLY);
-        if let Some(width) = width {
-            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    /// The table and a line about the scan: as wide as they want to be, or with a table that
+    /// fits so many columns. Then long keys lose their middle.
+    pub fn text(&self, columns: Option<u16>) -> String {
+        let fitted = table::of(self, columns.map(usize::from));
+        let mut text = format!("{}\n{}", fitted.text, self.summary());
+        if fitted.is_shortened {
+            text.push_str("\nKeys are shortened to the terminal; --json has them whole.");
         }
-        let by_requests = self.method == "monitor";
-        table.set_header(if by_requests {
-            ["key", "share", "req/s", "reads", "size", "Heatsink", "because"]
-        } else {
-            ["key", "CPU", "bytes", "", "size", "Heatsink", "because"]
-        });
-        for key in &self.keys {
-            let mitigation = key.advice.mitigation.map_or("-", |mitigation| mitigation.name());
-            let cost = key.cost.as_ref();
-            let percent = |share: Option<f64>| share.map_or_else(|| "?".to_owned(), words::percent);
-            let (second, third, fourth) = if by_requests {
-                let reads = key.reads as f64 / key.requests.max(1) as f64;
-                let rate = words::whole(key.requests_per_second);
-                (words::percent(key.share), rate, words::percent(reads))
-            } else {
-                let cpu = percent(cost.and_then(|cost| cost.cpu_share));
-                (cpu, percent(cost.and_then(|cost| cost.net_share)), String::new())
-            };
-            table.add_row([
-                shown_key(key),
-                second,
-                third,
-                fourth,
-                size(key.value.as_ref()),
-                mitigation.to_owned(),
-                key.advice.reason.clone(),
-            ]);
-        }
-        for column in 1..=4 {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        table.to_string()
+        text
     }
 
     fn summary(&self) -> String {
@@ -239,20 +206,6 @@ impl ScanReport {
 
 impl fmt::Display for ScanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n{}", self.table(None), self.summary())
-    }
-}
-
-fn shown_key(key: &KeyReport) -> String {
-    if key.db == 0 { key.key.clone() } else { format!("{} (db {})", key.key, key.db) }
-}
-
-fn size(value: Option<&ValueReport>) -> String {
-    let Some(value) = value else { return "?".to_owned() };
-    let bytes = value.bytes.map(|bytes| format!("{} B", words::whole(bytes as f64)));
-    match (value.elements, bytes) {
-        (Some(elements), _) => format!("{} of {}", value.kind, words::whole(elements as f64)),
-        (None, Some(bytes)) => bytes,
-        (None, None) => value.kind.clone(),
+        f.write_str(&self.text(None))
     }
 }

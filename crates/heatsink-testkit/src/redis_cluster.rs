@@ -160,7 +160,7 @@ impl RedisCluster {
     }
 
     /// Kills node `index` if it runs and starts it again at the same address, with what it
-    /// knew about the cluster and without its keys.
+    /// knew about the cluster and, unless it is durable, without its keys.
     #[track_caller]
     pub fn restart(&mut self, index: usize) {
         self.kill(index);

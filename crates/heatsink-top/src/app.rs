@@ -12,7 +12,7 @@ use ratatui::widgets::TableState;
 
 use crate::model::{Details, Key, Snapshot};
 use crate::source::{Message, Order};
-pub(crate) use dialog::{Dialog, MITIGATIONS};
+pub(crate) use dialog::{Choice, Dialog, MITIGATIONS};
 
 /// What to do after a key press.
 #[derive(Debug, PartialEq)]

@@ -18,7 +18,7 @@ const KEYS: usize = 1000;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Snapshot {
     pub(crate) requests_per_second: Option<f64>,
-    /// Of the process that answers, like what it saved.
+    /// Of the proxies that say what they send upstream, like what they saved.
     pub(crate) served_per_second: Option<f64>,
     pub(crate) saved_per_second: Option<f64>,
     pub(crate) hottest_node_share: Option<f64>,

@@ -134,7 +134,9 @@ fn what_is_hot_is_shown_and_changed() {
     let mut terminal = Terminal::start(&served.url(), &[("NO_COLOR", "1")]);
     let screen = terminal.shows("user:9999");
     assert!(screen.contains("● live") && screen.contains("48,211"), "{screen}");
-    assert!(screen.contains("n1:6379") && screen.contains("75 %"), "{screen}");
+    // Of the whole fleet, whichever process answers.
+    let screen = terminal.shows("saved/s 1,200 (75 %)");
+    assert!(screen.contains("n1:6379") && screen.contains("hottest 75 %"), "{screen}");
     assert!(screen.contains("count:views") && screen.contains("? help"), "{screen}");
 
     // Rates are live.
@@ -156,13 +158,18 @@ fn what_is_hot_is_shown_and_changed() {
     assert_eq!(served.keys(), ["count:views"]);
 
     terminal.press("ncart:7\r");
-    terminal.shows("> local_cache");
+    let screen = terminal.shows("> local_cache");
+    assert!(screen.contains("0-9 seconds") && screen.contains("until it is removed"), "{screen}");
+    terminal.press("90");
+    terminal.shows("Seconds to live: 90");
     terminal.press("\r");
-    terminal.shows("y promote");
+    let screen = terminal.shows("y promote");
+    assert!(screen.contains("for 90 seconds"), "{screen}");
     terminal.press("y");
     terminal.shows("Promoted cart:7: local_cache");
     terminal.shows("Hot keys: 2");
     assert_eq!(served.keys(), ["count:views", "cart:7"]);
+    assert_eq!(served.ttl_seconds("cart:7"), Some(90));
 
     let raw = String::from_utf8_lossy(&terminal.raw).into_owned();
     assert!(!raw.contains("\u{1b}[38;") && !raw.contains("\u{1b}[31m"), "no colours were wanted");

@@ -1,7 +1,7 @@
 //! The fleet and this process: members, policy, metrics, health.
 //!
 //! Called by: operators, Prometheus, orchestrators.
-//! Bound: as many members as the store keeps; see [`crate::metrics`] for the metrics.
+//! Bound: as many members as the store keeps, as many rules as a configuration may have; see [`crate::metrics`] for the metrics.
 
 #![expect(unused_qualifications, reason = "the code that utoipa makes of `params`")]
 
@@ -15,7 +15,7 @@ use super::{Context, json};
 use crate::metrics::text;
 use crate::problem::Problem;
 use crate::query::Query;
-use crate::view::{HealthView, PolicyView, ProxyListView, ReadinessView};
+use crate::view::{HealthView, PolicyListView, PolicyView, ProxyListView, ReadinessView};
 
 /// The live members of the fleet.
 #[utoipa::path(
@@ -51,11 +51,23 @@ pub(crate) async fn policy(
 ) -> Result<Response, Problem> {
     let query = Query::parse(query.as_deref(), &["key"])?;
     let Some(key) = query.bytes("key") else {
-        return Err(Problem::bad_request("Say which key: /policy?key=user%3A9999."));
+        let detail = "Say which key: /policy?key=user%3A9999. All rules are in /policies.";
+        return Err(Problem::bad_request(detail));
     };
     // Of a hash that no registered key has, nothing can be said but that it might be a key.
     let key = &shared.resolve(key.to_vec()).unwrap_or_else(|_| key.to_vec());
     Ok(json(&PolicyView::new(key, shared.control.policy(key), shared.settings.privacy)))
+}
+
+/// The policies in force in the process that answers: that of each rule, in order, and the
+/// default.
+#[utoipa::path(
+    get, path = "/policies", operation_id = "list_policies", tag = "fleet",
+    responses((status = 200, description = "The policies", body = PolicyListView), Refusals),
+    security(("token" = []), ()),
+)]
+pub(crate) async fn policies(State(shared): Context) -> Response {
+    json(&PolicyListView::new(shared.control.policies(), shared.settings.privacy))
 }
 
 /// The figures of this process, for Prometheus.

@@ -7,7 +7,7 @@
 #![expect(unused_qualifications, reason = "the code that utoipa makes of `params`")]
 
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
@@ -18,7 +18,7 @@ use utoipa::IntoParams;
 use super::document::{HistoryProblems, KeyProblems, Refusals};
 use super::hot_keys::{KeyAddress, KeyParameter};
 use super::{Context, Shared, json};
-use crate::history::{History, SAMPLES, Sample, Totals};
+use crate::history::{History, SAMPLES, Sample};
 use crate::problem::Problem;
 use crate::query::Query;
 use crate::view::{EventView, HistoryView, KeyHistoryView};
@@ -101,10 +101,9 @@ pub(crate) async fn record(shared: Arc<Shared>) {
     let mut ticks = tokio::time::interval(shared.settings.sample_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut hears = true;
-    let mut before = None;
     loop {
         tokio::select! {
-            _ = ticks.tick() => take(&shared, &mut before),
+            _ = ticks.tick() => take(&shared),
             event = events.recv(), if hears => match event {
                 Ok(event) => shared.history().decided(event),
                 // Decisions that were lost are missing from the history, nothing else.
@@ -115,9 +114,9 @@ pub(crate) async fn record(shared: Arc<Shared>) {
     }
 }
 
-fn take(shared: &Shared, before: &mut Option<Totals>) {
+fn take(shared: &Shared) {
     let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-    let sample = Sample::take(&*shared.control, at_ms, Instant::now(), before);
+    let sample = Sample::take(&*shared.control, at_ms);
     shared.history().keep(&sample);
     if shared.samples.receiver_count() > 0 {
         // Written once for all who listen.

@@ -32,20 +32,6 @@ fn all_of_it_is_bounded() {
 }
 
 #[test]
-fn what_was_saved_is_what_was_not_sent() {
-    let start = Instant::now();
-    let totals = |after_s: u64, requests_total, upstream_commands_total| {
-        let traffic = Traffic { requests_total, clients: 0, upstream_commands_total };
-        (start + std::time::Duration::from_secs(after_s), traffic)
-    };
-    let before = totals(0, 1000, 900);
-    assert_eq!(own_rates(&before, &totals(2, 41_000, 27_900)), Some((20_000.0, 6500.0)));
-    assert_eq!(own_rates(&before, &totals(1, 1010, 1000)), Some((10.0, 0.0)), "fanned out");
-    assert_eq!(own_rates(&before, &totals(0, 1010, 900)), None, "no time has passed");
-    assert_eq!(own_rates(&before, &totals(1, 10, 0)), None, "totals only grow");
-}
-
-#[test]
 fn a_key_is_forgotten_with_its_last_sample() {
     let mut history = History::default();
     history.keep(&sample(0, 7..8));

@@ -17,12 +17,11 @@ function facts(list, pairs) {
 }
 
 function policyFacts(list, policy) {
-  const settings = Object.entries(policy.settings).map(([name, value]) => `${name} = ${value}`);
   facts(list, [
     ["Mode", policy.mode],
     ["Rule", ruleText(policy.rule)],
-    ["Allows", policy.allowed_mitigations.map((name) => mitigations[name] ?? name).join(", ") || "nothing"],
-    ["Settings", settings.join(", ") || "none"],
+    ["Allows", allowed(policy)],
+    ["Settings", settingsText(policy)],
   ]);
 }
 

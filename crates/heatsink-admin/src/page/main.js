@@ -75,6 +75,7 @@ async function live() {
           route();
         }
         if (name === "sample") sampleKey(data.sample);
+        if (name === "sample" && view === "policies") renewPolicies();
         showReadiness();
         if (hash === null) render();
         else refresh(hash);

@@ -57,18 +57,29 @@ function startOverview() {
   showOrder();
 }
 
+const counted = (proxies) => `${proxies} ${proxies === 1 ? "proxy" : "proxies"}`;
+
+/** Of all requests, or of those of the proxies that say what they send: others are older, or were
+ * not heard of lately. */
+function savedNote(sample, measured, proxies) {
+  const share = savedShare(sample);
+  const part = share === null ? "" : percent(share) + " of all requests";
+  return measured === proxies ? part : `${part}, of ${measured} of ${counted(proxies)}`.replace(/^, /, "");
+}
+
 function renderOverview() {
   const last = state.fleet.at(-1) ?? {};
   const { requests_per_second: requests = null, served_per_second: served = null, saved_per_second: saved = null, hottest_node_share: share = null } = last;
-  const proxies = state.proxies.filter((one) => one.address !== null).length;
+  const proxies = state.proxies.filter((one) => one.address !== null);
+  const measured = proxies.filter((one) => one.served_per_second !== null).length;
   const actions = [...state.keys.values()].filter(({ item }) => !item.dry_run).length;
   setText(byId("tile-requests"), rate(requests));
-  setText(byId("tile-requests-note"), `${proxies} ${proxies === 1 ? "proxy" : "proxies"}`);
+  setText(byId("tile-requests-note"), counted(proxies.length));
   setText(byId("tile-saved"), rate(saved));
-  setText(byId("tile-saved-note"), saved === null ? "not measured here" : served > 0 ? percent(saved / served) + " of this process" : "");
+  setText(byId("tile-saved-note"), saved === null ? "not measured" : savedNote(last, measured, proxies.length));
   setText(byId("tile-share"), percent(share));
   const hottest = state.nodes.reduce((a, b) => (b.share > (a?.share ?? 0) ? b : a), null);
-  setText(byId("tile-share-note"), hottest ? hottest.node : "not measured here");
+  setText(byId("tile-share-note"), hottest ? hottest.node : "not measured");
   setText(byId("tile-keys"), String(state.keys.size));
   setText(byId("tile-keys-note"), `${actions} acted on`);
 

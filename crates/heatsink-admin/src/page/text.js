@@ -34,6 +34,11 @@ function percent(share) {
   return smallNumber.format(share * 100) + " %";
 }
 
+/** Share of the requests that took none to the upstream: of a sample, or of a proxy. */
+function savedShare({ served_per_second: served, saved_per_second: saved }) {
+  return served > 0 ? saved / served : null;
+}
+
 function clock(at) {
   return new Date(at).toLocaleTimeString("en-GB");
 }

@@ -1,6 +1,6 @@
 //! The fleet, policies and the state of the process, as JSON.
 //!
-//! Called by: `/proxies`, `/policy`, `/healthz`, `/readyz`, and the stream of events.
+//! Called by: `/proxies`, `/policy`, `/policies`, `/healthz`, `/readyz`, and the stream of events.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use heatsink_control::entry::Mitigation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::control::{Policy, PolicyRule, Proxy, Readiness};
+use crate::control::{Load, Policy, PolicyRule, Proxy, Readiness};
 use crate::key_name::Privacy;
 use crate::timestamp::rfc3339;
 use crate::vocabulary::MitigationName;
@@ -44,6 +44,16 @@ pub(crate) struct ProxyView {
     /// Requests/s that it serves; null if it has not said so.
     #[schema(required)]
     requests_per_second: Option<f64>,
+    /// Requests/s that it took from clients; null if it has not said so.
+    #[schema(required)]
+    served_per_second: Option<f64>,
+    /// Requests/s among those that it did not have to send upstream; null likewise.
+    #[schema(required)]
+    saved_per_second: Option<f64>,
+    /// Share of its commands that goes to its hottest node; null if it sends none, or has not
+    /// said so.
+    #[schema(required, minimum = 0, maximum = 1)]
+    hottest_node_share: Option<f64>,
     /// It works on what it sees itself, without the others.
     degraded: bool,
     /// It is the member that answers.
@@ -61,6 +71,9 @@ impl ProxyListView {
             last_seen_at: rfc3339(proxy.last_seen_ms),
             registry_version: proxy.registry_version,
             requests_per_second: proxy.requests_per_second.filter(|rate| rate.is_finite()),
+            served_per_second: proxy.load.as_ref().map(|load| load.served_per_second),
+            saved_per_second: proxy.load.as_ref().map(Load::saved_per_second),
+            hottest_node_share: proxy.load.as_ref().and_then(Load::hottest_node_share),
             degraded: proxy.degraded,
             is_self: proxy.is_self,
         };
@@ -102,22 +115,62 @@ pub(crate) struct PolicyRuleView {
     pattern: String,
 }
 
+impl PolicyRuleView {
+    fn new(rule: &PolicyRule, privacy: Privacy) -> Self {
+        let is_glob = rule.pattern.iter().any(|byte| b"*?[".contains(byte));
+        let shown_as = if is_glob { Privacy::Plain } else { privacy };
+        Self { number: rule.number, pattern: shown_as.name(&rule.pattern).key }
+    }
+}
+
 impl PolicyView {
     pub(crate) fn new(key: &[u8], policy: Policy, privacy: Privacy) -> Self {
         let name = privacy.name(key);
-        let rule = |rule: PolicyRule| {
-            let is_glob = rule.pattern.iter().any(|byte| b"*?[".contains(byte));
-            let shown_as = if is_glob { Privacy::Plain } else { privacy };
-            PolicyRuleView { number: rule.number, pattern: shown_as.name(&rule.pattern).key }
-        };
         Self {
             key: name.key,
             key_hash: name.key_hash,
             mode: policy.mode,
-            rule: policy.rule.map(rule),
+            rule: policy.rule.map(|rule| PolicyRuleView::new(&rule, privacy)),
             allowed_mitigations: policy.allowed.into_iter().map(Mitigation::name).collect(),
             settings: policy.settings.into_iter().collect(),
         }
+    }
+}
+
+/// The policies in force in the process that answers.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PolicyList)]
+pub(crate) struct PolicyListView {
+    /// The rules in their order, the default last: the first that matches a key decides alone.
+    items: Vec<PolicyItemView>,
+}
+
+/// What one rule, or the default, gives.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PolicyItem)]
+struct PolicyItemView {
+    /// The rule; null is the default, for keys that no rule matches.
+    #[schema(required)]
+    rule: Option<PolicyRuleView>,
+    /// `off`, `observe`, `exact`, `coherent` or `relaxed`.
+    #[schema(example = "coherent")]
+    mode: String,
+    /// The mitigations that its mode allows, as in the policy of a key.
+    #[schema(value_type = Vec<MitigationName>)]
+    allowed_mitigations: Vec<&'static str>,
+    /// The further settings, by their names in the configuration file.
+    settings: BTreeMap<String, String>,
+}
+
+impl PolicyListView {
+    pub(crate) fn new(policies: Vec<Policy>, privacy: Privacy) -> Self {
+        let view = |policy: Policy| PolicyItemView {
+            rule: policy.rule.map(|rule| PolicyRuleView::new(&rule, privacy)),
+            mode: policy.mode,
+            allowed_mitigations: policy.allowed.into_iter().map(Mitigation::name).collect(),
+            settings: policy.settings.into_iter().collect(),
+        };
+        Self { items: policies.into_iter().map(view).collect() }
     }
 }
 

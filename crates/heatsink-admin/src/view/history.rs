@@ -6,9 +6,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::fleet::{ProxyListView, ProxyView};
+use crate::control::{Load, NodeRate};
 use crate::history::{Decision, FleetSample, History, KeySample, Sample};
 use crate::key_name::Privacy;
-use crate::metrics::NodeLoad;
 use crate::timestamp::rfc3339;
 use crate::vocabulary::{MitigationName, StatusName};
 
@@ -20,7 +20,7 @@ pub(crate) struct HistoryView {
     interval_ms: u64,
     /// The samples, oldest first.
     samples: Vec<FleetSampleView>,
-    /// The upstream's nodes in the last sample, as seen from the process that answers.
+    /// The upstream's nodes in the last sample, with what all proxies send to them.
     nodes: Vec<NodeView>,
     /// The hottest keys of that time.
     keys: Vec<KeySeriesView>,
@@ -32,7 +32,7 @@ impl HistoryView {
         Self {
             interval_ms,
             samples: history.fleet(count).map(FleetSampleView::new).collect(),
-            nodes: NodeView::all(history.nodes()),
+            nodes: NodeView::all(history.load()),
             keys: history.keys(count).map(series).collect(),
         }
     }
@@ -48,14 +48,15 @@ struct FleetSampleView {
     /// Requests/s of all proxies; null if none has said so.
     #[schema(required)]
     requests_per_second: Option<f64>,
-    /// Requests/s that the process that answers took from clients; null if it takes none.
+    /// Requests/s that the proxies took from clients, of which it is known what they send
+    /// upstream; null if it is of none.
     #[schema(required)]
     served_per_second: Option<f64>,
-    /// Requests/s among those that it did not have to send upstream; null likewise.
+    /// Requests/s among those that they did not have to send upstream; null likewise.
     #[schema(required)]
     saved_per_second: Option<f64>,
-    /// Share of the commands of the process that answers which goes to the hottest node of the
-    /// upstream; null if it sends none.
+    /// Share of the commands of all those proxies which goes to the hottest node of the
+    /// upstream; null if they send none.
     #[schema(required, minimum = 0, maximum = 1)]
     hottest_node_share: Option<f64>,
 }
@@ -78,7 +79,7 @@ impl FleetSampleView {
 struct NodeView {
     /// The node, as host:port.
     node: String,
-    /// Commands/s that the process which answers sends to it.
+    /// Commands/s that all proxies together send to it.
     commands_per_second: f64,
     /// Its share of the commands to all nodes.
     #[schema(minimum = 0, maximum = 1)]
@@ -86,14 +87,15 @@ struct NodeView {
 }
 
 impl NodeView {
-    fn all(nodes: &[NodeLoad]) -> Vec<Self> {
-        let total: f64 = nodes.iter().map(|node| node.commands_per_second).sum();
-        let view = |node: &NodeLoad| Self {
+    fn all(load: Option<&Load>) -> Vec<Self> {
+        let Some(load) = load else { return Vec::new() };
+        let total = load.nodes_per_second();
+        let view = |node: &NodeRate| Self {
             node: node.node.clone(),
             commands_per_second: node.commands_per_second,
             share: if total > 0.0 { node.commands_per_second / total } else { 0.0 },
         };
-        nodes.iter().map(view).collect()
+        load.nodes.iter().map(view).collect()
     }
 }
 
@@ -225,7 +227,7 @@ impl DecisionView {
 pub(crate) struct SampleView {
     /// The fleet in few figures.
     fleet: FleetSampleView,
-    /// The upstream's nodes, as seen from the process that answers.
+    /// The upstream's nodes, with what all proxies send to them.
     nodes: Vec<NodeView>,
     /// The figures of the hottest keys, hottest first.
     keys: Vec<KeyRatesView>,
@@ -261,7 +263,7 @@ impl SampleView {
         };
         Self {
             fleet: FleetSampleView::new(&(sample.at_ms, sample.fleet)),
-            nodes: NodeView::all(&sample.nodes),
+            nodes: NodeView::all(sample.load.as_ref()),
             keys: sample.keys.iter().map(rates).collect(),
             proxies: ProxyListView::new(sample.members).items,
         }

@@ -22,6 +22,7 @@ fn without_the_token_only_health_and_the_page_are_open() {
         "/history",
         "/proxies",
         "/policy?key=a",
+        "/policies",
         "/metrics",
         "/openapi.json",
         "/events",

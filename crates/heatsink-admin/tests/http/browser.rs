@@ -13,7 +13,7 @@ use heatsink_admin::control::{Change, Readiness};
 use heatsink_admin::{Settings, Token};
 use serde_json::json;
 
-use crate::rig::{Rig, hot};
+use crate::rig::{Rig, hot, load};
 use driver::{Browser, Size, with_browser};
 
 const DESKTOP: Size = (1280, 900);
@@ -50,11 +50,8 @@ async fn history(browser: &Browser, rig: &Rig) {
     for step in 0..60_u32 {
         let swing = 1.0 + (f64::from(step) / 6.0).sin() / 3.0;
         *rig.fake.rate.lock().unwrap() = Some(31_000.0 * swing);
-        {
-            let mut totals = rig.fake.totals.lock().unwrap();
-            totals.0 += (2000.0 * swing) as u64;
-            totals.1 += (600.0 * swing) as u64;
-        }
+        *rig.fake.loads.lock().unwrap() =
+            [1.0, 0.8].map(|part| Some(load(31_000.0 * swing * part, 6000.0 * swing, 2000.0)));
         for (hot, base) in
             rig.fake.hot.lock().unwrap().iter_mut().zip([48_211.0, 900.0, 10.0, 2000.0, 1500.0])
         {
@@ -89,6 +86,16 @@ fn what_happens_appears_by_itself() {
         *rig.fake.rate.lock().unwrap() = Some(60_000.0);
         browser.until("document.getElementById('tile-requests').textContent === '120,000'").await;
         browser.until("document.getElementById('tile-share').textContent === '75 %'").await;
+        // Of the whole fleet, not of the process that answers.
+        browser.until("document.getElementById('tile-saved').textContent === '60'").await;
+        browser
+            .until(
+                "document.getElementById('tile-saved-note').textContent === '60 % of all requests'",
+            )
+            .await;
+        let [_, own] = rig.fake.loads.lock().unwrap().clone();
+        *rig.fake.loads.lock().unwrap() = [None, own];
+        browser.until("document.getElementById('tile-saved-note').textContent === '37.5 % of all requests, of 1 of 2 proxies'").await;
 
         // It goes.
         rig.fake.hot.lock().unwrap().pop();
@@ -286,6 +293,36 @@ fn keys_and_keyboard() {
             .await;
         browser.open(&rig, "/#/proxies").await;
         browser.until("document.documentElement.dataset.theme === 'dark'").await;
+        browser.no_errors().await;
+    });
+}
+
+#[test]
+fn the_rules_and_the_members_are_listed() {
+    let rig = Rig::start(quick());
+    with_browser(DESKTOP, async |browser| {
+        browser.open(&rig, "/#/policies").await;
+        browser.until("document.querySelectorAll('#rule-rows tr').length === 3").await;
+        let rows = "[...document.querySelectorAll('#rule-rows tr')].map((row) => [...row.children].map((cell) => cell.textContent))";
+        assert_eq!(
+            browser.value(rows).await,
+            json!([
+                ["1", "balance:total", "exact", "coalesce", "hot_threshold = 1000"],
+                ["2", "balance:*", "exact", "coalesce", "hot_threshold = 1000"],
+                ["default", "all other keys", "coherent", "coalesce", "hot_threshold = 1000"],
+            ])
+        );
+        browser.screenshot("policies").await;
+        // Each member has figures of its own.
+        browser.open(&rig, "/#/proxies").await;
+        browser.until("document.querySelectorAll('#proxy-rows tr').length === 2").await;
+        let figures = "[...document.querySelectorAll('#proxy-rows tr')].map((row) => ['Saved', 'Hottest node'].map((label) => row.querySelector(`[data-label='${label}']`).textContent))";
+        browser
+            .until(&format!(
+                "JSON.stringify({figures}) === '[[\"37.5 %\",\"100 %\"],[\"75 %\",\"66.7 %\"]]'"
+            ))
+            .await;
+        browser.screenshot("proxies").await;
         browser.no_errors().await;
     });
 }

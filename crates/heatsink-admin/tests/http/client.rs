@@ -27,6 +27,7 @@ fn every_verb_on_a_key_of_any_bytes() {
     assert_eq!(client.show(key).unwrap(), promoted);
     assert_eq!(client.stats(key).unwrap()["key_hash"], promoted["key_hash"]);
     assert_eq!(client.policy(key).unwrap()["mode"], "coherent");
+    assert_eq!(client.policies().unwrap()["items"][1]["mode"], "exact");
     assert_eq!(client.proxies().unwrap()["items"][0]["id"], "a");
     assert_eq!(client.demote(key).unwrap()["blocked_seconds"], 300);
     let Err(ClientError::Refused { status: 404, title, detail }) = client.demote(key) else {

@@ -8,7 +8,7 @@ use heatsink_control::entry::Mitigation;
 use serde_json::{Value, json};
 
 use crate::events::Stream;
-use crate::rig::{Rig, hot};
+use crate::rig::{Rig, hot, load};
 
 fn quick() -> Settings {
     Settings { sample_interval: Duration::from_millis(10), ..Settings::default() }
@@ -41,19 +41,18 @@ fn samples_are_sent_to_those_who_ask() {
     assert_eq!(first["proxies"].as_array().unwrap().len(), 2);
     assert_eq!(first["keys"][0]["frequency"], 48211.0, "hottest first");
     assert_eq!(first["keys"][0]["hit_ratio"], 0.75);
-    // What was saved is counted, not added up from what is said of each key.
-    *rig.fake.totals.lock().unwrap() = (100_010, 25_009);
-    let counted = (0..1000)
-        .map(|_| sample(&mut stream)["fleet"].take())
-        .find(|one| one["saved_per_second"].as_f64() > Some(0.0))
-        .unwrap();
-    let figure = |name: &str| counted[name].as_f64().unwrap();
-    assert!((figure("saved_per_second") / figure("served_per_second") - 0.75).abs() < 1e-9);
+    // What was saved is counted on both sides, over the whole fleet, and each member has its own.
+    assert_eq!(first["fleet"]["served_per_second"], 100.0);
+    assert_eq!(first["fleet"]["saved_per_second"], 60.0);
+    let own = |field: &str| [0, 1].map(|place: usize| first["proxies"][place][field].as_f64());
+    assert_eq!(own("served_per_second"), [Some(40.0), Some(60.0)]);
+    assert_eq!(own("saved_per_second"), [Some(15.0), Some(45.0)]);
+    assert_eq!(own("hottest_node_share"), [Some(1.0), Some(10.0 / 15.0)]);
 
     // What changes is in a later one.
     rig.fake.hot.lock().unwrap().clear();
     let empty = (0..1000).map(|_| sample(&mut stream)).find(|one| one["keys"] == json!([]));
-    assert_eq!(empty.unwrap()["fleet"]["saved_per_second"], 0.0);
+    assert!(empty.is_some());
     // Writes that are combined are no hits, whatever is said of them.
     let mut combined = hot(b"count:views", 9000.0);
     combined.mitigation = Mitigation::Coalesce;
@@ -68,6 +67,33 @@ fn samples_are_sent_to_those_who_ask() {
     rig.fake.tell(1, Change::Removed { key: b"a".to_vec(), reason: String::new() });
     assert_eq!(plain.event().0, "removed", "no samples for those who did not ask");
     rig.get("/events?samples=maybe").problem(400, "bad-request");
+}
+
+#[test]
+fn members_that_say_nothing_of_their_load_are_not_nought() {
+    let rig = Rig::start(quick());
+    let mut stream = Stream::open_at(&rig, "/events?samples=true");
+    stream.event();
+    // A member of an older version beside one of this.
+    *rig.fake.loads.lock().unwrap() = [None, Some(load(40.0, 30.0, 0.0))];
+    let fleet = |stream: &mut Stream, saved: &Value| {
+        let found = (0..1000)
+            .map(|_| sample(stream))
+            .find(|one| one["fleet"]["saved_per_second"] == *saved);
+        found.unwrap_or_else(|| panic!("never {saved}"))
+    };
+    let one = fleet(&mut stream, &json!(10.0));
+    assert_eq!(one["fleet"]["served_per_second"], 40.0, "of those that are known");
+    assert_eq!(one["proxies"][1]["saved_per_second"], Value::Null);
+    assert_eq!(one["nodes"].as_array().unwrap().len(), 2);
+    *rig.fake.loads.lock().unwrap() = [None, None];
+    let none = fleet(&mut stream, &Value::Null);
+    assert_eq!(none["fleet"]["hottest_node_share"], Value::Null);
+    assert_eq!(none["nodes"], json!([]));
+    // One that sends more than it takes saves nothing, and the others' is less by it.
+    *rig.fake.loads.lock().unwrap() = [Some(load(100.0, 10.0, 0.0)), Some(load(10.0, 30.0, 0.0))];
+    let fanned = fleet(&mut stream, &json!(70.0));
+    assert_eq!(fanned["proxies"][0]["saved_per_second"], 0.0);
 }
 
 #[test]

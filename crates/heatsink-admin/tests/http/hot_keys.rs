@@ -1,7 +1,7 @@
 //! The list and one key: shape, pages, filters, keys of any bytes, changes.
 
 use heatsink_admin::Settings;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::rig::{Rig, hot};
 
@@ -145,6 +145,14 @@ fn stats_fleet_and_policy() {
     assert_eq!(policy["mode"], "exact");
     assert_eq!(policy["rule"], json!({"number": 2, "match": "balance:*"}));
     assert!(rig.get("/policy?key=%ff").json()["rule"].is_null());
+    let policies = rig.get("/policies").json();
+    let rules: Vec<_> =
+        policies["items"].as_array().unwrap().iter().map(|one| &one["rule"]).collect();
+    let first = json!({"number": 1, "match": "balance:total"});
+    assert_eq!(rules, [&first, &policy["rule"], &Value::Null], "in order, the default last");
+    for field in ["mode", "allowed_mitigations", "settings"] {
+        assert_eq!(policies["items"][1][field], policy[field], "as for a key");
+    }
     assert_eq!(rig.get("/policy?key=").json()["key"], "");
 }
 

@@ -243,6 +243,7 @@ fn the_document_and_the_routes_are_the_same() {
         ("GET", "/icon.svg"),
         ("GET", "/proxies"),
         ("GET", "/policy"),
+        ("GET", "/policies"),
         ("GET", "/metrics"),
         ("GET", "/healthz"),
         ("GET", "/readyz"),

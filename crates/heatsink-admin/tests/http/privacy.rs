@@ -40,6 +40,7 @@ fn no_answer_holds_a_raw_key() {
         "/hotkeys/%FF%00%2Fbin",
         "/proxies",
         "/policy?key=user:9999",
+        "/policies",
         "/policy?keys=user:9999",
         "/metrics",
         "/readyz",
@@ -97,4 +98,7 @@ fn a_rule_for_one_key_is_hidden_like_the_key() {
     let exact = rig.get("/policy?key=balance:total").json();
     assert_eq!(exact["rule"]["match"], exact["key"]);
     assert!(!exact.to_string().contains("total"));
+    let all = rig.get("/policies").json();
+    assert_eq!(all["items"][0]["rule"]["match"], exact["key"]);
+    assert!(all.to_string().contains("balance:*") && !all.to_string().contains("total"), "{all}");
 }

@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use heatsink_admin::control::{
-    Answer, Change, Control, ControlError, Demotion, Event, Guard, HotKey, OwnStats, Policy,
-    PolicyRule, Promotion, Proxy, Readiness, Shard, Stats,
+    Answer, Change, Control, ControlError, Demotion, Event, Guard, HotKey, Load, NodeRate,
+    OwnStats, Policy, PolicyRule, Promotion, Proxy, Readiness, Shard, Stats,
 };
-use heatsink_admin::metrics::{Metrics, Traffic};
+use heatsink_admin::metrics::Metrics;
 use heatsink_admin::{Server, Settings};
 use heatsink_control::entry::{Mitigation, Origin, Status};
 use serde_json::Value;
@@ -28,8 +28,8 @@ pub(crate) struct Fake {
     pub(crate) readiness: Mutex<Readiness>,
     /// What the members say that they serve.
     pub(crate) rate: Mutex<Option<f64>>,
-    /// Requests and commands sent upstream, so far.
-    pub(crate) totals: Mutex<(u64, u64)>,
+    /// What each member says that it takes and sends.
+    pub(crate) loads: Mutex<[Option<Load>; 2]>,
     pub(crate) events: broadcast::Sender<Event>,
 }
 
@@ -49,6 +49,18 @@ pub(crate) fn hot(key: &[u8], frequency: f64) -> HotKey {
         dry_run: false,
         guard: None,
         split: None,
+    }
+}
+
+/// What a member takes from clients, and what it sends to each of two nodes.
+pub(crate) fn load(served_per_second: f64, first: f64, second: f64) -> Load {
+    let node =
+        |node: &str, commands_per_second| NodeRate { node: node.into(), commands_per_second };
+    Load {
+        served_per_second,
+        upstream_per_second: first + second,
+        nodes: vec![node("n1:1", first), node("n2:1", second)],
+        other_nodes_per_second: 0.0,
     }
 }
 
@@ -113,7 +125,8 @@ impl Control for Fake {
     }
 
     fn proxies(&self) -> Vec<Proxy> {
-        let proxy = |id: &str, is_self| Proxy {
+        let loads = self.loads.lock().unwrap();
+        let proxy = |id: &str, is_self: bool| Proxy {
             id: id.into(),
             role: "all".into(),
             address: Some("127.0.0.1:6380".into()),
@@ -121,6 +134,7 @@ impl Control for Fake {
             last_seen_ms: 1_767_225_600_000,
             registry_version: Some(7),
             requests_per_second: *self.rate.lock().unwrap(),
+            load: loads[usize::from(is_self)].clone(),
             degraded: false,
             is_self,
         };
@@ -140,15 +154,17 @@ impl Control for Fake {
         }
     }
 
+    fn policies(&self) -> Vec<Policy> {
+        [&b"balance:total"[..], b"balance:1", b"else"].map(|key| self.policy(key)).to_vec()
+    }
+
     fn readiness(&self) -> Readiness {
         self.readiness.lock().unwrap().clone()
     }
 
     fn metrics(&self) -> Metrics {
         let keys: Vec<Vec<u8>> = self.hot_keys().into_iter().map(|hot| hot.key).collect();
-        let (requests_total, upstream_commands_total) = *self.totals.lock().unwrap();
-        let traffic = Some(Traffic { requests_total, clients: 2, upstream_commands_total });
-        Metrics { traffic, ..filled(&keys) }
+        filled(&keys)
     }
 
     fn events(&self) -> broadcast::Receiver<Event> {
@@ -205,7 +221,7 @@ impl Rig {
                 ..Readiness::default()
             }),
             rate: Mutex::new(None),
-            totals: Mutex::new((10, 9)),
+            loads: Mutex::new([Some(load(60.0, 5.0, 10.0)), Some(load(40.0, 25.0, 0.0))]),
             events: broadcast::channel(8).0,
         });
         let listener = TcpListener::bind(address).unwrap();

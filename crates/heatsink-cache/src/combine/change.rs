@@ -5,6 +5,8 @@
 
 use std::io::Write;
 
+use super::guarded::WHOLE_MAX;
+
 /// How an increment was asked for; sent alone, it is sent like this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -18,16 +20,42 @@ pub enum Form {
     DecrBy,
     /// `HINCRBY key field number`
     HIncrBy,
+    /// `ZINCRBY key number member`
+    ZIncrBy,
+    /// `INCRBYFLOAT key number`
+    IncrByFloat,
+}
+
+/// What is combined with each other, if the key is the same, and the field or member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// `SET`
+    Set,
+    /// `INCR` and its kin, `HINCRBY`
+    Integer,
+    /// `ZINCRBY`
+    Score,
+    /// `INCRBYFLOAT`
+    Float,
+}
+
+impl Family {
+    /// Whether several are carried out by a script that looks at the value first; see
+    /// [`super::guarded`].
+    pub(super) fn is_guarded(self) -> bool {
+        matches!(self, Self::Score | Self::Float)
+    }
 }
 
 /// A write that can be combined with others like it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// An increment of the integer in a string or in a field of a hash.
+    /// An increment by a whole number: of a string, of a field of a hash, or of the score of a
+    /// member.
     Add {
         /// The key.
         key: &'a [u8],
-        /// The field of a hash.
+        /// The field of a hash, or the member of a sorted set.
         field: Option<&'a [u8]>,
         /// By how much.
         delta: i64,
@@ -44,12 +72,15 @@ pub enum Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// Reads a command; `args` starts with its name. `None` if it is none of these, or is one
-    /// that the server would refuse: it goes the ordinary way.
+    /// Reads a command; `args` starts with its name. `None` if it is none of these, one that
+    /// the server would refuse, or an increment that rounds: it goes the ordinary way.
     pub fn parse<A: AsRef<[u8]>>(args: &'a [A]) -> Option<Self> {
         let is = |name: &str| args[0].as_ref().eq_ignore_ascii_case(name.as_bytes());
         let arg = |index: usize| args[index].as_ref();
         let add = |delta, form| Some(Self::Add { key: arg(1), field: None, delta, form });
+        let whole = |index| {
+            integer(arg(index)).filter(|delta| delta.unsigned_abs() <= WHOLE_MAX.unsigned_abs())
+        };
         match args.len() {
             2 if is("INCR") => add(1, Form::Incr),
             2 if is("DECR") => add(-1, Form::Decr),
@@ -62,6 +93,13 @@ impl<'a> Change<'a> {
                 delta: integer(arg(3))?,
                 form: Form::HIncrBy,
             }),
+            3 if is("INCRBYFLOAT") => add(whole(2)?, Form::IncrByFloat),
+            4 if is("ZINCRBY") => Some(Self::Add {
+                key: arg(1),
+                field: Some(arg(3)),
+                delta: whole(2)?,
+                form: Form::ZIncrBy,
+            }),
             _ => None,
         }
     }
@@ -71,6 +109,28 @@ impl<'a> Change<'a> {
         match *self {
             Self::Add { key, .. } | Self::Set { key, .. } => key,
         }
+    }
+
+    /// The field or member of the key, if it is one of many.
+    pub(super) fn field(&self) -> Option<&'a [u8]> {
+        match *self {
+            Self::Add { field, .. } => field,
+            Self::Set { .. } => None,
+        }
+    }
+
+    pub(super) fn family(&self) -> Family {
+        match self {
+            Self::Set { .. } => Family::Set,
+            Self::Add { form: Form::ZIncrBy, .. } => Family::Score,
+            Self::Add { form: Form::IncrByFloat, .. } => Family::Float,
+            Self::Add { .. } => Family::Integer,
+        }
+    }
+
+    /// Whether several of it need a server that runs scripts, and a value that is whole.
+    pub fn is_guarded(&self) -> bool {
+        self.family().is_guarded()
     }
 
     /// Appends the request.
@@ -90,20 +150,27 @@ impl<'a> Change<'a> {
                         let field = field.unwrap_or_default();
                         request(out, &[b"HINCRBY", key, field, text(&mut buffer, delta)]);
                     }
+                    Form::ZIncrBy => {
+                        let member = field.unwrap_or_default();
+                        request(out, &[b"ZINCRBY", key, text(&mut buffer, delta), member]);
+                    }
+                    Form::IncrByFloat => {
+                        request(out, &[b"INCRBYFLOAT", key, text(&mut buffer, delta)]);
+                    }
                 }
             }
         }
     }
 }
 
-fn text(buffer: &mut [u8; 20], number: i64) -> &[u8] {
+pub(super) fn text(buffer: &mut [u8; 20], number: i64) -> &[u8] {
     let mut rest = &mut buffer[..];
     let _ = write!(rest, "{number}"); // 20 bytes hold every i64
     let left = rest.len();
     &buffer[..20 - left]
 }
 
-fn request(out: &mut Vec<u8>, args: &[&[u8]]) {
+pub(super) fn request(out: &mut Vec<u8>, args: &[&[u8]]) {
     let _ = write!(out, "*{}\r\n", args.len());
     for arg in args {
         let _ = write!(out, "${}\r\n", arg.len());
@@ -167,6 +234,8 @@ mod tests {
             "INCRBY k -9223372036854775808",
             "DECRBY k 9223372036854775807",
             "HINCRBY k f 12",
+            "ZINCRBY k -3 m",
+            "INCRBYFLOAT k 1000000000000000",
             "SET k v",
         ] {
             let args: Vec<&str> = command.split(' ').collect();
@@ -178,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_refuses_is_not_combined() {
+    fn what_the_server_refuses_or_rounds_is_not_combined() {
         for command in [
             "INCR",
             "INCR k 1",
@@ -186,8 +255,15 @@ mod tests {
             "DECRBY k -9223372036854775808",
             "HINCRBY k f 01",
             "SET k v NX",
-            "INCRBYFLOAT k 1",
-            "ZINCRBY k 1 m",
+            "INCRBYFLOAT k 1.5",
+            "INCRBYFLOAT k 1.0",
+            "INCRBYFLOAT k 1000000000000001",
+            "INCRBYFLOAT k -9223372036854775808",
+            "ZINCRBY k 0.1 m",
+            "ZINCRBY k 1e3 m",
+            "ZINCRBY k inf m",
+            "ZINCRBY k +1 m",
+            "ZINCRBY k -1000000000000001 m",
         ] {
             assert_eq!(Change::parse(&command.split(' ').collect::<Vec<_>>()), None, "{command}");
         }

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use std::mem::take;
 use std::time::Duration;
 
-use super::change::{Change, Form};
+use super::change::{Change, Family, Form, text};
+use super::guarded;
+use super::hold::Crowd;
 use crate::identity::LoginId;
 
 /// One write of a batch.
@@ -45,9 +47,12 @@ impl<W> Batch<W> {
         Self { members, total: 0, value: Vec::new() }
     }
 
-    fn takes(&self, delta: i64, limit: usize) -> bool {
+    fn takes(&self, delta: i64, family: Family, limit: usize) -> bool {
         let one_sign = self.total == 0 || delta == 0 || (self.total < 0) == (delta < 0);
-        one_sign && self.members.len() < limit && self.total.checked_add(delta).is_some()
+        let most = if family.is_guarded() { guarded::WHOLE_MAX.unsigned_abs() } else { 1 << 63 };
+        let total = self.total.checked_add(delta);
+        let fits = total.is_some_and(|total| total.unsigned_abs() <= most);
+        one_sign && self.members.len() < limit && fits
     }
 
     fn push(&mut self, member: Member<W>) {
@@ -62,33 +67,38 @@ pub(super) struct Lane<W> {
     pub(super) login: LoginId,
     pub(super) key: Box<[u8]>,
     field: Option<Box<[u8]>>,
-    pub(super) is_set: bool,
+    pub(super) family: Family,
     pub(super) out: Option<(u64, Batch<W>)>,
     /// Members of a batch that the server refused: each goes alone, before all others.
     pub(super) singles: VecDeque<Member<W>>,
     filling: VecDeque<Batch<W>>,
     /// The empty buffer of a batch that ended, for the next.
     pub(super) spare: Vec<Member<W>>,
+    /// Who writes it.
+    pub(super) crowd: Crowd,
 }
 
 impl<W> Lane<W> {
     pub(super) fn new(hash: u64, login: LoginId, change: &Change<'_>) -> Self {
-        let (field, is_set) = match *change {
-            Change::Add { field, .. } => (field.map(Into::into), false),
-            Change::Set { .. } => (None, true),
-        };
-        let key = change.key().into();
-        let (singles, filling, spare) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        Self { hash, login, key, field, is_set, out: None, singles, filling, spare }
+        Self {
+            hash,
+            login,
+            key: change.key().into(),
+            field: change.field().map(Into::into),
+            family: change.family(),
+            out: None,
+            singles: VecDeque::new(),
+            filling: VecDeque::new(),
+            spare: Vec::new(),
+            crowd: Crowd::default(),
+        }
     }
 
     pub(super) fn is_of(&self, login: LoginId, change: &Change<'_>) -> bool {
         self.login == login
+            && self.family == change.family()
             && *self.key == *change.key()
-            && match change {
-                Change::Add { field, .. } => !self.is_set && self.field.as_deref() == *field,
-                Change::Set { .. } => self.is_set,
-            }
+            && self.field.as_deref() == change.field()
     }
 
     /// Puts a member into the first batch that takes it. Batches before one that holds a
@@ -105,7 +115,7 @@ impl<W> Lane<W> {
         let first =
             (1..self.filling.len()).rev().find(|&at| is_own(&self.filling[at])).unwrap_or(0);
         let place = (first..self.filling.len())
-            .find(|&at| self.filling[at].takes(member.delta, limit))
+            .find(|&at| self.filling[at].takes(member.delta, self.family, limit))
             .unwrap_or_else(|| {
                 self.filling.push_back(Batch::empty(take(&mut self.spare)));
                 self.filling.len() - 1
@@ -124,6 +134,12 @@ impl<W> Lane<W> {
         !self.singles.is_empty() || !self.filling.is_empty()
     }
 
+    /// Members of the batch that is next; none if a single one is.
+    pub(super) fn waiting(&self) -> usize {
+        let next = self.filling.front().filter(|_| self.singles.is_empty());
+        next.map_or(0, |batch| batch.members.len())
+    }
+
     pub(super) fn take_next(&mut self) -> Option<Batch<W>> {
         let Some(single) = self.singles.pop_front() else { return self.filling.pop_front() };
         let mut alone = Batch::empty(take(&mut self.spare));
@@ -135,14 +151,27 @@ impl<W> Lane<W> {
         let Some((_, batch)) = &self.out else { return };
         let (key, field) = (&*self.key, self.field.as_deref());
         let change = match &*batch.members {
-            _ if self.is_set => Change::Set { key, value: &batch.value },
+            _ if self.family == Family::Set => Change::Set { key, value: &batch.value },
             [one] => Change::Add { key, field, delta: one.delta, form: one.form },
+            _ if self.family.is_guarded() => {
+                let mut buffer = [0; 20];
+                return guarded::encode(request, key, field, text(&mut buffer, batch.total));
+            }
             _ => {
                 let form = if field.is_some() { Form::HIncrBy } else { Form::IncrBy };
                 Change::Add { key, field, delta: batch.total, form }
             }
         };
         change.encode(request);
+    }
+
+    /// Members of a batch that the server refused go alone; so do, of a family that is refused
+    /// for its value or for the script, those who wait: it would be the same with them.
+    pub(super) fn single_out(&mut self, refused: Vec<Member<W>>) {
+        self.singles.extend(refused);
+        if self.family.is_guarded() {
+            self.singles.extend(self.filling.drain(..).flat_map(|batch| batch.members));
+        }
     }
 
     /// Removes what waited too long; returns how many members that were.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Added, Answer, BatchId, BatchLimits, Batches, Change};
+use super::{Added, Answer, BatchId, BatchLimits, Batches, Change, Shape};
 use crate::identity::LoginId;
 
 const LOGIN: LoginId = LoginId(1);
@@ -91,10 +91,18 @@ fn what_arrives_while_one_is_out_goes_out_as_one() {
 #[test]
 fn other_keys_fields_logins_and_families_do_not_wait() {
     let mut rig = Rig::new();
-    for (waiter, command) in
-        ["INCR k", "INCR l", "HINCRBY k f 1", "HINCRBY k g 1", "HINCRBY k  1", "SET k 1"]
-            .iter()
-            .enumerate()
+    for (waiter, command) in [
+        "INCR k",
+        "INCR l",
+        "HINCRBY k f 1",
+        "HINCRBY k g 1",
+        "HINCRBY k  1",
+        "SET k 1",
+        "ZINCRBY k 1 f",
+        "INCRBYFLOAT k 1",
+    ]
+    .iter()
+    .enumerate()
     {
         rig.send(waiter as u32, command);
     }
@@ -286,4 +294,101 @@ fn limits_on_batches_members_and_values() {
     assert_eq!(rig.sent(second), "INCRBY k 5");
     assert_eq!(rig.add(20, "SET k 12345678901"), Added::Refused(20), "too long a value");
     rig.wait(20, "INCR k");
+}
+
+#[test]
+fn scores_are_combined_behind_a_look_at_the_value() {
+    let mut rig = Rig::new();
+    let first = rig.send(1, "ZINCRBY z 1 m");
+    assert_eq!(rig.sent(first), "ZINCRBY z 1 m");
+    assert_eq!(rig.batches.shape(first), Some(Shape::AsIs), "a lone one may find anything");
+    rig.wait(2, "ZINCRBY z 2 m");
+    rig.wait(3, "ZINCRBY z 3 m");
+    let mut waiters = Vec::new();
+    let second = rig.batches.relayed(first, &mut waiters).unwrap();
+    assert_eq!(waiters, [1]);
+    let second = rig.batches.depart(second).unwrap();
+    let sent = rig.sent(second);
+    assert!(sent.starts_with("EVAL ") && sent.ends_with(" 1 z 5 m"), "{sent}");
+    assert_eq!(rig.batches.shape(second), Some(Shape::Score));
+    assert_eq!(rig.integer(second, 6).0, [(2, 3), (3, 6)]);
+    let other = rig.send(4, "INCRBYFLOAT n 1");
+    rig.wait(5, "INCRBYFLOAT n 1");
+    rig.wait(6, "INCRBYFLOAT n 1");
+    let both = rig.batches.relayed(other, &mut waiters).unwrap();
+    let both = rig.batches.depart(both).unwrap();
+    assert!(rig.sent(both).ends_with(" 1 n 2"));
+    assert_eq!(rig.batches.shape(both), Some(Shape::Text));
+}
+
+#[test]
+fn where_a_look_is_refused_those_who_wait_go_alone_too() {
+    // 1. the score is 0.5   2. a batch is refused; 4 and 5 have come meanwhile
+    // 3. all go one by one, in the order in which they came
+    let mut rig = Rig::new();
+    let first = rig.send(1, "ZINCRBY z 1 m");
+    rig.wait(2, "ZINCRBY z 2 m");
+    rig.wait(3, "ZINCRBY z 3 m");
+    let mut waiters = Vec::new();
+    let second = rig.batches.relayed(first, &mut waiters).unwrap();
+    let second = rig.batches.depart(second).unwrap();
+    rig.wait(4, "ZINCRBY z -4 m");
+    rig.wait(5, "ZINCRBY z 5 m");
+    let (errors, mut next) = rig.refused(second);
+    assert!(errors.is_empty());
+    for (waiter, by) in [(2, "2"), (3, "3"), (4, "-4"), (5, "5")] {
+        let single = next.expect("one more");
+        assert_eq!(rig.sent(single), format!("ZINCRBY z {by} m"));
+        waiters.clear();
+        let lane = rig.batches.relayed(single, &mut waiters);
+        assert_eq!(waiters, [waiter]);
+        next = lane.and_then(|lane| rig.batches.depart(lane));
+    }
+    assert_eq!(next, None);
+    assert!(rig.batches.is_empty());
+}
+
+#[test]
+fn a_batch_of_scores_ends_where_doubles_do() {
+    let mut rig = Rig::new();
+    let first = rig.send(1, "ZINCRBY z 1 m");
+    rig.wait(2, "ZINCRBY z 999999999999999 m");
+    rig.wait(3, "ZINCRBY z 1 m");
+    rig.wait(4, "ZINCRBY z 1 m");
+    let mut waiters = Vec::new();
+    let second = rig.batches.relayed(first, &mut waiters).unwrap();
+    let second = rig.batches.depart(second).unwrap();
+    assert!(rig.sent(second).ends_with(" 1 z 1000000000000000 m"));
+    let third = rig.integer(second, 1_000_000_000_000_001).1.unwrap();
+    assert_eq!(rig.sent(third), "ZINCRBY z 1 m");
+}
+
+#[test]
+fn many_who_write_the_same_are_held_for_company() {
+    let limits = BatchLimits::default();
+    let mut rig = Rig { batches: Batches::new(limits), now: Duration::ZERO };
+    let mut batch = rig.send(0, "INCR k");
+    let mut held = 0;
+    for round in 0..20_u32 {
+        (0..5).for_each(|client| rig.wait(1 + (round * 5 + client) % 60, "INCR k"));
+        let mut replies = Vec::new();
+        let next = rig.batches.answered(batch, Answer::Integer(1), &mut replies).unwrap();
+        if let Some(mut hold) = rig.batches.hold(rig.now, next, replies.len()) {
+            held += 1;
+            assert!(!rig.batches.is_over(rig.now, next, &mut hold), "the same turn");
+            (0..20).for_each(|client| rig.wait(100 + (round * 20 + client) % 100, "INCR k"));
+            assert!(rig.batches.is_over(rig.now, next, &mut hold), "enough have come");
+        }
+        batch = rig.batches.depart(next).unwrap();
+    }
+    assert!((1..=8).contains(&held), "{held}: not before they are known to be many");
+    // All have their answers for a moment; they are many still.
+    let mut replies = Vec::new();
+    assert_eq!(rig.batches.answered(batch, Answer::Integer(1), &mut replies), None);
+    let first = rig.send(1, "INCR k");
+    (2..10).for_each(|client| rig.wait(client, "INCR k"));
+    replies.clear();
+    let next = rig.batches.answered(first, Answer::Integer(1), &mut replies).unwrap();
+    assert_eq!(rig.batches.hold(rig.now, next, 1), None, "that one went alone");
+    assert!(rig.batches.hold(rig.now, next, 8).is_some());
 }

@@ -28,6 +28,8 @@ pub(crate) enum Verb {
     Stats { key: String },
     /// What it may get, and by which rule.
     Policy { key: String },
+    /// What the rules give, and the default.
+    Policies,
 }
 
 /// Where to ask, and how to answer.
@@ -74,6 +76,7 @@ fn ask(client: &Client, verb: &Verb) -> Result<Value, Failure> {
         Verb::Demote { key } => client.demote(key.as_bytes()),
         Verb::Stats { key } => client.stats(key.as_bytes()),
         Verb::Policy { key } => client.policy(key.as_bytes()),
+        Verb::Policies => client.policies(),
     };
     answer.map_err(|error| failure(&error))
 }
@@ -91,6 +94,7 @@ fn words(verb: &Verb, answer: &Value) -> String {
             answer["blocked_seconds"]
         ),
         Verb::Stats { .. } | Verb::Policy { .. } => pairs(answer),
+        Verb::Policies => rules(answer["items"].as_array().map_or(&[], Vec::as_slice)),
     }
 }
 
@@ -140,6 +144,35 @@ fn list(items: &[Value]) -> String {
             text(item, "origin"),
             ttl,
             text(item, "reason"),
+        ]);
+    }
+    table.to_string()
+}
+
+fn rules(items: &[Value]) -> String {
+    let mut table = Table::new(&[
+        ("RULE", Align::Right),
+        ("MATCH", Align::Left),
+        ("MODE", Align::Left),
+        ("ALLOWS", Align::Left),
+        ("SETTINGS", Align::Left),
+    ]);
+    let joined = |words: Vec<String>| {
+        if words.is_empty() { "-".to_owned() } else { words.join(", ") }
+    };
+    for item in items {
+        let (number, pattern) = match item["rule"]["number"].as_u64() {
+            Some(number) => (number.to_string(), text(&item["rule"], "match")),
+            None => ("-".to_owned(), "(all other keys)".to_owned()),
+        };
+        let allowed = item["allowed_mitigations"].as_array().into_iter().flatten();
+        let settings = item["settings"].as_object().into_iter().flatten();
+        table.row(vec![
+            number,
+            pattern,
+            text(item, "mode"),
+            joined(allowed.map(shown).collect()),
+            joined(settings.map(|(name, value)| format!("{name} = {}", shown(value))).collect()),
         ]);
     }
     table.to_string()
@@ -219,6 +252,21 @@ mod tests {
              a\\u{1b}[2Jb      0       -  split x8 (dry run)  cooling  manual     -  promoted"
         );
         assert_eq!(list(&[]), "no hot keys");
+    }
+
+    #[test]
+    fn rules_are_a_table() {
+        let items = [
+            json!({"rule": {"number": 1, "match": "balance:*"}, "mode": "exact",
+                "allowed_mitigations": ["coalesce"], "settings": {"hot_threshold": "500"}}),
+            json!({"rule": null, "mode": "off", "allowed_mitigations": [], "settings": {}}),
+        ];
+        assert_eq!(
+            rules(&items),
+            "RULE  MATCH             MODE   ALLOWS    SETTINGS\n   \
+             1  balance:*         exact  coalesce  hot_threshold = 500\n   \
+             -  (all other keys)  off    -         -"
+        );
     }
 
     #[test]

@@ -31,10 +31,18 @@ pub(crate) fn run(args: &ScanArgs) -> Result<(), Failure> {
         serde_json::to_string_pretty(&report)
             .map_err(|error| Failure::Runtime(format!("cannot write JSON: {error}")))?
     } else {
-        report.to_string()
+        report.text(columns())
     };
     writeln!(io::stdout(), "{text}")
         .map_err(|error| Failure::Runtime(format!("cannot write to stdout: {error}")))
+}
+
+/// Columns of the terminal that the result goes to, if it goes to one.
+fn columns() -> Option<u16> {
+    let stdout = io::stdout();
+    // A file or a pipe has no size, and a terminal may not tell it.
+    let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+    (size.ws_col > 0 && stdout.is_terminal()).then_some(size.ws_col)
 }
 
 fn failure(error: ClientError) -> Failure {

@@ -43,6 +43,26 @@ fn the_cost_is_stated_and_the_hot_keys_are_found() {
 }
 
 #[test]
+fn a_long_key_is_whole_where_there_is_no_terminal() {
+    let server = RedisServer::start();
+    let place = Place::empty();
+    let key = format!("session:{}:profile", "0123456789abcdef".repeat(8));
+    let url = server.url();
+    let args = ["scan", &url, "--method", "monitor", "--max-commands", "100", "--yes"];
+    let mut process = place.heatsink(&args).spawn();
+    let mut client = server.client();
+    eventually(PATIENCE, || {
+        client.command(&["GET", &key]);
+        !process.is_running()
+    });
+    let run = Finished::of(&mut process);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let lines: Vec<_> = run.stdout.lines().filter(|line| line.contains(&key)).collect();
+    assert_eq!(lines.len(), 1, "{}", run.stdout);
+    assert!(lines[0].contains("req/s") && !run.stdout.contains("shortened"), "{}", run.stdout);
+}
+
+#[test]
 fn without_consent_nothing_is_done() {
     let server = RedisServer::start();
     let place = Place::empty();

@@ -127,6 +127,31 @@ fn a_scan_asks_before_it_costs_anything() {
 }
 
 #[test]
+fn the_table_of_a_scan_fits_the_terminal() {
+    let server = RedisServer::start();
+    let place = Place::empty();
+    let url = server.url();
+    let key = format!("session:{}:profile", "0123456789abcdef".repeat(8));
+    let args = ["scan", &url, "--method", "monitor", "--max-commands", "200", "--yes"];
+    let mut terminal = Terminal::start(&place, &args);
+    let mut client = server.client();
+    eventually(PATIENCE, || {
+        client.command(&["GET", &key]);
+        client.command(&["GET", "short"]);
+        terminal.child.try_wait().expect("a process").is_some()
+    });
+    assert_eq!(terminal.exit_code(), 0);
+    terminal.wait_for("Keys are shortened to the terminal");
+    let shown = terminal.shown();
+    let row = shown.lines().find(|line| line.contains("session:")).expect("the key");
+    let name = row.split_whitespace().find(|word| word.contains("session:")).expect("its name");
+    assert!(name.starts_with("session:0") && name.ends_with(":profile"), "{shown}");
+    assert!(name.contains('…') && row.contains(" %"), "one line a key: {shown}");
+    // A line that the terminal had to wrap would leave a border alone at its beginning.
+    assert!(!shown.lines().any(|line| line == "│" || line == "┘"), "{shown}");
+}
+
+#[test]
 fn a_load_shows_how_far_it_is() {
     let server = RedisServer::start();
     let place = Place::empty();

@@ -3,6 +3,7 @@
 
 mod alone;
 mod chaos;
+mod copies;
 mod degraded;
 mod http;
 mod live;
@@ -16,3 +17,4 @@ mod splits;
 mod support;
 mod together;
 mod topologies;
+mod views;

@@ -64,9 +64,10 @@ impl Changes {
                     thread::sleep(Duration::from_millis(5));
                     continue;
                 };
-                let well = match rng.bool() {
-                    true => increment(connected, &books),
-                    false => change(connected, &mut rng, number, &books),
+                let well = if rng.bool() {
+                    increment(connected, &books)
+                } else {
+                    change(connected, &mut rng, number, &books)
                 };
                 if !well {
                     client = None;
@@ -160,8 +161,7 @@ fn nothing_is_lost_or_invented_whoever_dies_when() {
     let mut rng = fastrand::Rng::with_seed(seed_from("HEATSINK_SPLIT_SEED", 11));
     let place = Place::empty();
     let settings = RedisCluster::builder().replicas_per_primary(0);
-    let settings = settings.line("appendonly yes").line("appendfsync always");
-    let settings = settings.line("cluster-require-full-coverage no");
+    let settings = settings.durable().line("cluster-require-full-coverage no");
     let mut cluster = settings.start();
     let store = RedisServer::start();
     let mut nodes: Vec<Node> = (0..2).map(|_| serve(&place, &store, &cluster)).collect();

@@ -17,12 +17,12 @@ const EXACT: Treatment = Treatment::EXACT;
 const CLIENTS: usize = 64;
 
 /// How many increments; a million take a minute or so.
-fn increments() -> u64 {
+pub(crate) fn increments() -> u64 {
     let number = std::env::var("HEATSINK_INCREMENTS").ok();
     number.map_or(40_000, |text| text.parse().expect("a number"))
 }
 
-fn heat(heatsink: &Heatsink, keys: &[&str], treatment: Treatment) {
+pub(crate) fn heat(heatsink: &Heatsink, keys: &[&str], treatment: Treatment) {
     let hot: HotKeys = keys.iter().map(|key| (key.as_bytes().to_vec(), treatment)).collect();
     heatsink.proxy().handle().set_hot_keys(hot);
 }
@@ -32,6 +32,13 @@ fn calls(server: &RedisServer, commands: &[&str]) -> u64 {
     commands.iter().filter_map(|name| stats.get(*name)).map(|stats| stats.calls).sum()
 }
 
+/// What is repeated, by one each time, and how often.
+#[derive(Clone, Copy)]
+pub(crate) struct Counting {
+    pub(crate) words: &'static [&'static str],
+    pub(crate) total: u64,
+}
+
 /// One increment, and where it stood in time: two numbers of one clock.
 struct Increment {
     begun: u64,
@@ -39,8 +46,12 @@ struct Increment {
     reply: i64,
 }
 
-/// Increments by one, as many clients at once, until `total` have been sent.
-fn count_up(proxies: &[SocketAddr], key: &'static str, total: u64) -> Vec<Increment> {
+/// What many clients were told.
+pub(crate) struct Counted(Vec<Increment>);
+
+/// Increments by one, as many clients at once, until all have been sent.
+pub(crate) fn count_up(proxies: &[SocketAddr], counting: Counting) -> Counted {
+    let Counting { words, total } = counting;
     let left = Arc::new(AtomicU64::new(total));
     let clock = Arc::new(AtomicU64::new(0));
     let mut threads = Vec::new();
@@ -53,14 +64,45 @@ fn count_up(proxies: &[SocketAddr], key: &'static str, total: u64) -> Vec<Increm
             let one_less = |left: u64| left.checked_sub(1);
             while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
                 let begun = clock.fetch_add(1, Ordering::SeqCst);
-                let reply = client.command(&["INCR", key]).integer();
+                let reply = number_in(&client.command(words)).expect("a number");
                 let ended = clock.fetch_add(1, Ordering::SeqCst);
                 seen.push(Increment { begun, ended, reply });
             }
             seen
         }));
     }
-    threads.into_iter().flat_map(|thread| thread.join().expect("every one is answered")).collect()
+    let join = |thread: thread::JoinHandle<_>| thread.join().expect("every one is answered");
+    Counted(threads.into_iter().flat_map(join).collect())
+}
+
+/// The number in a reply, however the command gives it.
+fn number_in(reply: &Reply) -> Option<i64> {
+    match reply {
+        Reply::Integer(number) => Some(*number),
+        Reply::Bulk(_) => reply.text().parse().ok(),
+        _ => None,
+    }
+}
+
+impl Counted {
+    /// The replies are all numbers from 1, each once, and none is told before a lesser one.
+    pub(crate) fn check(self, total: u64) {
+        let Self(mut seen) = self;
+        let replies: BTreeSet<i64> = seen.iter().map(|increment| increment.reply).collect();
+        assert_eq!(seen.len() as u64, total);
+        assert!(replies.iter().copied().eq(1..=total as i64), "not the numbers from 1 to {total}");
+        // Whoever began after another had ended has the greater number.
+        seen.sort_by_key(|increment| increment.ended);
+        let mut starts: Vec<&Increment> = seen.iter().collect();
+        starts.sort_by_key(|increment| increment.begun);
+        let (mut ended, mut greatest) = (seen.iter().peekable(), 0);
+        for increment in starts {
+            while let Some(before) = ended.next_if(|before| before.ended < increment.begun) {
+                greatest = greatest.max(before.reply);
+            }
+            assert!(increment.reply > greatest, "{} behind {greatest}", increment.reply);
+        }
+    }
 }
 
 #[test]
@@ -73,29 +115,19 @@ fn replies_are_all_numbers_and_respect_time() {
     }
     let addrs: Vec<SocketAddr> = proxies.iter().map(Heatsink::addr).collect();
     let total = increments();
-    let mut seen = count_up(&addrs, "counter", total);
-    let replies: BTreeSet<i64> = seen.iter().map(|increment| increment.reply).collect();
-    assert_eq!(seen.len() as u64, total);
-    assert!(replies.iter().copied().eq(1..=total as i64), "not the numbers from 1 to {total}");
-    // Whoever began after another had ended has the greater number.
-    seen.sort_by_key(|increment| increment.ended);
-    let mut starts: Vec<&Increment> = seen.iter().collect();
-    starts.sort_by_key(|increment| increment.begun);
-    let (mut ended, mut greatest) = (seen.iter().peekable(), 0);
-    for increment in starts {
-        while let Some(before) = ended.next_if(|before| before.ended < increment.begun) {
-            greatest = greatest.max(before.reply);
-        }
-        assert!(increment.reply > greatest, "{} behind {greatest}", increment.reply);
-    }
+    count_up(&addrs, Counting { words: &["INCR", "counter"], total }).check(total);
     let upstream = calls(&server, &["incr", "incrby"]);
     println!("{total} increments, {upstream} of them by the server");
     assert!(upstream <= total / 8, "{upstream} of {total} reached the server");
 }
 
-/// acknowledged <= final <= acknowledged + unknown, and no number twice.
 #[test]
 fn a_server_that_is_killed_loses_no_acknowledged_increment() {
+    killed_in_between(&["INCR", "counter"]);
+}
+
+/// acknowledged <= final <= acknowledged + unknown, and no number twice.
+pub(crate) fn killed_in_between(words: &'static [&'static str]) {
     let settings = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "always");
     let mut rig = Rig::with(settings, |config| config.workers = 2);
     heat(rig.heatsink(), &["counter"], EXACT);
@@ -109,9 +141,9 @@ fn a_server_that_is_killed_loses_no_acknowledged_increment() {
                 let mut client = RawClient::connect(proxy);
                 let (mut numbers, mut unknown) = (Vec::new(), 0_u64);
                 while !stop.load(Ordering::Relaxed) {
-                    match client.command(&["INCR", "counter"]) {
-                        Reply::Integer(number) => {
-                            numbers.push(number);
+                    match client.command(words) {
+                        reply @ (Reply::Integer(_) | Reply::Bulk(_)) => {
+                            numbers.push(number_in(&reply).expect("a whole number"));
                             acknowledged.fetch_add(1, Ordering::Relaxed);
                         }
                         Reply::Error(text) if text.contains("unknown whether") => unknown += 1,

@@ -8,6 +8,7 @@ mod interleavings;
 mod lost_links;
 mod relay;
 mod rights;
+mod scores;
 mod sentinel;
 mod served;
 mod staleness;

@@ -10,6 +10,7 @@ use std::fmt;
 use heatsink_testkit::Reply;
 
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
 const SCRIPT: &str = "return redis.pcall('INCRBY', KEYS[1], ARGV[1])";
@@ -30,6 +31,8 @@ pub(crate) enum Command {
     Decr,
     IncrBy(i64),
     DecrBy(i64),
+    /// An `INCRBYFLOAT` by a whole number.
+    FloatBy(i64),
     /// An increment by a script, which nothing is known of but the key.
     Script(i64),
     MGet,
@@ -76,6 +79,7 @@ impl Command {
             Self::Decr => add(value, -1),
             Self::IncrBy(by) | Self::Script(by) => add(value, *by),
             Self::DecrBy(by) => add(value, -*by),
+            Self::FloatBy(by) => add_float(value, *by),
             Self::MGet | Self::MSet(_) => unreachable!("seen to above"),
         }
     }
@@ -123,6 +127,7 @@ impl Command {
             Self::Decr => ("DECR", None),
             Self::IncrBy(by) => ("INCRBY", Some(by.to_string())),
             Self::DecrBy(by) => ("DECRBY", Some(by.to_string())),
+            Self::FloatBy(by) => ("INCRBYFLOAT", Some(by.to_string())),
             Self::Script(by) => ("EVAL", Some(by.to_string())),
             Self::MGet => ("MGET", None),
             Self::MSet(value) => ("MSET", Some(value.clone())),
@@ -150,7 +155,16 @@ fn add(value: &mut Option<String>, by: i64) -> Reply {
     Reply::Integer(sum)
 }
 
+/// The numbers in a history are whole or halves, and short: none of them is rounded.
+fn add_float(value: &mut Option<String>, by: i64) -> Reply {
+    let number = value.as_ref().map_or(Some(0.0), |text| text.parse::<f64>().ok());
+    let Some(number) = number else { return Reply::Error(NOT_A_FLOAT.into()) };
+    let sum = (number + by as f64).to_string();
+    *value = Some(sum.clone());
+    Reply::bulk(sum)
+}
+
 /// Whether an error is an answer to what was asked, not word of a failure.
 pub(crate) fn is_own_error(text: &str) -> bool {
-    text == NOT_AN_INTEGER || text == OVERFLOW
+    [NOT_AN_INTEGER, NOT_A_FLOAT, OVERFLOW].contains(&text)
 }

@@ -29,6 +29,8 @@ pub(crate) enum Mix {
     Counter,
     /// The same close to the largest number, where increments are refused.
     Edge,
+    /// `INCRBYFLOAT` and reads, now and then a value that is not whole.
+    Float,
     /// Texts that are replaced, and reads.
     Text,
     /// Anything; numbers become text and the other way round.
@@ -39,11 +41,18 @@ pub(crate) enum Mix {
 
 impl Mix {
     /// All that are about one key at a time, counters twice: the most is done for them.
-    pub(crate) const SINGLE: [Self; 5] =
-        [Self::Counter, Self::Counter, Self::Edge, Self::Text, Self::All];
+    pub(crate) const SINGLE: [Self; 6] =
+        [Self::Counter, Self::Counter, Self::Float, Self::Edge, Self::Text, Self::All];
     /// All that one server can answer.
-    pub(crate) const ANY: [Self; 6] =
-        [Self::Counter, Self::Counter, Self::Edge, Self::Text, Self::All, Self::Several];
+    pub(crate) const ANY: [Self; 7] = [
+        Self::Counter,
+        Self::Counter,
+        Self::Float,
+        Self::Edge,
+        Self::Text,
+        Self::All,
+        Self::Several,
+    ];
 }
 
 /// One history's load.
@@ -77,7 +86,7 @@ impl Workload {
             // An increment tells its place, other writes can be almost anywhere.
             Mix::Edge | Mix::Text | Mix::All => workload.calm_down(8, 3),
             Mix::Several => workload.calm_down(6, 2),
-            Mix::Counter => {}
+            Mix::Counter | Mix::Float => {}
         }
         workload
     }
@@ -107,7 +116,8 @@ impl Workload {
         match (self.mix, rng.u8(..100)) {
             (Mix::Counter, 0..30) | (Mix::Edge, 0..20) => Command::Get,
             (Mix::Counter, 30..60) | (Mix::Edge, 20..40) => Command::Incr,
-            (Mix::Counter, 60..78) | (Mix::Edge, 40..70) => Command::IncrBy(by),
+            (Mix::Counter, 60..70) | (Mix::Edge, 40..70) => Command::IncrBy(by),
+            (Mix::Counter, 70..78) => Command::FloatBy(by),
             (Mix::Counter, 78..86) | (Mix::Edge, 70..76) => Command::Decr,
             (Mix::Counter, 86..92) | (Mix::Edge, 76..82) => Command::DecrBy(by),
             (Mix::Counter, 92..94) => Command::Set(number().to_string()),
@@ -116,6 +126,13 @@ impl Workload {
             (Mix::Counter | Mix::Edge, 94..96) => Command::GetSet(by.to_string()),
             (Mix::Counter | Mix::Edge, 96..98) => Command::Exists,
             (Mix::Counter | Mix::Edge, _) => Command::Del,
+            (Mix::Float, 0..25) => Command::Get,
+            (Mix::Float, 25..80) => Command::FloatBy(by),
+            (Mix::Float, 80..90) => Command::FloatBy(-by),
+            (Mix::Float, 90..94) => Command::Incr,
+            (Mix::Float, 94..97) => Command::Set(number().to_string()),
+            (Mix::Float, 97..98) => Command::Set(format!("{}.5", number())),
+            (Mix::Float, _) => Command::Del,
             (Mix::Text, 0..40) => Command::Get,
             (Mix::Text, 40..70) => Command::Set(text()),
             (Mix::Text, 70..78) => Command::Append(text()),
@@ -146,6 +163,7 @@ impl Workload {
                 11 => Command::Incr,
                 12 => Command::Decr,
                 13 => Command::Script(by),
+                14 if by > 5 => Command::FloatBy(by),
                 _ => Command::IncrBy(by),
             },
         }

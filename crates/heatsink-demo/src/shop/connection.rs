@@ -9,17 +9,17 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use heatsink_load::memory::{Memory, Question};
 use heatsink_load::stamp::{self, Stamp};
-use heatsink_load::verdict::Kind;
+use heatsink_load::verdict::{Kind, Mismatches};
 use heatsink_load::workload::{Action, KeyId, Operation, OperationStream};
 use heatsink_resp::encode;
 use heatsink_resp::reply::{ReplyScan, Status};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-use super::past::Past;
 use super::{Ground, PATIENCE, PIPELINE, Tally};
-use crate::options::ITEM_BYTES;
+use crate::options::{ITEM_BYTES, ITEMS};
 
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 const RECONNECT_AFTER: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ pub(super) struct Connection {
     /// When those that wait were due.
     waiting: VecDeque<Duration>,
     operations: OperationStream,
-    past: Past,
+    memory: Memory,
     name: Vec<u8>,
     value: Vec<u8>,
 }
@@ -67,7 +67,7 @@ impl Connection {
             sent: VecDeque::new(),
             waiting: VecDeque::new(),
             operations,
-            past: Past::new(),
+            memory: Memory::new(ITEMS as usize, 1),
             name: Vec::new(),
             value: Vec::new(),
         }
@@ -219,27 +219,44 @@ impl Connection {
         if frame.starts_with(b"-") {
             return tally.errors.add(|| frame.escape_ascii().to_string());
         }
+        let mismatches = &mut tally.mismatches;
         match (sent.operation.action, key) {
             (Action::Write, KeyId::Item(number)) if frame == b"+OK\r\n" => {
                 ground.ledger.acknowledge(number as usize, sent.floor);
-                self.past.saw(number, sent.version, sent.floor);
+                self.memory.remember(number as usize, sent.version, sent.floor);
             }
             (Action::Read, KeyId::Item(number)) => {
                 let name = key.name(ground.prefix);
-                let value = bulk(frame);
-                self.past.judge_item(number, &name, value, &ground.ledger, &mut tally.mismatches);
+                let Some(value) = bulk(frame) else {
+                    return mismatches.add(Kind::Missing, || name.escape_ascii().to_string());
+                };
+                // What a cache may be behind by is not asked here.
+                let question = Question { at: number as usize, key: &name, superseded: 0 };
+                self.memory.judge_value(question, value, &ground.ledger, mismatches);
             }
             (Action::Read, KeyId::Counter(_)) => {
                 let value = bulk(frame).and_then(number);
-                self.past.judge_counter(value, false, &ground.ledger, &mut tally.mismatches);
+                self.judge_counter(value, false, ground, mismatches);
             }
             (Action::Count, KeyId::Counter(_)) => {
                 let text = frame.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
-                let value = text.and_then(number);
-                self.past.judge_counter(value, true, &ground.ledger, &mut tally.mismatches);
+                self.judge_counter(text.and_then(number), true, ground, mismatches);
             }
-            _ => tally.mismatches.add(Kind::Corrupted, || frame.escape_ascii().to_string()),
+            _ => mismatches.add(Kind::Corrupted, || frame.escape_ascii().to_string()),
         }
+    }
+
+    fn judge_counter(
+        &mut self,
+        value: Option<u64>,
+        is_increment: bool,
+        ground: &Ground,
+        mismatches: &mut Mismatches,
+    ) {
+        let Some(value) = value else {
+            return mismatches.add(Kind::Corrupted, || "the counter is no number".to_owned());
+        };
+        self.memory.judge_counter(0, value, is_increment, &ground.ledger, mismatches);
     }
 
     /// The connection is gone, and with it what was out.
@@ -267,7 +284,58 @@ fn number(text: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
+    use heatsink_load::ledger::Ledger;
+    use heatsink_load::workload::{Shape, Workload};
+
     use super::*;
+
+    #[test]
+    fn what_is_wrong_is_noticed_and_what_may_be_is_not() {
+        let shape = Shape { keys: 1, exponent: 1.0, write_share: 0.0, seed: 1 };
+        let workload = Workload::new(shape, Vec::new()).expect("a workload");
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut connection = Connection::new(0, nowhere, workload.stream(0));
+        let ground = Ground {
+            prefix: "shop:",
+            ledger: Ledger::new(7, ITEMS as usize, 1),
+            epoch: Instant::now(),
+            tally: Mutex::new(Tally::new()),
+            stop: AtomicBool::new(false),
+        };
+        let mut tally = Tally::new();
+        let mut judge = |action, key, frame: &[u8]| {
+            let operation = Operation { key, action };
+            let (version, floor) = match action {
+                Action::Write => ground.ledger.issue(5),
+                _ => (0, 0),
+            };
+            let sent = Sent { operation, due: Duration::ZERO, version, floor };
+            connection.judge(&sent, frame, &ground, &mut tally);
+            tally.mismatches.count()
+        };
+        let (item, counter) = (KeyId::Item(5), KeyId::Counter(0));
+        let value = |version, floor| {
+            let mut value = Vec::new();
+            let stamp = Stamp { run: 7, version, floor };
+            stamp::write(&mut value, &item.name("shop:"), stamp, ITEM_BYTES);
+            [format!("${}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat()
+        };
+        assert_eq!(judge(Action::Write, item, b"+OK\r\n"), 0);
+        assert_eq!(judge(Action::Write, item, b"+OK\r\n"), 0);
+        assert_eq!(judge(Action::Read, item, &value(2, 1)), 0);
+        assert_eq!(judge(Action::Read, item, &value(1, 0)), 1, "went back behind its own write");
+        assert_eq!(judge(Action::Read, item, b"$-1\r\n"), 2, "missing");
+        assert_eq!(judge(Action::Read, item, b"$1\r\nx\r\n"), 3, "damaged");
+        ground.ledger.counter(0).issue();
+        assert_eq!(judge(Action::Count, counter, b":1\r\n"), 3);
+        assert_eq!(judge(Action::Read, counter, b"$1\r\n1\r\n"), 3);
+        assert_eq!(judge(Action::Read, counter, b"$1\r\nx\r\n"), 4, "no number");
+        assert_eq!(judge(Action::Count, counter, b":1\r\n"), 5, "given twice");
+    }
 
     #[test]
     fn bulk_strings_are_unpacked() {

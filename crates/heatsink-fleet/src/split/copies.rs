@@ -32,6 +32,9 @@ const REFILL_MS: &[u8] = b"300";
 /// Whoever has not acknowledged by then is waited for no longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A key that has copies, and where they are.
+type Copied = (Vec<u8>, SplitRecord);
+
 /// The copies of a record, as the data plane is told of them; none if it is of another kind.
 pub(crate) fn copies(split: &SplitRecord) -> Option<Copies> {
     if !split.is_copies() {
@@ -64,7 +67,7 @@ impl Reconciler {
     }
 
     /// The records that have copies, and the keys that should have.
-    fn about_copies(&self) -> (Vec<(Vec<u8>, SplitRecord)>, Vec<Vec<u8>>) {
+    fn about_copies(&self) -> (Vec<Copied>, Vec<Vec<u8>>) {
         let state = &self.mover.state;
         let now_ms = unix_ms();
         let inner = state.lock();
@@ -76,7 +79,6 @@ impl Reconciler {
             let entry = &record.entry;
             match &entry.split {
                 Some(split) if split.is_copies() => copied.push((key.to_vec(), split.clone())),
-                Some(_) => {}
                 None if entry.wants_copies() => {
                     let paused = entry.pause.as_ref().is_some_and(|pause| now_ms < pause.until_ms);
                     let allowed = inner.live.policies.of(key).mode.allows(Mitigation::Copies);
@@ -84,7 +86,7 @@ impl Reconciler {
                         wanting.push(key.to_vec());
                     }
                 }
-                None => {}
+                _ => {}
             }
         }
         (copied, wanting)

@@ -7,11 +7,16 @@
 //! key waits until its changes are answered, and a change waits for those, unless it goes the
 //! same way as the changes before it. A batch whose outcome is unknown is not sent again.
 
-use heatsink_cache::combine::{Added, Answer, BatchId, Change, LaneId, integer};
+use std::time::Duration;
+
+use heatsink_cache::combine::{Added, Answer, BatchId, Change, Hold, LaneId, Shape, integer};
 use heatsink_cache::identity::LoginId;
 use heatsink_cache::local::WriteToken;
 use heatsink_resp::command::Command;
+use heatsink_resp::encode;
+use heatsink_upstream::Protocol;
 
+use super::Cooling;
 use super::reads::Waiter;
 use crate::clients::{MAX_OUTSTANDING, error_line};
 use crate::connection::ClientKey;
@@ -22,6 +27,14 @@ use crate::worker::Worker;
 
 /// What errors of our own begin with: the server has not refused anything then.
 const OUR_ERROR: &[u8] = b"-ERR heatsink: ";
+/// After a batch that the server refuses to carry out by a script, increments of this kind go
+/// alone for so long.
+const REST: Duration = Duration::from_secs(10);
+/// A script that carries out fewer takes the server longer than the commands themselves.
+const PAYS: i32 = 5;
+/// So many commands too few, and scripts are left alone for [`LITTLE_REST`].
+const MOST_LOSS: i32 = 40;
+const LITTLE_REST: Duration = Duration::from_secs(1);
 /// The longest request that can be combined, in arguments.
 const MOST_ARGS: usize = 4;
 
@@ -31,6 +44,13 @@ pub(crate) struct Departure {
     changes: LaneId,
     lane: usize,
     serial: u64,
+}
+
+/// Changes that wait for company before they are sent.
+#[derive(Debug)]
+pub(crate) struct Held {
+    hold: Hold,
+    departure: Departure,
 }
 
 /// A batch on its way to the server.
@@ -73,7 +93,10 @@ impl Worker {
         if client.order.outstanding() >= MAX_OUTSTANDING {
             return Some(Flow::Wait);
         }
-        if !batches.takes(&change) {
+        let is_apart = change.is_guarded()
+            && (self.cooling.work.get(change.key()))
+                .is_some_and(|work| work.apart_until.is_some_and(|until| self.now < until));
+        if is_apart || !batches.takes(&change) {
             return client.changes.is_some().then_some(Flow::Wait);
         }
         let place = client.order.reserve(pool);
@@ -81,7 +104,11 @@ impl Worker {
         let now = self.now.saturating_duration_since(self.cooling.origin);
         let (changes, is_sent) = match batches.add(now, login, client.card.id, &change, waiter) {
             Added::Ready(changes) => {
-                self.cooling.departing.push(Departure { changes, lane, serial });
+                // Those who were held may all have waited too long meanwhile.
+                let held = &self.cooling.held;
+                if held.iter().all(|held| held.departure.changes != changes) {
+                    self.cooling.departing.push(Departure { changes, lane, serial });
+                }
                 (changes, true)
             }
             Added::Waiting { lane, is_first } => (lane, is_first),
@@ -111,6 +138,15 @@ impl Worker {
     /// Everything that could be gathered is there: batches are closed and sent.
     pub(crate) fn depart(&mut self) {
         self.tell_written();
+        let time = self.cooling.time(self.now);
+        let Cooling { held, batches, departing, .. } = &mut self.cooling;
+        held.retain_mut(|Held { hold, departure }| {
+            let over = batches.is_over(time, departure.changes, hold);
+            if over {
+                departing.push(*departure);
+            }
+            !over
+        });
         while let Some(Departure { changes, lane, serial }) = self.cooling.departing.pop() {
             let Some(batch) = self.cooling.batches.depart(changes) else { continue };
             self.send_batch(batch, lane, serial);
@@ -120,11 +156,20 @@ impl Worker {
     fn send_batch(&mut self, batch: BatchId, lane: usize, serial: u64) {
         let mut bytes = Vec::new();
         self.cooling.batches.request(batch, &mut bytes);
-        let Some((_, name, _)) = self.cooling.batches.describe(batch) else { return };
+        let Some((_, name, members)) = self.cooling.batches.describe(batch) else { return };
         let name = name.to_vec();
+        let shape = self.cooling.batches.shape(batch);
         let token = self.cooling.cache.write_sent(&name);
         if let Some(work) = self.cooling.work.get_mut(name.as_slice()) {
             work.batches += 1;
+            if matches!(shape, Some(Shape::Score | Shape::Text)) {
+                let gain = work.script_gain.saturating_add_unsigned(members as u32) - PAYS;
+                work.script_gain = gain.clamp(-MOST_LOSS, MOST_LOSS);
+                if work.script_gain == -MOST_LOSS {
+                    work.script_gain = 0;
+                    work.apart_until = Some(self.now + LITTLE_REST);
+                }
+            }
         }
         let id = self.cooling.number();
         self.cooling.sent.insert(id, SentBatch { batch, lane, serial, token });
@@ -147,35 +192,61 @@ impl Worker {
         if frame.starts_with(OUR_ERROR) {
             return self.batch_lost(id, frame);
         }
-        let answer = match frame.split_first() {
-            Some((b':', rest)) => rest.strip_suffix(b"\r\n").and_then(integer).map(Answer::Integer),
-            Some((b'+', _)) => Some(Answer::Ok),
-            Some((b'-' | b'!', _)) => return self.batch_refused(id, frame),
-            _ => None,
-        };
-        let Some(answer) = answer else {
+        if matches!(frame.first(), Some(b'-' | b'!')) {
+            return self.batch_refused(id, frame);
+        }
+        let Some(shape) = self.shape_of(id) else { return };
+        if shape == Shape::AsIs {
+            return self.batch_relayed(id, frame);
+        }
+        let Some(answer) = answer_in(frame, shape) else {
             let text = "ERR heatsink: the server's reply to an increment was not understood";
             return self.batch_lost(id, &error_line(text));
         };
         let Some(sent) = self.end_batch(id) else { return };
         let mut replies = std::mem::take(&mut self.cooling.replies);
         let next = self.cooling.batches.answered(sent.batch, answer, &mut replies);
-        let mut line = Vec::new();
+        let answered = replies.len();
+        let lane = self.lanes.get(sent.lane).filter(|lane| lane.serial == sent.serial);
+        let protocol = lane.map_or(Protocol::Resp2, |lane| lane.login.protocol);
+        let mut reply = Vec::new();
         for (waiter, answer) in replies.drain(..) {
-            line.clear();
-            match answer {
-                Answer::Ok => line.extend_from_slice(b"+OK\r\n"),
-                Answer::Integer(number) => heatsink_resp::encode::integer(&mut line, number),
-            }
+            reply.clear();
+            write_answer(&mut reply, answer, shape, protocol);
             self.end_change(waiter);
-            self.clients.fill(waiter.client, waiter.place, &line);
+            self.clients.fill(waiter.client, waiter.place, &reply);
         }
         self.cooling.replies = replies;
+        let time = self.cooling.time(self.now);
+        let hold = next.and_then(|changes| self.cooling.batches.hold(time, changes, answered));
+        match (next, hold) {
+            (Some(changes), Some(hold)) => {
+                let SentBatch { lane, serial, .. } = sent;
+                let departure = Departure { changes, lane, serial };
+                self.cooling.held.push(Held { hold, departure });
+            }
+            _ => self.go_on(next, &sent),
+        }
+    }
+
+    fn shape_of(&self, id: u32) -> Option<Shape> {
+        self.cooling.batches.shape(self.cooling.sent.get(&id)?.batch)
+    }
+
+    /// A change that went alone was answered; there is nothing to find out in that.
+    fn batch_relayed(&mut self, id: u32, frame: &[u8]) {
+        let Some(sent) = self.end_batch(id) else { return };
+        let mut waiters = Vec::new();
+        let next = self.cooling.batches.relayed(sent.batch, &mut waiters);
+        self.tell_changes(waiters, frame);
         self.go_on(next, &sent);
     }
 
     /// Nothing of the batch was carried out: the server has said why.
     fn batch_refused(&mut self, id: u32, error: &[u8]) {
+        if matches!(self.shape_of(id), Some(Shape::Score | Shape::Text)) {
+            self.rest_scripts(id);
+        }
         let Some(sent) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
         let next = self.cooling.batches.refused(sent.batch, &mut waiters);
@@ -190,6 +261,18 @@ impl Worker {
         let next = self.cooling.batches.lost(sent.batch, &mut waiters);
         self.tell_changes(waiters, error);
         self.go_on(next, &sent);
+    }
+
+    /// The value is none that increments are combined for, or the server lets this user run no
+    /// script: for a while they go the ordinary way.
+    fn rest_scripts(&mut self, id: u32) {
+        let Cooling { sent, batches, work, .. } = &mut self.cooling;
+        let batch = sent.get(&id).map(|sent| sent.batch);
+        if let Some((_, name, _)) = batch.and_then(|batch| batches.describe(batch))
+            && let Some(work) = work.get_mut(name)
+        {
+            work.apart_until = Some(self.now + REST);
+        }
     }
 
     fn end_batch(&mut self, id: u32) -> Option<SentBatch> {
@@ -207,10 +290,10 @@ impl Worker {
         }
     }
 
-    fn tell_changes(&mut self, waiters: Vec<Waiter>, error: &[u8]) {
+    fn tell_changes(&mut self, waiters: Vec<Waiter>, reply: &[u8]) {
         for waiter in waiters {
             self.end_change(waiter);
-            self.clients.fill(waiter.client, waiter.place, error);
+            self.clients.fill(waiter.client, waiter.place, reply);
         }
     }
 
@@ -237,5 +320,36 @@ impl Worker {
         let text = "ERR heatsink: a change of a hot key waited too long behind another; \
                     it was not carried out";
         self.tell_changes(waiters, &error_line(text));
+    }
+}
+
+/// What the server says of a batch.
+fn answer_in(frame: &[u8], shape: Shape) -> Option<Answer> {
+    let (kind, rest) = frame.split_first()?;
+    let rest = rest.strip_suffix(b"\r\n")?;
+    match (kind, shape) {
+        (b':', Shape::Plain) => integer(rest).map(Answer::Integer),
+        (b'+', Shape::Plain) => Some(Answer::Ok),
+        (b'$', Shape::Score | Shape::Text) => {
+            let line_end = rest.iter().position(|byte| *byte == b'\n')?;
+            integer(&rest[line_end + 1..]).map(Answer::Integer)
+        }
+        _ => None,
+    }
+}
+
+/// What one of its members is told.
+fn write_answer(out: &mut Vec<u8>, answer: Answer, shape: Shape, protocol: Protocol) {
+    match (answer, shape) {
+        (Answer::Ok, _) => out.extend_from_slice(b"+OK\r\n"),
+        (Answer::Integer(number), Shape::Plain | Shape::AsIs) => encode::integer(out, number),
+        (Answer::Integer(number), Shape::Score) if protocol == Protocol::Resp3 => {
+            let start = out.len();
+            encode::integer(out, number);
+            out[start] = b',';
+        }
+        (Answer::Integer(number), Shape::Score | Shape::Text) => {
+            encode::bulk(out, number.to_string().as_bytes());
+        }
     }
 }

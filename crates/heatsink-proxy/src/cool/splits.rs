@@ -104,7 +104,7 @@ impl Cooling {
 
     /// Whether anybody waits for a value that is moved, or for copies of one.
     pub(super) fn holds(&self) -> bool {
-        !(self.held.is_empty() && self.parked.is_empty() && self.unremoved.is_empty())
+        !(self.held_clients.is_empty() && self.parked.is_empty() && self.unremoved.is_empty())
     }
 
     /// Notes since when keys are frozen.
@@ -239,13 +239,13 @@ impl Worker {
             self.clients.error(key, MOVING);
             return Flow::Taken;
         }
-        self.cooling.held.push(key);
+        self.cooling.held_clients.push(key);
         Flow::Wait
     }
 
     /// Other keys are hot, or their values have been moved: whoever waited for that goes on.
     pub(super) fn release_held(&mut self) {
-        self.clients.resume.append(&mut self.cooling.held);
+        self.clients.resume.append(&mut self.cooling.held_clients);
         for parked in std::mem::take(&mut self.cooling.parked) {
             self.read_again(parked);
         }
@@ -254,7 +254,7 @@ impl Worker {
     /// Whoever waits looks again now and then: what is known may be believed again, and time
     /// passes.
     pub(super) fn look_at_held(&mut self) {
-        self.clients.resume.append(&mut self.cooling.held);
+        self.clients.resume.append(&mut self.cooling.held_clients);
         let late = |parked: &Parked| self.now.saturating_duration_since(parked.since) > PATIENCE;
         if self.cooling.parked.iter().any(late) {
             for parked in std::mem::take(&mut self.cooling.parked) {
@@ -603,7 +603,8 @@ fn is_step(layout: &Layout, request: Request<'_>) -> bool {
         return false;
     }
     let args: Vec<&[u8]> = request.args_from(0).collect();
-    match Change::parse(&args) {
+    let change = Change::parse(&args).filter(|change| !change.is_guarded());
+    match change {
         Some(Change::Add { field: None, delta, .. }) => delta.unsigned_abs() <= LARGEST_STEP,
         _ => false,
     }

@@ -77,6 +77,14 @@ impl RedisClusterBuilder {
         self
     }
 
+    /// Each node writes every change to its disk before it answers, and has its keys again after
+    /// a [`restart`](RedisCluster::restart).
+    #[must_use]
+    pub fn durable(mut self) -> Self {
+        self.node = self.node.arg("appendonly", "yes").arg("appendfsync", "always");
+        self
+    }
+
     /// Demands this password of the default user, and lets the nodes and the kit use it.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {

@@ -17,19 +17,14 @@ const TYPED_MAX: usize = 512;
 /// Physical keys that one may be split over.
 const FACTORS: std::ops::RangeInclusive<u32> = 2..=1024;
 
+/// Longest life that can be given: ten years, as in the API.
+const TTL_SECONDS_MAX: u64 = 315_360_000;
+
 /// What is asked.
 #[derive(Debug)]
 pub(crate) enum Dialog {
     /// Which mitigation a key shall get.
-    Promote {
-        key: Vec<u8>,
-        name: String,
-        /// The place in [`MITIGATIONS`].
-        chosen: usize,
-        split_factor: u32,
-        /// The choice is made, and only a yes is missing.
-        is_sure: bool,
-    },
+    Promote(Choice),
     /// Whether to take a key out of the registry.
     Demote {
         key: Vec<u8>,
@@ -40,6 +35,41 @@ pub(crate) enum Dialog {
     /// Which keys to show.
     Filter(String),
     Help,
+}
+
+/// What a key shall get.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    key: Vec<u8>,
+    pub(crate) name: String,
+    /// The place in [`MITIGATIONS`].
+    pub(crate) chosen: usize,
+    pub(crate) split_factor: u32,
+    /// How long the entry lives; nothing is until it is removed, as in the API.
+    pub(crate) ttl_seconds: Option<u64>,
+    /// The choice is made, and only a yes is missing.
+    pub(crate) is_sure: bool,
+}
+
+impl Choice {
+    fn promotion(&self) -> Promotion {
+        let mitigation = MITIGATIONS[self.chosen];
+        let is_split = mitigation == Mitigation::Split;
+        Promotion {
+            mitigation,
+            split_factor: is_split.then_some(self.split_factor),
+            ttl_seconds: self.ttl_seconds,
+        }
+    }
+
+    /// Digits are typed behind those that are there. A zero at the front is none, and what would
+    /// be too long is not taken.
+    fn type_digit(&mut self, digit: u32) {
+        let seconds = self.ttl_seconds.unwrap_or(0) * 10 + u64::from(digit);
+        if (1..=TTL_SECONDS_MAX).contains(&seconds) {
+            self.ttl_seconds = Some(seconds);
+        }
+    }
 }
 
 impl Dialog {
@@ -54,7 +84,8 @@ impl Dialog {
     }
 
     fn of(key: Vec<u8>, name: String, chosen: usize) -> Self {
-        Self::Promote { key, name, chosen, split_factor: *FACTORS.start(), is_sure: false }
+        let split_factor = *FACTORS.start();
+        Self::Promote(Choice { key, name, chosen, split_factor, ttl_seconds: None, is_sure: false })
     }
 }
 
@@ -88,44 +119,42 @@ impl App {
                 KeyCode::Char('n') => {}
                 _ => self.dialog = Some(Dialog::Demote { key: hot, name }),
             },
-            Dialog::Promote { key: hot, name, chosen, split_factor, is_sure } => {
-                return self.answer_promote(key, hot, name, (chosen, split_factor, is_sure));
-            }
+            Dialog::Promote(choice) => return self.answer_promote(key, choice),
         }
         Step::Draw
     }
 
-    fn answer_promote(
-        &mut self,
-        pressed: KeyCode,
-        key: Vec<u8>,
-        name: String,
-        (mut chosen, mut split_factor, mut is_sure): (usize, u32, bool),
-    ) -> Step {
+    fn answer_promote(&mut self, pressed: KeyCode, mut choice: Choice) -> Step {
         let last = MITIGATIONS.len() - 1;
-        let is_split = MITIGATIONS[chosen] == Mitigation::Split;
+        let is_split = MITIGATIONS[choice.chosen] == Mitigation::Split;
         match pressed {
-            KeyCode::Char('y') if is_sure => {
-                let promotion = Promotion {
-                    mitigation: MITIGATIONS[chosen],
-                    split_factor: is_split.then_some(split_factor),
-                    ttl_seconds: None,
-                };
+            KeyCode::Char('y') if choice.is_sure => {
+                let promotion = choice.promotion();
+                let Choice { key, name, .. } = choice;
                 return Step::Order(Order::Promote { key, name, promotion });
             }
-            KeyCode::Char('n') if is_sure => return Step::Draw,
-            KeyCode::Enter => is_sure = true,
-            KeyCode::Up | KeyCode::Char('k') if !is_sure => chosen = chosen.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') if !is_sure => chosen = (chosen + 1).min(last),
-            KeyCode::Left if !is_sure && is_split => {
-                split_factor = (split_factor / 2).max(*FACTORS.start());
+            KeyCode::Char('n') if choice.is_sure => return Step::Draw,
+            _ if choice.is_sure => {}
+            KeyCode::Enter => choice.is_sure = true,
+            KeyCode::Up | KeyCode::Char('k') => choice.chosen = choice.chosen.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => choice.chosen = (choice.chosen + 1).min(last),
+            KeyCode::Left if is_split => {
+                choice.split_factor = (choice.split_factor / 2).max(*FACTORS.start());
             }
-            KeyCode::Right if !is_sure && is_split => {
-                split_factor = (split_factor * 2).min(*FACTORS.end());
+            KeyCode::Right if is_split => {
+                choice.split_factor = (choice.split_factor * 2).min(*FACTORS.end());
+            }
+            KeyCode::Char(typed) => {
+                if let Some(digit) = typed.to_digit(10) {
+                    choice.type_digit(digit);
+                }
+            }
+            KeyCode::Backspace => {
+                choice.ttl_seconds = choice.ttl_seconds.map(|ttl| ttl / 10).filter(|&ttl| ttl > 0);
             }
             _ => {}
         }
-        self.dialog = Some(Dialog::Promote { key, name, chosen, split_factor, is_sure });
+        self.dialog = Some(Dialog::Promote(choice));
         Step::Draw
     }
 }

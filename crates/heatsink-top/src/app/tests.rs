@@ -113,6 +113,27 @@ fn a_promotion_is_chosen_and_confirmed() {
     let order = Order::Promote { key: b"b".to_vec(), name: "b".to_owned(), promotion };
     assert_eq!(press(&mut app, KeyCode::Char('y')), Step::Order(order));
 
+    // The life is typed: no zero at the front, ten years at most, and what is typed can go.
+    letters(&mut app, "p");
+    letters(&mut app, "0600");
+    press(&mut app, KeyCode::Backspace);
+    press(&mut app, KeyCode::Enter);
+    letters(&mut app, "7");
+    press(&mut app, KeyCode::Backspace);
+    let promotion =
+        Promotion { mitigation: Mitigation::Coalesce, split_factor: None, ttl_seconds: Some(60) };
+    let order = Order::Promote { key: b"b".to_vec(), name: "b".to_owned(), promotion };
+    assert_eq!(press(&mut app, KeyCode::Char('y')), Step::Order(order), "not after the choice");
+    letters(&mut app, "p3153600000");
+    let Some(Dialog::Promote(choice)) = &app.dialog else { panic!("it is open") };
+    assert_eq!(choice.ttl_seconds, Some(315_360_000));
+    for _ in 0..12 {
+        press(&mut app, KeyCode::Backspace);
+    }
+    let Some(Dialog::Promote(choice)) = &app.dialog else { panic!("it is open") };
+    assert_eq!(choice.ttl_seconds, None);
+    press(&mut app, KeyCode::Esc);
+
     letters(&mut app, "nqé");
     press(&mut app, KeyCode::Enter);
     press(&mut app, KeyCode::Enter);

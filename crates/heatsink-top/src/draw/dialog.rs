@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
 use super::style::Styles;
-use crate::app::{App, Dialog, MITIGATIONS};
+use crate::app::{App, Choice, Dialog, MITIGATIONS};
 use crate::model::spelled_out;
 
 /// Width of a question.
@@ -20,7 +20,7 @@ const HELP: [(&str, &str); 11] = [
     ("← →, 1 to 8", "sort by another column"),
     ("r", "the other way round"),
     ("/", "only keys with this in their name"),
-    ("p", "promote the key"),
+    ("p", "promote the key, for good or for some time"),
     ("n", "promote another key"),
     ("d", "demote the key"),
     ("*", "behind a mitigation: a dry run"),
@@ -32,12 +32,8 @@ pub(super) fn draw(frame: &mut Frame, app: &App, styles: &Styles) {
     let Some(dialog) = &app.dialog else { return };
     let (title, lines) = match dialog {
         Dialog::Demote { name, .. } => ("Demote this key?", demote(name, styles)),
-        Dialog::Promote { name, chosen, split_factor, is_sure, .. } => {
-            let lines = if *is_sure {
-                sure(name, *chosen, *split_factor, styles)
-            } else {
-                choice(name, *chosen, *split_factor, styles)
-            };
+        Dialog::Promote(choice) => {
+            let lines = if choice.is_sure { sure(choice, styles) } else { choose(choice, styles) };
             ("Promote this key?", lines)
         }
         Dialog::NewKey(text) => {
@@ -78,33 +74,42 @@ fn demote<'a>(name: &str, styles: &Styles) -> Vec<Line<'a>> {
     ]
 }
 
-fn choice<'a>(name: &str, chosen: usize, split_factor: u32, styles: &Styles) -> Vec<Line<'a>> {
-    let mut lines = vec![Line::styled(name.to_owned(), styles.strong)];
+fn choose<'a>(choice: &Choice, styles: &Styles) -> Vec<Line<'a>> {
+    let mut lines = vec![Line::styled(choice.name.clone(), styles.strong)];
     for (place, mitigation) in MITIGATIONS.iter().enumerate() {
-        let mut text = format!("{} {}", if place == chosen { ">" } else { " " }, mitigation.name());
+        let is_chosen = place == choice.chosen;
+        let mut text = format!("{} {}", if is_chosen { ">" } else { " " }, mitigation.name());
         if *mitigation == Mitigation::Split {
-            text = format!("{text} x{split_factor}  (← → changes)");
+            text = format!("{text} x{}  (← → changes)", choice.split_factor);
         }
-        lines.push(Line::styled(
-            text,
-            if place == chosen { styles.chosen } else { Style::default() },
-        ));
+        lines.push(Line::styled(text, if is_chosen { styles.chosen } else { Style::default() }));
     }
-    lines.push(Line::styled("↑↓ choose  enter go on  esc cancel", styles.muted));
+    let (seconds, otherwise) = match choice.ttl_seconds {
+        Some(ttl) => (ttl.to_string(), ""),
+        None => (String::new(), " until it is removed"),
+    };
+    lines.push(Line::from(vec![
+        Span::raw(format!("Seconds to live: {seconds}")),
+        Span::styled(" ", styles.chosen),
+        Span::styled(otherwise, styles.muted),
+    ]));
+    lines.push(Line::styled("↑↓ choose  0-9 seconds  enter go on  esc cancel", styles.muted));
     lines
 }
 
-fn sure<'a>(name: &str, chosen: usize, split_factor: u32, styles: &Styles) -> Vec<Line<'a>> {
-    let mitigation = MITIGATIONS[chosen];
-    let what = match mitigation {
-        Mitigation::Split => {
-            format!("With {} x{split_factor}, until it is removed.", mitigation.name())
-        }
-        _ => format!("With {}, until it is removed.", mitigation.name()),
+fn sure<'a>(choice: &Choice, styles: &Styles) -> Vec<Line<'a>> {
+    let mut what = format!("With {}", MITIGATIONS[choice.chosen].name());
+    if MITIGATIONS[choice.chosen] == Mitigation::Split {
+        what = format!("{what} x{}", choice.split_factor);
+    }
+    let life = match choice.ttl_seconds {
+        Some(1) => "for 1 second".to_owned(),
+        Some(ttl) => format!("for {ttl} seconds"),
+        None => "until it is removed".to_owned(),
     };
     vec![
-        Line::styled(name.to_owned(), styles.strong),
-        Line::raw(what),
+        Line::styled(choice.name.clone(), styles.strong),
+        Line::raw(format!("{what}, {life}.")),
         Line::raw("All proxies of the fleet are told at once."),
         Line::raw(""),
         Line::styled("y promote  n cancel", styles.strong),

@@ -142,6 +142,8 @@ fn questions() {
         &[KeyCode::Char('n'), KeyCode::Char('p'), KeyCode::Down, KeyCode::Down, KeyCode::Right],
     );
     matches("promote.txt", &text(&mut app, 80, 24));
+    press(&mut app, &[KeyCode::Char('6'), KeyCode::Char('0'), KeyCode::Char('0')]);
+    matches("promote-ttl.txt", &text(&mut app, 80, 24));
     press(&mut app, &[KeyCode::Enter]);
     matches("promote-sure.txt", &text(&mut app, 80, 24));
     press(&mut app, &[KeyCode::Esc, KeyCode::Char('?')]);

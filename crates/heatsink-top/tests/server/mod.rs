@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use heatsink_admin::control::{
-    Answer, Control, ControlError, Demotion, Event, HotKey, Policy, Promotion, Proxy, Readiness,
-    Stats,
+    Answer, Control, ControlError, Demotion, Event, HotKey, Load, NodeRate, Policy, Promotion,
+    Proxy, Readiness, Stats,
 };
-use heatsink_admin::metrics::{Metrics, NodeLoad};
+use heatsink_admin::metrics::Metrics;
 use heatsink_admin::{Server, Settings, Token};
 use heatsink_control::entry::{Mitigation, Origin, Status};
 use tokio::sync::{broadcast, oneshot};
@@ -46,7 +46,8 @@ impl Control for Registry {
 
     fn promote<'a>(&'a self, key: &'a [u8], promotion: Promotion) -> Answer<'a, HotKey> {
         Box::pin(async move {
-            let promoted = hot(key, 1.0, promotion.mitigation);
+            let mut promoted = hot(key, 1.0, promotion.mitigation);
+            promoted.ttl_seconds = promotion.ttl_seconds;
             self.keys.lock().unwrap().push(promoted.clone());
             Ok(promoted)
         })
@@ -66,7 +67,35 @@ impl Control for Registry {
     }
 
     fn proxies(&self) -> Vec<Proxy> {
-        Vec::new()
+        let proxy = |id: &str, nodes: [f64; 2]| Proxy {
+            id: id.into(),
+            role: "all".into(),
+            address: Some("10.0.0.1:6380".into()),
+            version: "0.1.0".into(),
+            last_seen_ms: 1_767_225_600_120,
+            registry_version: None,
+            requests_per_second: Some(800.0),
+            load: Some(Load {
+                served_per_second: 800.0,
+                upstream_per_second: nodes.iter().sum(),
+                nodes: ["n1:6379", "n2:6379"]
+                    .into_iter()
+                    .zip(nodes)
+                    .map(|(node, commands_per_second)| NodeRate {
+                        node: node.into(),
+                        commands_per_second,
+                    })
+                    .collect(),
+                other_nodes_per_second: 0.0,
+            }),
+            degraded: false,
+            is_self: id == "a",
+        };
+        vec![proxy("a", [250.0, 0.0]), proxy("b", [50.0, 100.0])]
+    }
+
+    fn policies(&self) -> Vec<Policy> {
+        vec![self.policy(b"")]
     }
 
     fn policy(&self, _: &[u8]) -> Policy {
@@ -79,13 +108,7 @@ impl Control for Registry {
     }
 
     fn metrics(&self) -> Metrics {
-        let node = |node: &str, commands_per_second| NodeLoad {
-            node: node.into(),
-            commands_total: 1,
-            commands_per_second,
-        };
-        let nodes = vec![node("n1:6379", 300.0), node("n2:6379", 100.0)];
-        Metrics { nodes, ..Metrics::default() }
+        Metrics::default()
     }
 
     fn events(&self) -> broadcast::Receiver<Event> {
@@ -143,6 +166,12 @@ impl Served {
     pub(crate) fn keys(&self) -> Vec<String> {
         let keys = self.registry.keys.lock().unwrap();
         keys.iter().map(|hot| String::from_utf8(hot.key.clone()).unwrap()).collect()
+    }
+
+    /// How long a key's entry lives.
+    pub(crate) fn ttl_seconds(&self, key: &str) -> Option<u64> {
+        let keys = self.registry.keys.lock().unwrap();
+        keys.iter().find(|hot| hot.key == key.as_bytes())?.ttl_seconds
     }
 
     /// Stops, and says where it was.

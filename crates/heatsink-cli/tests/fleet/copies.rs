@@ -1,0 +1,95 @@
+//! Copies of a value on several nodes, as an operator has them made and removed.
+
+use heatsink_admin::control::Promotion;
+use heatsink_control::entry::Mitigation;
+use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
+
+use crate::node::{Node, all, assemble};
+use crate::support::{PATIENCE, Place};
+
+const KEY: &str = "{hot}value";
+const COPIES: Promotion =
+    Promotion { mitigation: Mitigation::Copies, split_factor: None, ttl_seconds: None };
+
+fn is_copied(node: &Node) -> bool {
+    node.entry(KEY).is_some_and(|entry| {
+        entry["status"] == "active"
+            && entry["split"]["phase"] == "split"
+            && entry["split"]["kind"] == "copies"
+    })
+}
+
+fn reads(cluster: &RedisCluster) -> Vec<u64> {
+    (0..3).map(|node| cluster.calls(node, "get")).collect()
+}
+
+#[test]
+fn reads_of_a_large_value_are_spread_and_writes_are_seen_at_once() {
+    let place = Place::empty();
+    let cluster = RedisCluster::builder().replicas_per_primary(0).start();
+    let store = RedisServer::start();
+    let (store_url, upstream) = (store.url(), cluster.seed_url());
+    let serve =
+        || Node::start(&place, &["--coordination-url", &store_url, "--upstream", &upstream]);
+    let nodes = [serve(), serve()];
+    assemble(&[&nodes[0], &nodes[1]]);
+    let value = "x".repeat(100 << 10);
+    let mut clients: Vec<RawClient> = (0..30).map(|number| nodes[number % 2].client()).collect();
+    clients[0].command(&["SET", KEY, &value]);
+    nodes[0].api().promote(KEY.as_bytes(), COPIES).expect("promoted");
+    all(&nodes, PATIENCE, "there are copies", is_copied);
+    // Each client of each of the two reads the key or one of the copies, always the same.
+    let balance = eventually(PATIENCE, || {
+        let before = reads(&cluster);
+        for client in &mut clients {
+            for _ in 0..4 {
+                assert_eq!(client.command(&["GET", KEY]), Reply::bulk(&value));
+            }
+        }
+        let counts: Vec<_> = reads(&cluster).iter().zip(before).map(|(a, b)| a - b).collect();
+        let most = *counts.iter().max().expect("three") as f64;
+        let mean = counts.iter().sum::<u64>() as f64 / 3.0;
+        (most / mean <= 1.10).then_some(counts)
+    });
+    println!("reads by node: {balance:?}");
+    for round in 0..20 {
+        let new = round.to_string();
+        let writer = &mut clients[round % 30];
+        assert_eq!(writer.command(&["SET", KEY, &new]), Reply::ok());
+        for client in &mut clients {
+            assert_eq!(client.command(&["GET", KEY]), Reply::bulk(&new));
+        }
+    }
+    // A transaction does not remove copies: there are none while it is executed.
+    clients[0].command(&["MULTI"]);
+    clients[0].command(&["SET", KEY, "by a transaction"]);
+    assert_eq!(clients[0].command(&["EXEC"]), Reply::Array(vec![Reply::ok()]));
+    for client in &mut clients {
+        assert_eq!(client.command(&["GET", KEY]), Reply::bulk("by a transaction"));
+    }
+    let entry = nodes[1].entry(KEY).expect("it is registered");
+    assert!(entry.to_string().contains("does not remove them"), "{entry}");
+    nodes[1].api().demote(KEY.as_bytes()).expect("removed");
+    all(&nodes, PATIENCE, "it is gone", |node| node.lacks(KEY));
+    assert_eq!(clients[3].command(&["GET", KEY]), Reply::bulk("by a transaction"));
+    eventually(PATIENCE, || {
+        (0..3).all(|node| {
+            let keys = cluster.node(node).client().command(&["KEYS", "heatsink:*"]);
+            keys.items().is_empty()
+        })
+    });
+}
+
+#[test]
+fn one_server_has_no_place_for_copies() {
+    let place = Place::empty();
+    let servers = crate::node::Servers::start();
+    let node = servers.member(&place, "all", &[]);
+    assemble(&[&node]);
+    node.client().command(&["SET", KEY, "v"]);
+    node.api().promote(KEY.as_bytes(), COPIES).expect("promoted");
+    all([&node], PATIENCE, "it says why not", |node| {
+        node.entry(KEY).is_some_and(|entry| entry.to_string().contains("no other node"))
+    });
+    assert_eq!(node.client().command(&["GET", KEY]), Reply::bulk("v"));
+}
