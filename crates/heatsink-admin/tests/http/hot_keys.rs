@@ -134,7 +134,10 @@ fn stats_fleet_and_policy() {
     let stats = rig.get("/hotkeys/user:9999/stats").json();
     assert_eq!(stats["hit_ratio"], 0.75);
     assert!(stats["local_cache_hit_ratio"].is_null() && stats.get("key_base64").is_none());
-    assert_eq!(stats["shards"][0], json!({"index": 0, "node": "10.0.0.1:6379", "count": 3}));
+    let shard = json!({
+        "index": 0, "name": "heatsink:{a}:1:0", "node": "10.0.0.1:6379", "count": 3
+    });
+    assert_eq!(stats["shards"][0], shard);
     let proxies = rig.get("/proxies").json();
     assert_eq!(proxies["items"][0]["id"], "a");
     assert_eq!(proxies["items"][1]["last_seen_at"], "2026-01-01T00:00:00.000Z");
