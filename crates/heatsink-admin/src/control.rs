@@ -13,7 +13,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use heatsink_control::entry::{Mitigation, Origin, Status};
+use heatsink_control::entry::{Mitigation, Origin, Phase, Status};
 use tokio::sync::broadcast;
 
 use crate::metrics::Metrics;
@@ -88,6 +88,19 @@ pub struct HotKey {
     pub dry_run: bool,
     /// What keeps a cached copy of it from growing old; nothing if there is no copy.
     pub guard: Option<Guard>,
+    /// Where its value is, if it is moved or has been.
+    pub split: Option<Split>,
+}
+
+/// A value that is kept in several physical keys, or is moved there or back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Where it stands.
+    pub phase: Phase,
+    /// What the key holds: `counter`, `set`, `hash`, `sorted_set`, `list` or `hyperloglog`.
+    pub kind: String,
+    /// Physical keys.
+    pub shards: u32,
 }
 
 /// What keeps a cached copy from growing old (design 6, rule 9).
@@ -223,9 +236,11 @@ pub struct OwnStats {
 pub struct Shard {
     /// Its number, from 0.
     pub index: u32,
-    /// The node that holds it, as host:port.
+    /// The name of the physical key.
+    pub name: String,
+    /// The node that holds it, as host:port; empty if that is not known here.
     pub node: String,
-    /// Members in it, or 1 for a counter.
+    /// Members in it, or bytes of a counter or a HyperLogLog.
     pub count: u64,
 }
 

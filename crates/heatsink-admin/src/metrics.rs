@@ -28,6 +28,8 @@ pub struct Metrics {
     pub coalesce: Option<CollapseCounts>,
     /// From a whole-key read on a split key to its joined reply.
     pub split_fan_out_seconds: Option<Histogram>,
+    /// Keys that are split, and moves; nothing where nothing is moved.
+    pub splits: Option<Splits>,
     /// From the tick that found a key over the threshold to the registry's acknowledgement.
     pub detection_latency_seconds: Option<Histogram>,
     /// How wrong the sketch is.
@@ -88,6 +90,21 @@ pub struct CollapseCounts {
     pub requests_total: u64,
     /// Upstream requests that served them.
     pub fetches_total: u64,
+}
+
+/// Split keys, as far as this process moves values.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Splits {
+    /// Keys that are split now, whole fleet.
+    pub active: u64,
+    /// Moves of this process by way (`split`, `unsplit`) and outcome.
+    pub moves_total: Vec<(&'static str, &'static str, u64)>,
+    /// How long writes of a key were held for a move.
+    pub freeze_seconds: Histogram,
+    /// When the markers of split keys were last looked at, in milliseconds of Unix time.
+    pub reconciled_at_ms: Option<u64>,
+    /// Times that the registry and the upstream did not agree.
+    pub drift_total: u64,
 }
 
 /// How wrong the sketch is.

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use heatsink_control::entry::{Mitigation, Origin, Status};
+use heatsink_control::entry::{Mitigation, Origin, Phase, Status};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
@@ -45,4 +45,6 @@ words! {
     /// What keeps a cached copy from growing old: `tracking`, the server pushes invalidations;
     /// `announcements`, proxies tell each other of writes.
     GuardName of Guard;
+    /// Where a split stands.
+    PhaseName of Phase;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use heatsink_admin::control::{
     Answer, Control, ControlError, Demotion, Event, Guard, HotKey, OwnStats, Policy, PolicyRule,
-    Promotion, Proxy, Readiness, Stats,
+    Promotion, Proxy, Readiness, Shard, Split, Stats,
 };
 use heatsink_admin::metrics::Metrics;
 use heatsink_control::agent::{Agent, HotKey as AgentHotKey, HotSet};
@@ -17,6 +17,7 @@ use heatsink_coordination::Store;
 use heatsink_proxy::Handle as ProxyHandle;
 use heatsink_proxy::hot_keys::{Cooled, Guard as ProxyGuard, HotKeys, Treatment};
 use heatsink_proxy::splits::Splitting;
+use heatsink_split::layout::Names;
 use tokio::sync::broadcast;
 
 use crate::Live;
@@ -229,7 +230,7 @@ impl Control for ControlSide {
             local_cache_hit_ratio: cached,
             collapse_ratio: cooled.and_then(|cooled| cooled.collapse_ratio()),
             own,
-            ..Stats::default()
+            shards: shards(&self.state, &inner, key),
         })
     }
 
@@ -290,6 +291,21 @@ impl Control for ControlSide {
     fn events(&self) -> broadcast::Receiver<Event> {
         self.state.lock().news.listen()
     }
+}
+
+/// The shards of a key whose value is in them, by the last look.
+fn shards(state: &State, inner: &Inner, key: &[u8]) -> Option<Vec<Shard>> {
+    let split = inner.registry.get(key)?.entry.split.as_ref()?;
+    let layout = lifecycle::layout(split).filter(|_| split.phase == Phase::Split)?;
+    let (id, sizes) = inner.splits.sizes.get(key)?;
+    let shard = |(index, count): (usize, &u64)| {
+        let server = state.proxy.as_ref()?.server_of_slot(layout.slot(index));
+        let name = String::from_utf8_lossy(layout.name(index, Names::Live)).into_owned();
+        let node = server.unwrap_or_default();
+        Some(Shard { index: index as u32, name, node, count: *count })
+    };
+    (*id == layout.id && sizes.len() == layout.len())
+        .then(|| sizes.iter().enumerate().filter_map(shard).collect())
 }
 
 fn not_changed(error: &NotChanged) -> ControlError {
@@ -368,6 +384,11 @@ fn of_entry(key: &[u8], entry: &Entry) -> HotKey {
         reason: reason(entry),
         dry_run: entry.dry_run,
         guard: None,
+        split: entry.split.as_ref().map(|split| Split {
+            phase: split.phase,
+            kind: split.kind.clone(),
+            shards: u32::try_from(split.tags.len()).unwrap_or(u32::MAX),
+        }),
     }
 }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use heatsink_admin::metrics::{
-    CacheCounts, CollapseCounts, Fleet, KeyMetrics, Metrics, NodeLoad, SketchError, Traffic,
+    CacheCounts, CollapseCounts, Fleet, KeyMetrics, Metrics, NodeLoad, SketchError, Splits, Traffic,
 };
+use heatsink_control::entry::{Entry, Phase};
 use heatsink_proxy::hot_keys::Cooled;
 
 use crate::control;
-use crate::state::State;
+use crate::state::{Inner, State};
 
 /// The version that this process runs.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -21,6 +22,20 @@ fn collapse_counts(cooled: &Cooled) -> CollapseCounts {
     CollapseCounts {
         requests_total: cooled.reads + cooled.joined + cooled.changes,
         fetches_total: cooled.reads + cooled.batches,
+    }
+}
+
+fn splits(inner: &Inner) -> Splits {
+    let figures = &inner.splits;
+    let is_split =
+        |entry: &Entry| entry.split.as_ref().is_some_and(|split| split.phase == Phase::Split);
+    let moves = figures.moves.iter();
+    Splits {
+        active: inner.registry.iter().filter(|(_, record)| is_split(&record.entry)).count() as u64,
+        moves_total: moves.map(|((way, outcome), count)| (*way, *outcome, *count)).collect(),
+        freeze_seconds: figures.freeze_seconds.clone(),
+        reconciled_at_ms: (figures.looked_at_ms > 0).then_some(figures.looked_at_ms),
+        drift_total: figures.drift_total,
     }
 }
 
@@ -75,6 +90,7 @@ pub(crate) fn metrics(state: &State) -> Metrics {
             .collect(),
         local_cache: all_cooled.map(|cooled| cache_counts(&cooled)),
         coalesce: all_cooled.map(|cooled| collapse_counts(&cooled)),
+        splits: state.proxy.as_ref().map(|_| splits(&inner)),
         detection_latency_seconds: inner
             .aggregator
             .is_some()

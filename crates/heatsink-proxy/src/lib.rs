@@ -277,6 +277,16 @@ impl Handle {
         routes.is_known().then(|| (0..heatsink_cluster::slot::COUNT as u16).map(owner).collect())
     }
 
+    /// The server that has a slot, if that is known; if the upstream is no cluster, the server.
+    pub fn server_of_slot(&self, slot: u16) -> Option<String> {
+        let node = match &self.shared.cluster {
+            Some(cluster) => cluster.routes().primary(slot)?,
+            None => nodes::NodeId::FIRST,
+        };
+        let nodes = self.shared.nodes.all();
+        nodes.get(node.index()).map(|node| node.dialer.endpoint().to_string())
+    }
+
     /// What is known of split keys may be relied on until then. Later, their clients wait.
     pub fn believe_splits(&self, until: Instant) {
         self.shared.desk.believe(until);

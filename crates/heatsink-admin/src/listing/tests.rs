@@ -15,6 +15,7 @@ fn hot(key: &[u8], frequency: f64) -> HotKey {
         reason: String::new(),
         dry_run: false,
         guard: None,
+        split: None,
     }
 }
 

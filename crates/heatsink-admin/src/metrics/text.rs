@@ -191,6 +191,36 @@ fn mitigations(text: &mut Lines, metrics: &Metrics) {
         "From a whole-key read on a split key to its joined reply.",
         metrics.split_fan_out_seconds.as_ref(),
     );
+    let splits = metrics.splits.as_ref();
+    text.one_gauge(
+        "heatsink_splits_active",
+        "Keys that are split now, whole fleet.",
+        splits.map(|splits| splits.active as f64),
+    );
+    text.rows(
+        "heatsink_split_moves_total",
+        "counter",
+        "Moves of values by this process, by way and outcome.",
+        splits.into_iter().flat_map(|splits| &splits.moves_total).map(|(way, outcome, count)| {
+            let labels = vec![("way", (*way).to_owned()), ("outcome", (*outcome).to_owned())];
+            (labels, *count as f64)
+        }),
+    );
+    text.histogram(
+        "heatsink_split_freeze_seconds",
+        "How long writes of a key were held for a move by this process.",
+        splits.map(|splits| &splits.freeze_seconds),
+    );
+    text.one_gauge(
+        "heatsink_split_reconciled_timestamp_seconds",
+        "When the markers of split keys were last looked at.",
+        splits.and_then(|splits| splits.reconciled_at_ms).map(|at| at as f64 / 1000.0),
+    );
+    text.one_counter(
+        "heatsink_split_drift_total",
+        "Times that the registry and the upstream did not agree on a split.",
+        splits.map(|splits| splits.drift_total),
+    );
     text.one_counter(
         "heatsink_miss_storms_total",
         "Times that many misses on one key came at once.",

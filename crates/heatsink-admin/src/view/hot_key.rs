@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::control::{Demotion, Guard, HotKey, Shard, Stats};
 use crate::key_name::Privacy;
 use crate::timestamp::rfc3339;
-use crate::vocabulary::{GuardName, MitigationName, OriginName, StatusName};
+use crate::vocabulary::{GuardName, MitigationName, OriginName, PhaseName, StatusName};
 
 /// A hot key.
 #[derive(Debug, Serialize, ToSchema)]
@@ -66,6 +66,26 @@ pub(crate) struct HotKeyView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = GuardName, nullable = false, required = false)]
     guard: Option<&'static str>,
+    /// Where the value is, present only if it is moved or has been.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    split: Option<SplitView>,
+}
+
+/// A value that is kept in several physical keys, or is moved there or back.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Split)]
+pub(crate) struct SplitView {
+    /// Where it stands: `freezing`, writes are held while it is moved there; `split`, it is
+    /// there; `draining`, writes are held while it is moved back.
+    #[schema(value_type = PhaseName)]
+    phase: &'static str,
+    /// What the key holds: `counter`, `set`, `hash`, `sorted_set`, `list` or `hyperloglog`.
+    #[schema(example = "counter")]
+    kind: String,
+    /// Physical keys.
+    #[schema(minimum = 1)]
+    shards: u32,
 }
 
 impl HotKeyView {
@@ -87,6 +107,11 @@ impl HotKeyView {
             reason: privacy.text(hot.reason, &hot.key),
             dry_run: hot.dry_run.then_some(true),
             guard: hot.guard.map(Guard::name),
+            split: hot.split.map(|split| SplitView {
+                phase: split.phase.name(),
+                kind: split.kind,
+                shards: split.shards,
+            }),
         }
     }
 }
@@ -193,17 +218,24 @@ pub(crate) struct OwnStatsView {
 pub(crate) struct ShardView {
     /// Its number, from 0.
     index: u32,
-    /// The node that holds it, as host:port.
+    /// The name of the physical key.
+    #[schema(example = "heatsink:{1f}:19a8f3c21d0-5e884898:0")]
+    name: String,
+    /// The node that holds it, as host:port; empty if that is not known here.
     node: String,
-    /// Members in it, or 1 for a counter.
+    /// Members in it, or bytes of a counter or a `HyperLogLog`.
     count: u64,
 }
 
 impl StatsView {
     pub(crate) fn new(key: &[u8], stats: Stats, privacy: Privacy) -> Self {
         let name = privacy.name(key);
-        let shard =
-            |shard: Shard| ShardView { index: shard.index, node: shard.node, count: shard.count };
+        let shard = |shard: Shard| ShardView {
+            index: shard.index,
+            name: shard.name,
+            node: shard.node,
+            count: shard.count,
+        };
         Self {
             key: name.key,
             key_base64: name.key_base64,

@@ -48,6 +48,7 @@ pub(crate) fn hot(key: &[u8], frequency: f64) -> HotKey {
         reason: "48 211 req/s over 2 proxies, threshold 5 000; 99.9 % reads".into(),
         dry_run: false,
         guard: None,
+        split: None,
     }
 }
 
@@ -102,7 +103,12 @@ impl Control for Fake {
                 guard: Some(Guard::Tracking),
                 invalidation_delay_ms: Some(0.25),
             }),
-            shards: Some(vec![Shard { index: 0, node: "10.0.0.1:6379".into(), count: 3 }]),
+            shards: Some(vec![Shard {
+                index: 0,
+                name: "heatsink:{a}:1:0".into(),
+                node: "10.0.0.1:6379".into(),
+                count: 3,
+            }]),
         })
     }
 

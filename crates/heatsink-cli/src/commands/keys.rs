@@ -122,6 +122,10 @@ fn list(items: &[Value]) -> String {
         }
         if item["dry_run"] == json!(true) {
             mitigation.push_str(" (dry run)");
+        } else if let Some(kind) = item["split"]["kind"].as_str() {
+            mitigation = format!("{mitigation}, a {kind}");
+        } else if item["mitigation_type"] == json!("split") {
+            mitigation.push_str(" (not yet)");
         }
         let ttl = match item["ttl_seconds"].as_u64() {
             Some(seconds) => format!("{seconds} s"),
@@ -150,6 +154,14 @@ fn pairs(answer: &Value) -> String {
             Value::Object(parts) => {
                 for (part, value) in parts {
                     table.row(vec![format!("{name}.{part}"), shown(value)]);
+                }
+            }
+            Value::Array(items) if items.iter().any(Value::is_object) => {
+                for (number, item) in items.iter().enumerate() {
+                    let fields = item.as_object().into_iter().flatten();
+                    let words: Vec<_> =
+                        fields.map(|(name, value)| format!("{name} {}", shown(value))).collect();
+                    table.row(vec![format!("{name}.{number}"), words.join(", ")]);
                 }
             }
             value => table.row(vec![name.clone(), shown(value)]),

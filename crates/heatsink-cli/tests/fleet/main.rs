@@ -8,6 +8,7 @@ mod http;
 mod live;
 mod node;
 mod operators;
+mod splits;
 #[path = "../cli/support.rs"]
 mod support;
 mod together;

@@ -22,6 +22,9 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Freezing, Self::Split, Self::Draining];
+
     /// The name that users see.
     pub fn name(self) -> &'static str {
         match self {

@@ -410,8 +410,8 @@ async fn examine(
     let values = data.values(&look).await?;
     refusal(&values[0])?;
     let deadline = deadline(&values[1], &values[2])?;
-    if let Some(left) = values[2].integer().filter(|left| (0..LEAST_TTL_MS).contains(left)) {
-        return unfit(format!("it has only {} s left", left / 1000));
+    if values[2].integer().is_some_and(|left| (0..LEAST_TTL_MS).contains(&left)) {
+        return unfit("it has less than a minute left".to_owned());
     }
     let of_type = values[0].text().unwrap_or_default();
     let kind = match of_type {

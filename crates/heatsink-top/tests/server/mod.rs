@@ -35,6 +35,7 @@ fn hot(key: &[u8], frequency: f64, mitigation: Mitigation) -> HotKey {
         reason: "48 211 req/s over 2 proxies, threshold 5 000; 99.9 % reads".into(),
         dry_run: false,
         guard: None,
+        split: None,
     }
 }
 
