@@ -1,6 +1,7 @@
 //! What a process says over its admin API: one answer, or events as they come.
 //!
-//! Called by: every measurement of `fleet`; `hot`, `cold` and `viral`, which promote keys.
+//! Called by: every measurement of `fleet`; `hot`, `cold`, `viral` and `split`, which
+//! promote keys.
 //! Bound: one connection an answer, one thread a stream of events, which ends with the process;
 //! events are kept, a few for each key that becomes hot.
 //! Invariant: an event has the time at which its line was read here, so delays are never too
@@ -39,22 +40,57 @@ pub(crate) fn get(addr: SocketAddr, path: &str) -> Result<String, String> {
 
 /// Makes a key hot until it is removed. Its name needs no escapes in an address.
 pub(crate) fn promote(addr: SocketAddr, key: &str, mitigation: &str) -> Result<(), String> {
+    wish(addr, key, &format!("{{\"mitigation_type\":\"{mitigation}\"}}"))
+}
+
+/// Has a key split until it is removed.
+pub(crate) fn promote_to_split(addr: SocketAddr, key: &str, factor: u32) -> Result<(), String> {
+    wish(addr, key, &format!("{{\"mitigation_type\":\"split\",\"split_factor\":{factor}}}"))
+}
+
+fn wish(addr: SocketAddr, key: &str, wish: &str) -> Result<(), String> {
     let path = format!("/hotkeys/{key}/promote");
-    let wish = format!("{{\"mitigation_type\":\"{mitigation}\"}}");
-    body(addr, &path, send(addr, "POST", &path, &wish)).map(drop)
+    body(addr, &path, send(addr, "POST", &path, wish)).map(drop)
+}
+
+/// Has a key no longer treated.
+pub(crate) fn remove(addr: SocketAddr, key: &str) -> Result<(), String> {
+    let path = format!("/hotkeys/{key}");
+    body(addr, &path, send(addr, "DELETE", &path, "")).map(drop)
+}
+
+/// In which phase of a split a key is; `None` if its value is at its own name.
+pub(crate) fn split_phase(addr: SocketAddr, key: &str) -> Result<Option<String>, String> {
+    let path = format!("/hotkeys/{key}");
+    let (status, body) = answer(addr, &path, ask(addr, &path))?;
+    if status == "404" {
+        return Ok(None);
+    }
+    let hot: Value = serde_json::from_str(&body).map_err(|error| format!("{path}: {error}"))?;
+    Ok(hot["split"]["phase"].as_str().map(str::to_owned))
 }
 
 /// The body of what the stream answers, if that is a success.
 fn body(addr: SocketAddr, path: &str, stream: io::Result<TcpStream>) -> Result<String, String> {
+    match answer(addr, path, stream)? {
+        (status, body) if status == "200" => Ok(body),
+        (status, body) => Err(format!("http://{addr}{path} answered {status}: {body}")),
+    }
+}
+
+/// The status and the body of what the stream answers.
+fn answer(
+    addr: SocketAddr,
+    path: &str,
+    stream: io::Result<TcpStream>,
+) -> Result<(String, String), String> {
     let mut text = String::new();
     stream
         .and_then(|mut stream| stream.read_to_string(&mut text))
         .map_err(|error| format!("http://{addr}{path}: {error}"))?;
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
-    if head.split(' ').nth(1) != Some("200") {
-        return Err(format!("http://{addr}{path} answered: {text}"));
-    }
-    Ok(body.to_owned())
+    let status = head.split(' ').nth(1).unwrap_or("nothing");
+    Ok((status.to_owned(), body.to_owned()))
 }
 
 /// Whether the process says that it works as part of a fleet.

@@ -15,13 +15,12 @@ mod reports;
 mod sums;
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 use crate::HeatsinkArgs;
-use crate::machine::Machine;
+use crate::machine::{Machine, load_average};
 use crate::section::{Section, push_goals};
 
 const TRIALS: u16 = 50;
@@ -157,10 +156,4 @@ pub(crate) fn run(args: FleetArgs) -> Result<bool, String> {
     );
     print!("{text}");
     Ok(!enforce || reached)
-}
-
-/// Over the last minute, as the kernel says it.
-fn load_average() -> String {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().filter(|figure| !figure.is_empty()).unwrap_or("unknown").to_owned()
 }

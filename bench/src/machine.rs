@@ -76,6 +76,12 @@ fn or_unknown(text: &str) -> String {
     if text.trim().is_empty() { "unknown".to_owned() } else { text.trim().to_owned() }
 }
 
+/// Over the last minute, as the kernel says it.
+pub(crate) fn load_average() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().filter(|figure| !figure.is_empty()).unwrap_or("unknown").to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

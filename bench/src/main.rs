@@ -1,7 +1,7 @@
 //! Heatsink beside its peers on this machine: throughput, latency and CPU per request.
 //!
 //! Called by: `cargo run --release -p heatsink-bench -- proxy` (or `hot`, `cold`,
-//! `viral`, `cache`, `cluster`, `idle`, `detect`, `fleet`).
+//! `viral`, `cache`, `cluster`, `split`, `idle`, `detect`, `fleet`).
 //! Bound: about eight minutes with the defaults, under 20 s with `--quick`.
 //! Invariant: peers are measured in the same run, in turns, and compared as ratios; a figure
 //! of one peer alone says more about the machine and the hour than about the peer.
@@ -27,6 +27,8 @@ mod ratios;
 mod report;
 mod rounds;
 mod section;
+mod split;
+mod spread;
 mod summary;
 mod upstream_commands;
 mod verdict;
@@ -46,6 +48,7 @@ use crate::fleet::FleetArgs;
 use crate::machine::Machine;
 use crate::peer::{ExtraPeer, HeatsinkChoice};
 use crate::rounds::Plan;
+use crate::split::SplitArgs;
 use crate::verdict::Verdict;
 use crate::viral::ViralArgs;
 
@@ -72,6 +75,8 @@ enum Command {
     Cold(ColdArgs),
     /// As `proxy`, of a cluster without a proxy, of Heatsink on it, and of Heatsink on one server
     Cluster(ComparisonArgs),
+    /// Split keys on a cluster: who has the work, what it costs, how long writers wait
+    Split(SplitArgs),
     /// A hit of the local cache alone, beside other caches
     Cache(CacheArgs),
     /// Memory of idle connections
@@ -135,6 +140,7 @@ fn main() -> ExitCode {
         Command::Viral(args) => viral::run(args),
         Command::Cold(args) => cold::run(args),
         Command::Cluster(args) => compare(&cluster::COMPARISON, args),
+        Command::Split(args) => split::run(args),
         Command::Cache(args) => cache::run(&args),
         Command::Idle(args) => idle(args),
         Command::Detect(args) => detect::run(&args),

@@ -13,6 +13,7 @@ use super::node::{Fleet, PROXIES};
 use super::pace::crossing;
 use crate::admin::What;
 use crate::section::{Goal, Section};
+use crate::spread::Spread;
 
 /// By default a key is hot from so many requests within a second.
 pub(crate) const THRESHOLD: usize = 1_000;
@@ -109,41 +110,4 @@ pub(crate) fn ms(from: Instant, to: Instant) -> f64 {
     let ahead = to.saturating_duration_since(from).as_secs_f64();
     let behind = from.saturating_duration_since(to).as_secs_f64();
     (ahead - behind) * 1e3
-}
-
-/// Figures in short; infinite if there are none.
-pub(crate) struct Spread {
-    pub(crate) least: f64,
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) most: f64,
-}
-
-impl Spread {
-    pub(crate) fn of(mut figures: Vec<f64>) -> Self {
-        figures.sort_by(f64::total_cmp);
-        let at = |percent: usize| {
-            let rank = (figures.len() * percent).div_ceil(100).max(1);
-            figures.get(rank - 1).copied().unwrap_or(f64::INFINITY)
-        };
-        Self { least: at(0), p50: at(50), p99: at(99), most: at(100) }
-    }
-
-    pub(crate) fn cells(&self) -> [String; 4] {
-        [self.least, self.p50, self.p99, self.most].map(|figure| format!("{figure:.0}"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_are_the_nearest_above() {
-        let spread = Spread::of((1..=50).rev().map(f64::from).collect());
-        assert_eq!(spread.cells(), ["1", "25", "50", "50"].map(str::to_owned));
-        let many = Spread::of((1..=200).map(f64::from).collect());
-        assert_eq!(many.cells(), ["1", "100", "198", "200"].map(str::to_owned));
-        assert!(Spread::of(Vec::new()).p50.is_infinite());
-    }
 }

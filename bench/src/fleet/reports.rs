@@ -14,9 +14,10 @@ use serde_json::Value;
 
 use super::Effort;
 use super::node::Node;
-use super::onset::{Spread, ms};
+use super::onset::ms;
 use crate::admin::{self, Events, What};
 use crate::section::{Goal, Section};
+use crate::spread::Spread;
 use simulated::{
     NEW_KEY, OWN_KEYS, READS_LEAST, READS_SPREAD, SHARED_KEYS, Sent, TICK, new_key_name,
     shared_key_name, simulate,

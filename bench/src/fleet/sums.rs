@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::Effort;
 use super::node::{Fleet, PROXIES};
-use super::onset::{Spread, THRESHOLD, ms};
+use super::onset::{THRESHOLD, ms};
 use crate::admin::What;
 use crate::section::{Goal, Section};
+use crate::spread::Spread;
 
 const HOLD_SECONDS: u64 = 2;
 /// On each proxy: over the threshold only in the sum.
