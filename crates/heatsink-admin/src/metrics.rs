@@ -172,6 +172,13 @@ impl Histogram {
         Self { bounds: bounds.to_vec(), counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
+    /// One that was counted elsewhere: how many values are up to each bound and not up to the one
+    /// before, and, last, over all of them.
+    pub fn counted(bounds: Vec<f64>, counts: Vec<u64>, sum: f64) -> Self {
+        debug_assert!(bounds.is_sorted() && counts.len() == bounds.len() + 1);
+        Self { bounds, counts, sum }
+    }
+
     /// Counts one value; a bound belongs to the bucket that it closes.
     pub fn observe(&mut self, value: f64) {
         let bucket = self.bounds.partition_point(|&bound| bound < value);

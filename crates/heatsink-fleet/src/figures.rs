@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use heatsink_admin::metrics::{
-    CacheCounts, CollapseCounts, Fleet, KeyMetrics, Metrics, NodeLoad, SketchError, Splits, Traffic,
+    CacheCounts, CollapseCounts, Fleet, Histogram, KeyMetrics, Metrics, NodeLoad, SketchError,
+    Splits, Traffic,
 };
 use heatsink_control::entry::{Entry, Phase};
 use heatsink_proxy::hot_keys::Cooled;
+use heatsink_proxy::splits::{FAN_OUT_BOUNDS, FanOut};
 
 use crate::control;
 use crate::state::{Inner, State};
@@ -37,6 +39,12 @@ fn splits(inner: &Inner) -> Splits {
         reconciled_at_ms: (figures.looked_at_ms > 0).then_some(figures.looked_at_ms),
         drift_total: figures.drift_total,
     }
+}
+
+fn fan_out(proxy: &heatsink_proxy::Handle) -> Histogram {
+    let FanOut { counts, sum } = proxy.fan_out();
+    let bounds = FAN_OUT_BOUNDS.iter().map(|micros| *micros as f64 / 1e6).collect();
+    Histogram::counted(bounds, counts.to_vec(), sum.as_secs_f64())
 }
 
 pub(crate) fn metrics(state: &State) -> Metrics {
@@ -117,6 +125,7 @@ pub(crate) fn metrics(state: &State) -> Metrics {
             reports_dropped_total: inner.counts.reports_dropped + inner.counts.messages_dropped,
         }),
         tick_seconds: Some(inner.tick_seconds.clone()),
+        split_fan_out_seconds: state.proxy.as_ref().map(fan_out),
         ..Metrics::default()
     }
 }

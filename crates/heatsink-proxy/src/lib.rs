@@ -74,7 +74,7 @@ pub use load::{NodeLoad, UpstreamLoad};
 pub use observe::Detector;
 use observe::Observer;
 use shared::{Mailbox, Message, Shared};
-use splits::WholeWanted;
+use splits::{FanOut, WholeWanted};
 use worker::{MAIL, Worker};
 
 /// A running proxy: its acceptors and its workers. Dropped without [`Proxy::shutdown`], it
@@ -290,6 +290,11 @@ impl Handle {
     /// What is known of split keys may be relied on until then. Later, their clients wait.
     pub fn believe_splits(&self, until: Instant) {
         self.shared.desk.believe(until);
+    }
+
+    /// How long requests about whole split keys took.
+    pub fn fan_out(&self) -> FanOut {
+        self.shared.desk.fan_out()
     }
 
     /// Has `alarm` called, on a worker's thread, whenever a key has to be made whole; see

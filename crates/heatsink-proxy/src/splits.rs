@@ -31,6 +31,19 @@ pub struct WholeWanted {
     pub command: String,
 }
 
+/// Upper bounds of [`FanOut`], in microseconds.
+pub const FAN_OUT_BOUNDS: [u64; 10] =
+    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 1_000_000];
+
+/// How long it took from a request about a whole split key until its reply was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FanOut {
+    /// Requests up to each of [`FAN_OUT_BOUNDS`], and not up to the one before; last, the others.
+    pub counts: [u64; FAN_OUT_BOUNDS.len() + 1],
+    /// Their times together.
+    pub sum: Duration,
+}
+
 /// What is called when a key has to be made whole.
 type Alarm = Box<dyn Fn() + Send + Sync>;
 
@@ -44,6 +57,8 @@ pub(crate) struct Desk {
     believed: AtomicU64,
     wanted: Mutex<Vec<WholeWanted>>,
     alarm: OnceLock<Alarm>,
+    fan_out: [AtomicU64; FAN_OUT_BOUNDS.len() + 1],
+    fan_out_micros: AtomicU64,
 }
 
 impl fmt::Debug for Desk {
@@ -60,6 +75,8 @@ impl Desk {
             believed: AtomicU64::new(0),
             wanted: Mutex::default(),
             alarm: OnceLock::new(),
+            fan_out: Default::default(),
+            fan_out_micros: AtomicU64::new(0),
         }
     }
 
@@ -90,6 +107,20 @@ impl Desk {
         if let Some(alarm) = self.alarm.get() {
             alarm();
         }
+    }
+
+    /// A request about a whole split key is answered.
+    pub(crate) fn collected(&self, took: Duration) {
+        let micros = took.as_micros() as u64;
+        let bucket = FAN_OUT_BOUNDS.partition_point(|bound| *bound < micros);
+        self.fan_out[bucket].fetch_add(1, Ordering::Relaxed);
+        self.fan_out_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    pub(crate) fn fan_out(&self) -> FanOut {
+        let counts = std::array::from_fn(|bucket| self.fan_out[bucket].load(Ordering::Relaxed));
+        let sum = Duration::from_micros(self.fan_out_micros.load(Ordering::Relaxed));
+        FanOut { counts, sum }
     }
 
     pub(crate) fn take_wanted(&self) -> Vec<WholeWanted> {

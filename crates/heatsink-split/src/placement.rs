@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use heatsink_cluster::slot;
 
+use crate::layout::Layout;
+
 use crate::layout::{hash, share};
 
 /// In a map from slots to nodes: nobody has it.
@@ -38,6 +40,19 @@ pub fn tags(owner_of_slot: Option<&[u16]>, factor: usize, key: &[u8]) -> Vec<Str
         tag_of_slot(slots[(begin + round * step) % slots.len()])
     };
     (0..factor).map(tag).collect()
+}
+
+/// Whether one node has more than twice its share of the shards.
+pub fn is_uneven(owner_of_slot: &[u16], layout: &Layout) -> bool {
+    let mut owners = owner_of_slot.to_vec();
+    owners.sort_unstable();
+    owners.dedup();
+    owners.retain(|owner| *owner != UNOWNED);
+    let owner = |shard: usize| owner_of_slot.get(usize::from(layout.slot(shard)));
+    let shards_of = |of: &u16| (0..layout.len()).filter(|shard| owner(*shard) == Some(of)).count();
+    let most = owners.iter().map(shards_of).max().unwrap_or(0);
+    // Of less than a shard a node, some have one and some none.
+    most > 1 && most * owners.len() > 2 * layout.len().max(owners.len())
 }
 
 /// A tag that hashes to exactly this slot, always the same.
@@ -152,6 +167,25 @@ mod tests {
         let tags = tags(Some(&owners), 6, b"key");
         let ninth = tags.iter().filter(|tag| slot::of_key(tag.as_bytes()) == 9).count();
         assert_eq!((tags.len(), ninth), (6, 3));
+    }
+
+    #[test]
+    fn shards_are_uneven_when_one_node_has_twice_its_share() {
+        let mut owners = thirds();
+        let layout = |factor| {
+            Layout::new("id", crate::Kind::Set, false, &tags(Some(&thirds()), factor, b"key"))
+        };
+        for factor in [1, 2, 3, 4, 8, 64] {
+            assert!(!is_uneven(&owners, &layout(factor)), "{factor}");
+        }
+        // Everything moves to one node, but for a slot of each of the others.
+        owners.iter_mut().filter(|owner| **owner != UNOWNED).for_each(|owner| *owner = 0);
+        (owners[1], owners[2]) = (1, 2);
+        for factor in [4, 8, 64] {
+            assert!(is_uneven(&owners, &layout(factor)), "{factor}");
+        }
+        // One node with everything is no worse than it has to be.
+        assert!(!is_uneven(&vec![0; slot::COUNT], &layout(8)));
     }
 
     #[test]

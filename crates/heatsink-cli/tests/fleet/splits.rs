@@ -220,3 +220,51 @@ fn whoever_overwrites_the_marker_wins() {
     eventually(PATIENCE, || manifests(&mut direct).is_empty());
     assert!(node.metrics().contains("heatsink_split_drift_total 1"), "{}", node.metrics());
 }
+
+/// How many shards that are in use each node has.
+fn shards_by_node(cluster: &RedisCluster) -> Vec<usize> {
+    let live = |node: usize| {
+        let keys = cluster.node(node).client().command(&["KEYS", "heatsink:{*}:*:*"]);
+        let names: Vec<String> = keys.items().iter().map(Reply::text).collect();
+        let mut client = cluster.node(node).client();
+        let is_set = |name: &&String| client.command(&["TYPE", name.as_str()]).text() == "set";
+        let shards = names.iter().filter(|name| !name.ends_with("sealed"));
+        shards.filter(is_set).count()
+    };
+    (0..3).map(live).collect()
+}
+
+/// Slots of shards were moved to one node: the key is split anew, evenly.
+#[test]
+fn shards_that_have_ended_up_on_one_node_are_spread_again() {
+    let place = Place::empty();
+    let cluster = RedisCluster::builder().replicas_per_primary(0).start();
+    let store = RedisServer::start();
+    let args = ["--coordination-url", &store.url(), "--upstream", &cluster.seed_url()];
+    let node = Node::start(&place, &args);
+    assemble(&[&node]);
+    let mut client = node.client();
+    let members: Vec<String> = (0..200).map(|number| format!("m{number}")).collect();
+    let mut add = vec!["SADD".to_owned(), "set".to_owned()];
+    add.extend(members.iter().cloned());
+    client.command(&add);
+    node.api().promote(b"set", split(8)).expect("promoted");
+    all([&node], PATIENCE, "it is split", |node| rests_split(node, "set", 8));
+    assert_eq!(shards_by_node(&cluster).iter().max(), Some(&3));
+    for of in 1..3 {
+        let keys = cluster.node(of).client().command(&["KEYS", "heatsink:{*}:*:*"]);
+        for name in keys.items().iter().map(Reply::text) {
+            let slot = heatsink_cluster::slot::of_key(name.as_bytes());
+            if cluster.owner_of(slot) == of {
+                cluster.move_slot(slot, 0);
+            }
+        }
+    }
+    assert_eq!(shards_by_node(&cluster), [8, 0, 0]);
+    eventually(2 * PATIENCE, || {
+        client.command(&["SCARD", "set"]);
+        shards_by_node(&cluster).iter().max() == Some(&3)
+    });
+    all([&node], PATIENCE, "it is split again", |node| rests_split(node, "set", 8));
+    assert_eq!(client.command(&["SCARD", "set"]), Reply::Integer(200));
+}

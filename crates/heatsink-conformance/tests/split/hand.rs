@@ -201,8 +201,8 @@ impl Hands {
         let Some(Splitting::Split(layout)) = self.states.get(key).cloned() else { return false };
         self.put(key, Some(Splitting::Draining(Arc::clone(&layout))));
         for shard in 0..layout.len() {
-            // A slot that has moved fails a watch as a write would, once.
-            let sealed = (0..3).any(|_| self.seal(&layout, shard));
+            // A slot that has moved fails a watch as a write would, until the map is known.
+            let sealed = (0..100).any(|_| self.seal(&layout, shard));
             assert!(sealed, "a shard was written to while writes were held");
         }
         let requests = moving::read_shards(&layout, Names::Sealed);

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use heatsink_control::entry::{Mitigation, Phase, SplitRecord};
-use heatsink_split::Layout;
+use heatsink_split::{Layout, placement};
 use tokio::sync::{Notify, Semaphore};
 
 use super::lifecycle::{self, Mover};
@@ -39,6 +39,8 @@ pub(super) const STEP_IN: Duration = Duration::from_secs(2);
 const SLOW: Duration = Duration::from_secs(10);
 /// A split that only the upstream knows may be one that the registry is about to tell of.
 const STRANGE: Duration = Duration::from_secs(5);
+/// Shards that are not where they should be are left there for so long: slots may still move.
+const UNEVEN: Duration = Duration::from_secs(10);
 /// A key is made whole before its last time.
 const LAST_MS: i64 = 30_000;
 /// Shards are measured at every so many looks; and the index is read, while nothing is split.
@@ -63,6 +65,8 @@ struct Memory {
     busy: HashSet<Vec<u8>>,
     /// Since when something waits to be done, by key and what.
     since: HashMap<(Vec<u8>, String), Instant>,
+    /// Splits whose shards are not where they should be, and since when.
+    uneven: HashMap<String, Instant>,
     /// Commands that wait for keys to be whole.
     wanted: HashMap<Vec<u8>, String>,
     /// Ids of the splits that were last looked at.
@@ -148,7 +152,7 @@ impl Reconciler {
             return Vec::new();
         }
         let mut memory = self.memory();
-        let Memory { busy, since, wanted, seen } = &mut *memory;
+        let Memory { busy, since, wanted, seen, .. } = &mut *memory;
         wanted.retain(|key, _| {
             inner.registry.get(key).is_some_and(|record| record.entry.split.is_some())
         });
@@ -255,6 +259,9 @@ impl Reconciler {
                 if still && !steps.is_marked(key, layout).await? {
                     self.begin(key.clone(), Task::Overwritten(layout.clone()));
                 }
+            } else if self.is_uneven(layout) {
+                // Split again, its shards are where the nodes are now.
+                self.begin(key.clone(), Task::Unsplit(layout.id.clone(), None));
             } else if left_ms.is_some_and(|left| left < LAST_MS) {
                 let why = "not split: its time to live ends soon".to_owned();
                 self.begin(key.clone(), Task::Unsplit(layout.id.clone(), Some(why)));
@@ -267,6 +274,24 @@ impl Reconciler {
             self.measure(&splits).await?;
         }
         Ok(())
+    }
+
+    /// Whether slots have moved so that one node has had more than twice its share of the shards
+    /// for a while.
+    fn is_uneven(&self, layout: &Layout) -> bool {
+        let owners = self.mover.state.proxy.as_ref().and_then(heatsink_proxy::Handle::slot_owners);
+        let uneven = owners.is_some_and(|owners| placement::is_uneven(&owners, layout));
+        let mut memory = self.memory();
+        if !uneven {
+            memory.uneven.remove(&layout.id);
+            return false;
+        }
+        let since = *memory.uneven.entry(layout.id.clone()).or_insert_with(Instant::now);
+        let is_over = since.elapsed() >= UNEVEN;
+        if is_over {
+            memory.uneven.remove(&layout.id);
+        }
+        is_over
     }
 
     /// Splits that the upstream knows and the registry does not.

@@ -57,11 +57,21 @@ pub(crate) struct Collected {
     alone: bool,
     /// The increments that it answers, and which part carries them out.
     batch: Option<(u32, usize)>,
+    /// When the shards were asked.
+    begun: Instant,
 }
 
 impl Collected {
-    fn new(key: &[u8], layout: &Arc<Layout>, merge: Merge, resp3: bool, sealed: bool) -> Self {
+    fn new(
+        begun: Instant,
+        key: &[u8],
+        layout: &Arc<Layout>,
+        merge: Merge,
+        resp3: bool,
+        sealed: bool,
+    ) -> Self {
         Self {
+            begun,
             key: key.to_vec(),
             layout: Arc::clone(layout),
             alone: merge.asks_again(),
@@ -332,7 +342,7 @@ impl Worker {
                 let sealed = plan::plan(&context, &args);
                 let parts = pair(vec![part], sealed);
                 let sealed = names == Names::Sealed;
-                let collected = Collected::new(name, layout, merge, resp3, sealed);
+                let collected = Collected::new(self.now, name, layout, merge, resp3, sealed);
                 self.collect(key, collected, parts, mark);
                 Flow::Taken
             }
@@ -346,7 +356,7 @@ impl Worker {
                     Names::Sealed => pair(parts, plan::plan(&context, &args)),
                 };
                 let sealed = names == Names::Sealed;
-                let collected = Collected::new(name, layout, merge, resp3, sealed);
+                let collected = Collected::new(self.now, name, layout, merge, resp3, sealed);
                 self.collect(key, collected, parts, mark);
                 Flow::Taken
             }
@@ -410,14 +420,25 @@ impl Worker {
             // This worker is behind: the shards are sealed.
             return self.end_collecting(asker, collected.alone, mark, &error_line(MOVING));
         }
-        let Collected { key, layout, merge, resp3, sealed, alone, .. } = collected;
+        let Collected { key, layout, merge, resp3, sealed, alone, begun, .. } = collected;
         let names = if sealed { Names::Sealed } else { Names::Live };
         let context = Context { layout: &layout, names, resp3, turn: 0, stamp: 0 };
         match plan::merge(&context, merge, &replies) {
-            Merged::Reply(reply) => self.end_collecting(asker, alone, mark, &reply),
+            Merged::Reply(reply) => {
+                self.shared.desk.collected(self.now.saturating_duration_since(begun));
+                self.end_collecting(asker, alone, mark, &reply);
+            }
             Merged::More { parts, merge } => {
-                let collected =
-                    Collected { key, layout, merge, resp3, sealed: false, alone, batch: None };
+                let collected = Collected {
+                    key,
+                    layout,
+                    merge,
+                    resp3,
+                    sealed: false,
+                    alone,
+                    batch: None,
+                    begun,
+                };
                 self.ask_parts(asker, parts, collected, mark);
             }
         }
@@ -458,7 +479,7 @@ impl Worker {
         let Plan::Many { parts, merge } = plan::plan(&context, &args) else { return false };
         let step = parts.iter().position(|part| part.shard == turn % layout.len()).unwrap_or(0);
         let asker = Asker { client: ClientKey::NOBODY, place: 0 };
-        let collected = Collected::new(name, &layout, merge, false, false);
+        let collected = Collected::new(self.now, name, &layout, merge, false, false);
         let collected = Collected { batch: Some((id, step)), ..collected };
         self.ask_parts_along(lane, asker, parts, collected, Mark::Nothing);
         true
@@ -479,7 +500,8 @@ impl Worker {
         if own.starts_with(b"-") {
             return self.batch_arrived(batch, own);
         }
-        let Collected { key, layout, merge, .. } = collected;
+        let Collected { key, layout, merge, begun, .. } = collected;
+        self.shared.desk.collected(self.now.saturating_duration_since(begun));
         let context =
             Context { layout: &layout, names: Names::Live, resp3: false, turn: 0, stamp: 0 };
         let sum = match plan::merge(&context, merge, replies) {
@@ -573,7 +595,7 @@ impl Worker {
             // A command for another type: the marker refuses it as the value would.
             Plan::Whole => return self.end_with_key(asker, read, mark),
         };
-        let collected = Collected::new(key, &layout, merge, resp3, false);
+        let collected = Collected::new(self.now, key, &layout, merge, resp3, false);
         // What its client has sent meanwhile is no write: those are held.
         self.ask_parts(asker, parts, Collected { alone: false, ..collected }, mark);
     }
