@@ -102,7 +102,11 @@ fn a_mover_that_dies_while_it_makes_whole_is_followed_by_another() {
         assert!(!first.process.wait_exit(PATIENCE).success(), "{label}");
         let second = servers.member(&place, "all", &[]);
         assemble(&[&second]);
-        all([&second], PATIENCE, label, |node| node.lacks("set"));
+        // By the store's word: a process that has just begun knows no key yet.
+        let mut store = servers.store.client();
+        let mut is_gone =
+            || store.command(&["HEXISTS", "heatsink:{default}:registry", "set"]).integer() == 0;
+        all([&second], PATIENCE, label, |node| is_gone() && node.lacks("set"));
         assert_eq!(members(&mut direct), value, "{label}");
         let left = direct.command(&["TTL", "set"]).integer();
         assert!((99_900..=100_000).contains(&left), "{label}: {left}");
