@@ -109,8 +109,9 @@ pub(crate) struct Client {
     pub(crate) copy_reads: u32,
     /// Until when it reads keys themselves, not their copies.
     pub(crate) off_copies_until: Option<Instant>,
-    /// Since when its next request waits for a value that is moved.
-    pub(crate) held_since: Option<Instant>,
+    /// Since when its next request waits for a value that is moved, and how many it had sent
+    /// upstream by then: if there are more, it has gone on, and waits with another one.
+    pub(crate) held_since: Option<(Instant, u32)>,
     /// It moves data for this process: what it asks is passed on as it is.
     pub(crate) within: bool,
 }

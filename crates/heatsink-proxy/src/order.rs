@@ -57,6 +57,11 @@ impl Order {
         self.outstanding
     }
 
+    /// Requests so far, answered or not; begins again at zero some time.
+    pub(crate) fn asked(&self) -> u32 {
+        self.asked
+    }
+
     /// Bytes that wait for their turn.
     #[inline]
     pub(crate) fn held_bytes(&self) -> usize {

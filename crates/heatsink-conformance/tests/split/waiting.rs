@@ -31,6 +31,28 @@ fn writes_wait_while_a_key_freezes_and_reads_do_not() {
     assert_eq!(reader.command(&["SCARD", "key"]), Reply::Integer(2));
 }
 
+/// Each wait has its own patience: an increment that is combined, or goes to the plain key
+/// afterwards, ends one as well.
+#[test]
+fn who_has_waited_before_waits_again() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut writer = rig.client();
+    writer.command(&["SET", "key", "0"]);
+    let begun = Instant::now();
+    let mut count = 0;
+    // Longer than anybody waits for one value.
+    while begun.elapsed() < Duration::from_millis(5_500) {
+        mover.freeze(b"key");
+        writer.send(&["INCR", "key"]);
+        let early = writer.try_read_frame(Duration::from_millis(50)).expect("no error");
+        assert!(early.is_none(), "{early:?} after {:?}", begun.elapsed());
+        mover.release(b"key");
+        count += 1;
+        assert_eq!(writer.read_reply(), Reply::Integer(count));
+    }
+}
+
 /// A transaction, a watch and a script are about the plain key.
 #[test]
 fn transactions_watches_and_scripts_find_the_key_whole() {

@@ -243,7 +243,9 @@ impl Worker {
     fn hold(&mut self, key: ClientKey) -> Flow {
         let now = self.now;
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let since = *client.held_since.get_or_insert(now);
+        let asked = client.order.asked();
+        let held = client.held_since.filter(|(_, before)| *before == asked);
+        let (since, _) = *client.held_since.insert(held.unwrap_or((now, asked)));
         if now.saturating_duration_since(since) > PATIENCE {
             client.held_since = None;
             self.clients.error(key, MOVING);
