@@ -168,18 +168,18 @@ fn no_read_is_older_than_an_acknowledged_write() {
     let mut filler = Filler::new(&rig);
     filler.begin();
     let (over, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (reads, filled) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (reads, taken) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..5 {
             scope.spawn(|| {
                 let mut client = rig.client();
                 let mut last = 0;
                 while !over.load(Ordering::Acquire) {
-                    let least = acknowledged.load(Ordering::Acquire).max(last);
+                    let known = acknowledged.load(Ordering::Acquire).max(last);
                     let Reply::Bulk(text) = client.command(&[b"GET", KEY]) else { panic!() };
                     let value = String::from_utf8(text).expect("a number");
                     let value: u64 = value.parse().expect("a number");
-                    assert!(value >= least, "{value} was read, {least} was known");
+                    assert!(value >= known, "{value} was read, {known} was known");
                     last = value;
                     reads.fetch_add(1, Ordering::Relaxed);
                 }
@@ -192,24 +192,24 @@ fn no_read_is_older_than_an_acknowledged_write() {
                 value += 1;
                 client.command(&[b"SET", KEY, value.to_string().as_bytes()]);
                 acknowledged.store(value, Ordering::Release);
-                // Copies are filled in between.
-                let before = filled.load(Ordering::Relaxed);
+                // Copies are taken in between.
+                let before = taken.load(Ordering::Relaxed);
                 let until = Instant::now() + Duration::from_millis(20);
-                while filled.load(Ordering::Relaxed) < before + 2 && Instant::now() < until {
+                while taken.load(Ordering::Relaxed) < before + 2 && Instant::now() < until {
                     thread::yield_now();
                 }
             }
         });
         let until = Instant::now() + Duration::from_secs(3);
         while Instant::now() < until {
-            filled.fetch_add(filler.fill() as u64, Ordering::Relaxed);
+            taken.fetch_add(filler.fill() as u64, Ordering::Relaxed);
         }
         over.store(true, Ordering::Release);
     });
-    let [reads, writes, filled] =
-        [reads, acknowledged, filled].map(|count| count.load(Ordering::Relaxed));
-    println!("{reads} reads, {writes} writes, {filled} copies filled");
-    assert!(reads > 500 && writes > 50 && filled > 10);
+    let [reads, writes, taken] =
+        [reads, acknowledged, taken].map(|count| count.load(Ordering::Relaxed));
+    println!("{reads} reads, {writes} writes, {taken} copies filled");
+    assert!(reads > 500 && writes > 50 && taken > 10);
 }
 
 /// A copy that cannot be reached has expired before the write is acknowledged.

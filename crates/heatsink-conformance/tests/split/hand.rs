@@ -219,10 +219,11 @@ impl Hands {
         let fence = self.ask(&moving::read_fence(layout.kind, key));
         if moving::is_fence(&fence, &layout.id) {
             self.command(&[b"MULTI"]);
-            match builds.is_empty() {
-                true => self.command(&[b"DEL", key]),
-                false => self.command(&[b"RENAME", &whole, key]),
-            };
+            if builds.is_empty() {
+                self.command(&[b"DEL", key]);
+            } else {
+                self.command(&[b"RENAME", &whole, key]);
+            }
             if let Reply::Integer(left @ 0..) = left {
                 self.command(&[b"PEXPIRE", key, left.to_string().as_bytes()]);
             }

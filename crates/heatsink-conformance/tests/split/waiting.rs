@@ -190,16 +190,16 @@ fn conserve(
             });
         }
         let until = Instant::now() + Duration::from_secs(5);
-        let mut moves = 0;
+        let mut rounds = 0;
         while Instant::now() < until {
             let before = done.load(Ordering::Acquire);
-            assert!(mover.split(key, [2, 3, 8][moves % 3]), "it can be split");
+            assert!(mover.split(key, [2, 3, 8][rounds % 3]), "it can be split");
             eventually(Duration::from_secs(5), || done.load(Ordering::Acquire) > before + 50);
             assert!(mover.make_whole(key));
-            moves += 1;
+            rounds += 1;
         }
         over.store(true, Ordering::Release);
-        assert!(moves > 5, "{moves} moves");
+        assert!(rounds > 5, "{rounds} rounds");
     });
     let added = added.load(Ordering::Acquire);
     let total = match client.command(total) {
