@@ -8,7 +8,7 @@
 //! | bytes to requests | `intake` |
 //! | every key counted | `observe` |
 //! | what becomes of a request | `decide`, carried out by `act` |
-//! | the shared pipelines | `lanes`, to the servers in `nodes` |
+//! | the shared pipelines | `lanes`, to the servers in `nodes`; who waits for what: `ticket` |
 //! | a cluster behind: where a request goes, and what becomes of the replies | `cluster` |
 //! | a connection of a client's own | `own` (its state), `own_link` (its life) |
 //! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `session`, `service` |
@@ -50,6 +50,7 @@ mod session;
 mod shared;
 mod socket;
 pub mod splits;
+mod ticket;
 mod upkeep;
 mod worker;
 mod written;

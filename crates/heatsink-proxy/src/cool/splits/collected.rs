@@ -1,0 +1,242 @@
+//! What shards answer, made one reply.
+//!
+//! Called by: `splits` with what is to be asked, `fan_out` with the answers, `combine` with
+//! increments of a split counter.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use heatsink_split::Layout;
+use heatsink_split::layout::Names;
+use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
+
+use super::{LARGEST_SUM, MOVING, WRONG_TYPE};
+use crate::clients::error_line;
+use crate::cluster::fan_out::{Asker, Ending};
+use crate::connection::ClientKey;
+use crate::nodes::NodeId;
+use crate::observe::Mark;
+use crate::request::spans;
+use crate::splits::Splitting;
+use crate::worker::Worker;
+
+/// What is made of the shards' replies.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    key: Vec<u8>,
+    layout: Arc<Layout>,
+    merge: Merge,
+    resp3: bool,
+    /// Each shard was asked by both its names.
+    sealed: bool,
+    /// Nothing else of the client is sent meanwhile.
+    alone: bool,
+    /// The increments that it answers, and which part carries them out.
+    batch: Option<(u32, usize)>,
+    /// When the shards were asked.
+    begun: Instant,
+}
+
+impl Collected {
+    pub(super) fn new(
+        begun: Instant,
+        key: &[u8],
+        layout: &Arc<Layout>,
+        merge: Merge,
+        resp3: bool,
+        sealed: bool,
+    ) -> Self {
+        Self {
+            begun,
+            key: key.to_vec(),
+            layout: Arc::clone(layout),
+            alone: merge.asks_again(),
+            merge,
+            resp3,
+            sealed,
+            batch: None,
+        }
+    }
+
+    /// The same; its client goes on meanwhile.
+    pub(super) fn beside_others(self) -> Self {
+        Self { alone: false, ..self }
+    }
+}
+
+impl Worker {
+    /// Asks shards, and has their replies merged for a client.
+    pub(super) fn collect(
+        &mut self,
+        key: ClientKey,
+        collected: Collected,
+        parts: Vec<Part>,
+        mark: Mark,
+    ) {
+        let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
+        let place = client.order.reserve(pool);
+        client.retrying += u32::from(collected.alone);
+        let asker = Asker { client: key, place };
+        self.ask_parts(asker, parts, collected, mark);
+        self.stop_if_many(key);
+    }
+
+    /// The lane of a client that is still there.
+    pub(super) fn lane_of(&self, asker: Asker) -> Option<usize> {
+        self.clients.get_ref(asker.client).map(|client| client.lane)
+    }
+
+    pub(super) fn ask_parts(
+        &mut self,
+        asker: Asker,
+        parts: Vec<Part>,
+        collected: Collected,
+        mark: Mark,
+    ) {
+        let Some(lane) = self.lane_of(asker) else { return self.give_up(mark) };
+        self.ask_parts_along(lane, asker, parts, collected, mark);
+    }
+
+    fn ask_parts_along(
+        &mut self,
+        lane: usize,
+        asker: Asker,
+        parts: Vec<Part>,
+        collected: Collected,
+        mark: Mark,
+    ) {
+        let node = |part: &Part| self.primary_of(collected.layout.slot(part.shard), asker.client);
+        let nodes: Vec<NodeId> = parts.iter().map(node).collect();
+        let parts = parts.into_iter().map(|part| part.bytes);
+        let questions: Vec<_> = nodes.into_iter().zip(parts).collect();
+        self.ask_several(lane, asker, &questions, Ending::Collected(Box::new(collected)), mark);
+    }
+
+    /// All shards have answered.
+    pub(crate) fn collected(
+        &mut self,
+        asker: Asker,
+        collected: Collected,
+        mark: Mark,
+        mut replies: Vec<Vec<u8>>,
+    ) {
+        if collected.sealed {
+            // A shard that was asked too late by one name has the other by then.
+            let mut pairs = replies.into_iter();
+            replies = std::iter::from_fn(|| Some((pairs.next()?, pairs.next()?)))
+                .map(|(live, sealed)| if live.starts_with(WRONG_TYPE) { sealed } else { live })
+                .collect();
+        }
+        if let Some((batch, step)) = collected.batch {
+            return self.batch_collected(batch, step, collected, &replies);
+        }
+        if replies.iter().any(|reply| reply.starts_with(WRONG_TYPE)) {
+            // This worker is behind: the shards are sealed.
+            return self.end_collecting(asker, collected.alone, mark, &error_line(MOVING));
+        }
+        let Collected { key, layout, merge, resp3, sealed, alone, begun, .. } = collected;
+        let names = if sealed { Names::Sealed } else { Names::Live };
+        let context = Context { layout: &layout, names, resp3, turn: 0, stamp: 0 };
+        match plan::merge(&context, merge, &replies) {
+            Merged::Reply(reply) => {
+                self.shared.desk.collected(self.now.saturating_duration_since(begun));
+                self.end_collecting(asker, alone, mark, &reply);
+            }
+            Merged::More { parts, merge } => {
+                let collected = Collected {
+                    key,
+                    layout,
+                    merge,
+                    resp3,
+                    sealed: false,
+                    alone,
+                    batch: None,
+                    begun,
+                };
+                self.ask_parts(asker, parts, collected, mark);
+            }
+        }
+    }
+
+    fn end_collecting(&mut self, asker: Asker, alone: bool, mark: Mark, reply: &[u8]) {
+        if alone && let Some(client) = self.clients.get(asker.client) {
+            client.retrying -= 1;
+            if client.retrying == 0 {
+                self.clients.resume.push(asker.client);
+            }
+        }
+        self.end_read(asker, mark, reply);
+    }
+
+    pub(in crate::cool) fn end_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
+        if let Some(observer) = &mut self.observer {
+            observer.answered(mark, reply, 0);
+        }
+        self.clients.fill(asker.client, asker.place, reply);
+    }
+
+    /// Sends increments that were combined to one shard, and asks the others: their sum is the
+    /// reply. False if the key is not split.
+    pub(in crate::cool) fn step_split(
+        &mut self,
+        id: u32,
+        name: &[u8],
+        bytes: &[u8],
+        lane: usize,
+    ) -> bool {
+        let (Splitting::Split(layout) | Splitting::Draining(layout)) =
+            (match self.cooling.hot.split(name) {
+                Some(splitting) => splitting.clone(),
+                None => return false,
+            })
+        else {
+            return false;
+        };
+        let Some(args) = spans(bytes) else { return false };
+        let args: Vec<&[u8]> = args.iter().map(|span| &bytes[span.clone()]).collect();
+        let turn = self.cooling.turn();
+        let context = Context { layout: &layout, names: Names::Live, resp3: false, turn, stamp: 0 };
+        let Plan::Many { parts, merge } = plan::plan(&context, &args) else { return false };
+        let step = parts.iter().position(|part| part.shard == turn % layout.len()).unwrap_or(0);
+        let asker = Asker { client: ClientKey::NOBODY, place: 0 };
+        let collected = Collected::new(self.now, name, &layout, merge, false, false);
+        let collected = Collected { batch: Some((id, step)), ..collected };
+        self.ask_parts_along(lane, asker, parts, collected, Mark::Nothing);
+        true
+    }
+
+    /// Increments are done, or not: the part that carries them out decides.
+    fn batch_collected(
+        &mut self,
+        batch: u32,
+        step: usize,
+        collected: Collected,
+        replies: &[Vec<u8>],
+    ) {
+        let Some(own) = replies.get(step) else { return };
+        if own.starts_with(WRONG_TYPE) {
+            return self.batch_lost(batch, &error_line(MOVING));
+        }
+        if own.starts_with(b"-") {
+            return self.batch_arrived(batch, own);
+        }
+        let Collected { key, layout, merge, begun, .. } = collected;
+        self.shared.desk.collected(self.now.saturating_duration_since(begun));
+        let context =
+            Context { layout: &layout, names: Names::Live, resp3: false, turn: 0, stamp: 0 };
+        let sum = match plan::merge(&context, merge, replies) {
+            Merged::Reply(reply) if reply.starts_with(b":") => reply,
+            _ => {
+                let text = "ERR heatsink: the increment was carried out, but the sum is not known: \
+                            a shard of the counter could not be read";
+                return self.batch_lost(batch, &error_line(text));
+            }
+        };
+        let digits = sum.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
+        let value = digits.and_then(heatsink_cache::combine::integer);
+        if value.is_some_and(|value| value.unsigned_abs() > LARGEST_SUM) {
+            self.shared.desk.want_whole(&key, "a counter near its limit");
+        }
+        self.batch_arrived(batch, &sum);
+    }
+}
