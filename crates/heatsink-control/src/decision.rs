@@ -9,7 +9,7 @@ use heatsink_detect::heat::{HeatKind, KeyHeat};
 
 use crate::entry::{Mitigation, Mitigations};
 use crate::policy::{Effective, Mode};
-use crate::value::ValueKind;
+use crate::value::{self, ValueKind};
 use crate::words;
 
 /// Where the lines between mitigations are drawn.
@@ -124,7 +124,7 @@ fn choose(case: &Case<'_>, settings: &Settings) -> Choice {
     if heat.writes_per_second > capacity {
         let writes = words::whole(heat.writes_per_second);
         let beyond = format!("{writes} writes/s, one node takes about {}", words::whole(capacity));
-        if !case.value.splits() {
+        if !value::splits(case.value) {
             return by_mix(case, settings)
                 .because(beyond)
                 .because(format!("{} cannot be split", case.value.words()));
@@ -170,7 +170,7 @@ fn by_mix(case: &Case<'_>, settings: &Settings) -> Choice {
     if reads_dominate && fits {
         return Choice::of(Mitigation::LocalCache);
     }
-    let counter = case.value.combines_writes();
+    let counter = value::combines_writes(case.value);
     if heat.reads_per_second > heat.writes_per_second && fits && !counter {
         return Choice::of(Mitigation::LocalCache)
             .because("more reads than writes, each write costs a fetch");

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use heatsink_control::decision::{Case, Settings, decide};
 use heatsink_control::entry::Mitigation;
 use heatsink_control::policy::{Effective, Mode, Rights};
-use heatsink_control::value::ValueKind;
+use heatsink_control::value::{self, ValueKind};
 use heatsink_control::words;
 use heatsink_detect::heat::{HeatKind, KeyHeat};
 use serde::Serialize;
@@ -142,7 +142,7 @@ fn explain(mitigation: Mitigation, facts: &Facts<'_>, read_share: f64) -> String
 fn is_big_collection(facts: &Facts<'_>) -> bool {
     let splits = match facts.value.map(|value| value.kind.as_str()) {
         Some(kind) => matches!(kind, "hash" | "set" | "zset"),
-        None => facts.kind.splits() && facts.kind != ValueKind::Counter,
+        None => value::splits(facts.kind) && facts.kind != ValueKind::Counter,
     };
     splits
         && facts.value.is_some_and(|value| {

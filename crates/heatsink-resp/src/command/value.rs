@@ -29,6 +29,44 @@ pub enum ValueKind {
 }
 
 impl ValueKind {
+    /// All of them, each at the place of its byte.
+    pub const ALL: [Self; 9] = [
+        Self::Unknown,
+        Self::Counter,
+        Self::String,
+        Self::Hash,
+        Self::Set,
+        Self::SortedSet,
+        Self::List,
+        Self::Stream,
+        Self::HyperLogLog,
+    ];
+
+    /// The byte that stands for it in a report.
+    pub fn byte(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind that a byte stands for; a kind of a newer version is not known here.
+    pub fn from_byte(byte: u8) -> Self {
+        Self::ALL.get(usize::from(byte)).copied().unwrap_or_default()
+    }
+
+    /// How it is called in a sentence.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Unknown => "a value of unknown type",
+            Self::Counter => "a counter",
+            Self::String => "a string",
+            Self::Hash => "a hash",
+            Self::Set => "a set",
+            Self::SortedSet => "a sorted set",
+            Self::List => "a list",
+            Self::Stream => "a stream",
+            Self::HyperLogLog => "a HyperLogLog",
+        }
+    }
+
     /// What a command of that name, in lower case, works on. Reading a string says nothing:
     /// it may be a counter.
     pub(super) fn of_command(name: &str) -> Self {
@@ -79,5 +117,14 @@ mod tests {
         assert_eq!(kind("pfadd"), ValueKind::HyperLogLog);
         assert_eq!(kind("hello"), ValueKind::Unknown);
         assert_eq!(kind("del"), ValueKind::Unknown);
+    }
+
+    #[test]
+    fn every_kind_has_its_byte_and_others_are_unknown() {
+        for kind in ValueKind::ALL {
+            assert_eq!(ValueKind::from_byte(kind.byte()), kind);
+        }
+        assert_eq!(ValueKind::from_byte(9), ValueKind::Unknown);
+        assert_eq!(ValueKind::from_byte(255), ValueKind::Unknown);
     }
 }
