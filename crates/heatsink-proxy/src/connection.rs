@@ -107,6 +107,8 @@ pub(crate) struct Client {
     pub(crate) is_known: bool,
     /// Reads of it that were sent to copies.
     pub(crate) copy_reads: u32,
+    /// One of them found no copy: the others are asked again, of the key.
+    pub(crate) copy_gone: bool,
     /// Until when it reads keys themselves, not their copies.
     pub(crate) off_copies_until: Option<Instant>,
     /// Since when its next request waits for a value that is moved, and how many it had sent
@@ -199,6 +201,7 @@ impl Client {
             lags: false,
             is_known: true,
             copy_reads: 0,
+            copy_gone: false,
             off_copies_until: None,
             held_since: None,
             within: false,

@@ -162,6 +162,11 @@ impl Worker {
         if client.awaits_hot() || client.order.outstanding() >= MAX_OUTSTANDING {
             return Flow::Wait;
         }
+        // What was asked of the key meanwhile may be executed later than this.
+        let returns = client.off_copies_until.is_some();
+        if client.copy_gone || returns && client.order.outstanding() > 0 {
+            return Flow::Wait;
+        }
         if let Some(flow) = self.without_map(key) {
             return flow;
         }
@@ -176,6 +181,7 @@ impl Worker {
         let Some((client, pool)) = self.clients.get_with_pool(key) else { return Flow::Taken };
         let asker = Asker { client: key, place: client.order.reserve(pool) };
         client.copy_reads += 1;
+        client.off_copies_until = None;
         let lane = client.lane;
         self.ask_several(lane, asker, &question, Ending::CopyRead(Box::new(read)), mark);
         self.stop_if_many(key);
@@ -184,14 +190,24 @@ impl Worker {
 
     /// A copy has answered.
     pub(crate) fn copy_read(&mut self, asker: Asker, read: CopyRead, mark: Mark, reply: &[u8]) {
-        if !is_nothing(reply) {
+        let gone = self.clients.get_ref(asker.client).is_some_and(|client| client.copy_gone);
+        if !gone && !is_nothing(reply) {
             self.end_copy_read(asker);
             return self.end_read(asker, mark, reply);
         }
+        // What was asked behind it may have been answered by a copy that was filled since, and be
+        // older than what the key says now:
+        //
+        // 1. GET, GET to a copy, which a write has just removed: the first finds nothing.
+        // 2. The copy is filled; the second finds that.
+        // 3. Somebody writes; the first is sent to the key, and finds the newer value.
+        //
+        // So all of them are asked of the key, in their order.
         // It takes a while until there is a copy again.
         let until = self.now + read.copies.life / 8;
         let Some(client) = self.clients.get(asker.client) else { return self.give_up(mark) };
         client.off_copies_until = Some(until);
+        client.copy_gone = true;
         let lane = client.lane;
         let question = [(self.node_of(&read.key), read.request)];
         self.ask_several(lane, asker, &question, Ending::KeyRead, mark);
@@ -206,8 +222,11 @@ impl Worker {
     fn end_copy_read(&mut self, asker: Asker) {
         if let Some(client) = self.clients.get(asker.client) {
             client.copy_reads -= 1;
-            if client.copy_reads == 0 && client.stopped {
-                self.clients.resume.push(asker.client);
+            if client.copy_reads == 0 {
+                client.copy_gone = false;
+                if client.stopped {
+                    self.clients.resume.push(asker.client);
+                }
             }
         }
     }
