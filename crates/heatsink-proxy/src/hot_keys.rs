@@ -170,6 +170,16 @@ impl HotKeys {
         self.splits.iter().map(|(key, splitting)| (key.as_slice(), splitting))
     }
 
+    /// All that have copies.
+    pub fn copied(&self) -> impl Iterator<Item = &[u8]> {
+        self.copies.keys().map(Vec::as_slice)
+    }
+
+    /// All whose values lie elsewhere, too.
+    pub fn moved(&self) -> impl Iterator<Item = &[u8]> {
+        self.splits.keys().map(Vec::as_slice).chain(self.copied())
+    }
+
     /// Whether the values of any keys lie elsewhere, too.
     #[inline]
     pub fn has_moved(&self) -> bool {

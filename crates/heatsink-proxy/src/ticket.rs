@@ -26,7 +26,9 @@ impl Ticket {
 
     /// Several clients may wait for it.
     pub(crate) fn is_for_many(self) -> bool {
+        let is_part = matches!(self.purpose, Purpose::Part { .. });
         matches!(self.purpose, Purpose::Fill(_) | Purpose::Combined(_))
+            || is_part && self.client == ClientKey::NOBODY
     }
 
     /// A request of our own.

@@ -128,6 +128,22 @@ pub fn read_fence(kind: Kind, name: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Whether the reply to a read of a string or a list is, or begins with, a fence of any split.
+pub fn tells_of_fence(reply: &[u8]) -> bool {
+    let body = |reply: &[u8]| {
+        let end = reply.iter().position(|byte| *byte == b'\n')?;
+        Some(reply[end + 1..].starts_with(FENCE.as_bytes()))
+    };
+    match reply.first() {
+        Some(b'$') => body(reply).unwrap_or(false),
+        Some(b'*') => {
+            let end = reply.iter().position(|byte| *byte == b'\n').unwrap_or(0);
+            reply[end + 1..].starts_with(b"$") && body(&reply[end + 1..]).unwrap_or(false)
+        }
+        _ => false,
+    }
+}
+
 /// Whether a reply to [`read_fence`] is the fence of this split. An error is not, nor is what
 /// another split has left.
 pub fn is_fence(reply: &[u8], id: &str) -> bool {

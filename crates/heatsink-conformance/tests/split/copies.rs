@@ -127,6 +127,11 @@ fn a_write_removes_the_copies_before_it_is_acknowledged() {
     for client in &mut clients {
         assert_eq!(client.command(&[b"GET", KEY]), Reply::Bulk(b"new".to_vec()));
     }
+    // A copy that is gone says -1 to this, as a key that is gone would.
+    clients[0].command(&[b"SET", KEY, b"new"]);
+    for client in &mut clients {
+        assert_eq!(client.command(&[b"BITPOS", KEY, b"1"]), Reply::Integer(1));
+    }
     // What is wrong with a write changes nothing.
     assert!(matches!(clients[1].command(&[b"SADD", KEY, b"x"]), Reply::Error(_)));
     assert_eq!(clients[2].command(&[b"GET", KEY]), Reply::Bulk(b"new".to_vec()));

@@ -90,6 +90,61 @@ fn transactions_watches_and_scripts_find_the_key_whole() {
     assert!(mover.forced() >= 4);
 }
 
+/// What was queued before is executed on the value, not on what takes its place.
+#[test]
+fn a_transaction_waits_while_a_key_freezes() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut client = rig.client();
+    client.command(&["SADD", "{k}set", "a"]);
+    client.command(&["MULTI"]);
+    client.command(&["RENAME", "{k}set", "{k}other"]);
+    mover.freeze(b"{k}set");
+    client.send(&["EXEC"]);
+    assert!(client.try_read_frame(Duration::from_millis(100)).expect("no error").is_none());
+    mover.release(b"{k}set");
+    assert_eq!(client.read_reply(), Reply::Array(vec![Reply::ok()]));
+    assert_eq!(client.command(&["SCARD", "{k}other"]), Reply::Integer(1));
+}
+
+/// A flush names no key, and changes all.
+#[test]
+fn a_flush_makes_split_keys_whole_first() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut client = rig.client();
+    client.command(&["SADD", "set", "a", "b"]);
+    client.command(&["SET", "counter", "5"]);
+    assert!(mover.split(b"set", 4) && mover.split(b"counter", 4));
+    assert_eq!(client.command(&["FLUSHALL"]), Reply::ok());
+    assert_eq!(mover.forced(), 2);
+    assert_eq!(client.command(&["INCR", "counter"]), Reply::Integer(1));
+    assert_eq!(client.command(&["SADD", "set", "a"]), Reply::Integer(1));
+    assert_eq!(client.command(&["SCARD", "set"]), Reply::Integer(1));
+}
+
+/// Two increments, each of which a shard would take, and their sum not.
+#[test]
+fn increments_that_are_too_large_together_go_to_the_plain_key() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut clients: Vec<_> = (0..8).map(|_| rig.client()).collect();
+    clients[0].command(&["SET", "counter", "0"]);
+    assert!(mover.split(b"counter", 4));
+    let step = 1_i64 << 40;
+    for client in &mut clients {
+        client.send(&["INCRBY", "counter", &step.to_string()]);
+    }
+    let done = |client: &mut RawClient| match client.read_reply() {
+        Reply::Integer(_) => 1,
+        Reply::Error(text) if text.starts_with("TRYAGAIN") => 0,
+        other => panic!("{other:?}"),
+    };
+    let done: i64 = clients.iter_mut().map(done).sum();
+    let value = clients[0].command(&["GET", "counter"]).text();
+    assert_eq!(value, (done * step).to_string());
+}
+
 /// What a worker that has not heard of the split sends, the server refuses; nothing is lost.
 #[test]
 fn a_client_past_heatsink_is_refused_and_harms_nothing() {

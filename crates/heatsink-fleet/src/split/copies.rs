@@ -37,7 +37,7 @@ type Copied = (Vec<u8>, SplitRecord);
 
 /// The copies of a record, as the data plane is told of them; none if it is of another kind.
 pub(crate) fn copies(split: &SplitRecord) -> Option<Copies> {
-    if !split.is_copies() {
+    if !split.is_copies() || split.tags.is_empty() {
         return None;
     }
     let name = |(index, tag): (usize, &String)| layout::copy_name(tag, &split.id, index);

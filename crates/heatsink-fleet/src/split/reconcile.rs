@@ -243,7 +243,14 @@ impl Reconciler {
                 break (splits, seen, begun);
             }
         };
-        if let Some(proxy) = &self.mover.state.proxy {
+        // A marker that is gone means that others know more than this process: tombstones keep it
+        // from harm only for so long.
+        let is_current = |((_, _, phase), (is_marked, _)): (&(_, _, Phase), &(bool, _))| {
+            *is_marked || *phase == Phase::Freezing
+        };
+        if let Some(proxy) = &self.mover.state.proxy
+            && splits.iter().zip(&seen).all(is_current)
+        {
             proxy.believe_splits(begun + BELIEF);
         }
         self.mover.state.lock().splits.looked_at_ms = unix_ms();

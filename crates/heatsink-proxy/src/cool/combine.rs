@@ -173,13 +173,16 @@ impl Worker {
         }
         let id = self.cooling.number();
         self.cooling.sent.insert(id, SentBatch { batch, lane, serial, token });
-        let link = if self.lanes.get(lane).is_some_and(|lane| lane.serial == serial) {
+        let is_there = self.lanes.get(lane).is_some_and(|lane| lane.serial == serial);
+        if is_there && self.step_split(id, &name, &bytes, lane) {
+            return;
+        }
+        let link = if is_there {
             self.lane_link(lane, self.node_of(&name))
         } else {
             Err("ERR heatsink: given up".to_owned())
         };
         match link {
-            Ok(_) if self.step_split(id, &name, &bytes, lane) => {}
             Ok(link) => {
                 self.push_to_link(link, &bytes, Ticket::internal(Purpose::Combined(id)), 1);
             }

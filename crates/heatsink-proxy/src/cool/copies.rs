@@ -111,6 +111,9 @@ impl Worker {
         if let Some(flow) = self.without_map(key) {
             return Some(Served::Done(flow));
         }
+        if let Some(flow) = self.note_written(key, request, command) {
+            return Some(Served::Done(flow));
+        }
         let copies = Arc::clone(self.cooling.hot.copies(name)?);
         let mark = self.observe(key, command, request);
         let (client, pool) = self.clients.get_with_pool(key)?;
@@ -162,9 +165,8 @@ impl Worker {
         if client.awaits_hot() || client.order.outstanding() >= MAX_OUTSTANDING {
             return Flow::Wait;
         }
-        // What was asked of the key meanwhile may be executed later than this.
-        let returns = client.off_copies_until.is_some();
-        if client.copy_gone || returns && client.order.outstanding() > 0 {
+        // What was asked of the key may be executed later than this.
+        if client.copy_gone || client.order.outstanding() > client.copy_reads {
             return Flow::Wait;
         }
         if let Some(flow) = self.without_map(key) {
@@ -333,7 +335,7 @@ pub(super) enum Served {
 /// wrong with the copy.
 fn is_nothing(reply: &[u8]) -> bool {
     let none = |reply: &[u8]| {
-        let nothing = [&b"$-1\r\n"[..], b"*-1\r\n", b"_\r\n", b":0\r\n", b"$0\r\n\r\n"];
+        let nothing = [&b"$-1\r\n"[..], b"*-1\r\n", b":-1\r\n", b"_\r\n", b":0\r\n", b"$0\r\n\r\n"];
         nothing.iter().any(|nothing| reply.starts_with(nothing))
     };
     let empty = [&b"*0\r\n"[..], b"~0\r\n", b"%0\r\n", b"+none\r\n"];

@@ -40,8 +40,6 @@ const FREEZE: Duration = Duration::from_secs(1);
 /// Larger increments are left to the plain key: a sum of shards must not go where one counter
 /// could not.
 const LARGEST_STEP: u64 = 1 << 40;
-/// A counter beyond this is made whole.
-const LARGEST_SUM: u64 = 1 << 62;
 /// What a server says to a command for another type: the value has been moved.
 const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
 /// What a client is told whose command nobody has executed.
@@ -51,8 +49,11 @@ impl Cooling {
     /// Writes of keys that are held are under way all the same: they were taken before.
     pub(super) fn combines_held(&self) -> bool {
         let held = |splitting: &Splitting| !matches!(splitting, Splitting::Split(_));
-        !self.batches.is_empty()
-            && self.hot.splits().any(|(key, how)| held(how) && self.batches.concerns(key))
+        let held = self.hot.splits().filter(|(_, how)| held(how)).map(|(key, _)| key);
+        // Writes of keys that have copies are not combined, but were before.
+        !self.unremoved.is_empty()
+            || !self.batches.is_empty()
+                && held.chain(self.hot.copied()).any(|key| self.batches.concerns(key))
     }
 
     /// Whether the value of a key lies elsewhere, too.
@@ -107,10 +108,14 @@ impl Worker {
         let splitting = self.cooling.hot.split(name)?.clone();
         let reads = command.access == Access::Read;
         match splitting {
-            Splitting::Freezing if reads => self.read_frozen(key, request, command, name),
+            Splitting::Freezing if reads && !sees_marker(&command.name) => {
+                self.read_frozen(key, request, command, name)
+            }
             Splitting::Freezing => {
                 let since = self.cooling.frozen.get(name).copied().unwrap_or(self.now);
-                if self.now.saturating_duration_since(since) > FREEZE {
+                let is_late = self.now.saturating_duration_since(since) > FREEZE;
+                // What a marker would refuse may go on: the value is there, or nothing is done.
+                if is_late && is_refused_by_marker(&command.name) {
                     return None;
                 }
                 Some(self.hold(key))
@@ -143,11 +148,12 @@ impl Worker {
         if client.within {
             return None;
         }
-        let queueing = client.is_queueing();
+        let executes = command.role == Role::Exec;
+        let queueing = client.is_queueing() && !executes;
         let writes = command.access == Access::Write;
         let (mut waits, mut overtakes) = (false, false);
         let mut look = |name: &[u8]| match self.cooling.hot.split(name) {
-            Some(Splitting::Freezing) => waits |= writes && !queueing,
+            Some(Splitting::Freezing) => waits |= !queueing,
             Some(Splitting::Split(_) | Splitting::Draining(_)) => {
                 waits = true;
                 self.shared.desk.want_whole(name, &command.name);
@@ -157,7 +163,7 @@ impl Worker {
                 overtakes = true;
             }
             // Whoever writes in an unusual way removes no copies.
-            None if writes && self.cooling.hot.copies(name).is_some() => {
+            None if (writes || executes) && self.cooling.hot.copies(name).is_some() => {
                 waits = true;
                 self.shared.desk.want_whole(name, &command.name);
             }
@@ -165,10 +171,19 @@ impl Worker {
         };
         let arg = |index| request.arg(index).unwrap_or_default();
         command.for_each_key(request.len(), arg, |index| look(arg(index)));
-        if command.role == Role::Exec
-            && let Some(queued) = &client.queued_keys
-        {
-            queued.for_each(|name, _, _, _| look(name));
+        let mut names_any = changes_all(&command.name);
+        if executes {
+            match &client.queued_keys {
+                Some(queued) => {
+                    queued.for_each(|name, _, _, _| look(name));
+                    names_any |= queued.is_incomplete();
+                }
+                // Nobody notes them.
+                None => names_any |= self.observer.is_none(),
+            }
+        }
+        if names_any {
+            self.cooling.hot.moved().for_each(look);
         }
         if overtakes {
             return Some(Flow::Wait);
@@ -242,6 +257,9 @@ impl Worker {
         }
         let resp3 = login.protocol == Protocol::Resp3;
         if let Some(flow) = self.without_map(key) {
+            return flow;
+        }
+        if let Some(flow) = self.note_written(key, request, command) {
             return flow;
         }
         if is_step(layout, request)
@@ -341,6 +359,38 @@ fn is_step(layout: &Layout, request: Request<'_>) -> bool {
         Some(Change::Add { field: None, delta, .. }) => delta.unsigned_abs() <= LARGEST_STEP,
         _ => false,
     }
+}
+
+/// Commands that change keys without naming them.
+fn changes_all(name: &str) -> bool {
+    matches!(name, "flushall" | "flushdb" | "swapdb")
+}
+
+/// Reads that do not look at the type, or whose type is a marker's: they would tell of the marker.
+fn sees_marker(name: &str) -> bool {
+    let first = name.split('|').next().unwrap_or_default();
+    matches!(first, "type" | "dump" | "object" | "memory" | "sort_ro" | "debug")
+}
+
+/// Writes that a server refuses if another type than theirs is at the key, and that leave a marker
+/// what it is.
+fn is_refused_by_marker(name: &str) -> bool {
+    matches!(
+        name,
+        "incr"
+            | "decr"
+            | "incrby"
+            | "decrby"
+            | "sadd"
+            | "srem"
+            | "hset"
+            | "hdel"
+            | "hincrby"
+            | "zadd"
+            | "zrem"
+            | "zincrby"
+            | "pfadd"
+    )
 }
 
 fn is_about_time(name: &str) -> bool {

@@ -10,7 +10,7 @@ use heatsink_split::Layout;
 use heatsink_split::layout::Names;
 use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
 
-use super::{LARGEST_SUM, MOVING, WRONG_TYPE};
+use super::{MOVING, WRONG_TYPE};
 use crate::clients::error_line;
 use crate::cluster::fan_out::{Asker, Ending};
 use crate::connection::ClientKey;
@@ -196,7 +196,12 @@ impl Worker {
         let args: Vec<&[u8]> = args.iter().map(|span| &bytes[span.clone()]).collect();
         let turn = self.cooling.turn();
         let context = Context { layout: &layout, names: Names::Live, resp3: false, turn, stamp: 0 };
-        let Plan::Many { parts, merge } = plan::plan(&context, &args) else { return false };
+        let Plan::Many { parts, merge } = plan::plan(&context, &args) else {
+            // A sum that is too large for a shard, or a `SET` that waited while the key was split.
+            self.shared.desk.want_whole(name, "a change that no shard takes");
+            self.batch_lost(id, &error_line(MOVING));
+            return true;
+        };
         let step = parts.iter().position(|part| part.shard == turn % layout.len()).unwrap_or(0);
         let asker = Asker { client: ClientKey::NOBODY, place: 0 };
         let collected = Collected::new(self.now, name, &layout, merge, false, false);
@@ -232,9 +237,7 @@ impl Worker {
                 return self.batch_lost(batch, &error_line(text));
             }
         };
-        let digits = sum.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
-        let value = digits.and_then(heatsink_cache::combine::integer);
-        if value.is_some_and(|value| value.unsigned_abs() > LARGEST_SUM) {
+        if plan::counter_is_near_overflow(replies) {
             self.shared.desk.want_whole(&key, "a counter near its limit");
         }
         self.batch_arrived(batch, &sum);

@@ -10,6 +10,7 @@ use std::time::Instant;
 use heatsink_cluster::join::Join;
 use heatsink_resp::command::Command;
 use heatsink_split::layout::Names;
+use heatsink_split::moving;
 use heatsink_split::plan::{self, Context, Merge, Plan};
 use heatsink_upstream::Protocol;
 
@@ -75,12 +76,12 @@ impl Worker {
 
     /// The key itself has answered.
     pub(crate) fn frozen_read(&mut self, asker: Asker, read: FrozenRead, mark: Mark, reply: &[u8]) {
-        if !reply.starts_with(WRONG_TYPE) {
+        if !reply.starts_with(WRONG_TYPE) && !moving::tells_of_fence(reply) {
             return self.end_read(asker, mark, reply);
         }
         let parked = Parked { asker, mark, read, since: self.now };
         match self.cooling.hot.split(&parked.read.key) {
-            Some(Splitting::Freezing) => self.cooling.parked.push(parked),
+            Some(Splitting::Freezing | Splitting::Draining(_)) => self.cooling.parked.push(parked),
             _ => self.read_again(parked),
         }
     }
@@ -88,10 +89,11 @@ impl Worker {
     /// Reads that have waited too long are told so.
     pub(super) fn end_late_reads(&mut self) {
         let late = |parked: &Parked| self.now.saturating_duration_since(parked.since) > PATIENCE;
-        if self.cooling.parked.iter().any(late) {
-            for parked in std::mem::take(&mut self.cooling.parked) {
-                self.end_read(parked.asker, parked.mark, &error_line(MOVING));
-            }
+        let parked = std::mem::take(&mut self.cooling.parked);
+        let (late, parked) = parked.into_iter().partition::<Vec<_>, _>(late);
+        self.cooling.parked = parked;
+        for parked in late {
+            self.end_read(parked.asker, parked.mark, &error_line(MOVING));
         }
     }
 
@@ -99,13 +101,20 @@ impl Worker {
     pub(super) fn read_again(&mut self, parked: Parked) {
         let layout = match self.cooling.hot.split(&parked.read.key) {
             Some(Splitting::Split(layout)) => Arc::clone(layout),
-            Some(Splitting::Freezing) => return self.cooling.parked.push(parked),
-            _ => return self.end_with_key(parked.asker, parked.read, parked.mark),
+            Some(Splitting::Freezing | Splitting::Draining(_)) => {
+                return self.cooling.parked.push(parked);
+            }
+            None => return self.end_with_key(parked.asker, parked.read, parked.mark),
         };
-        let Parked { asker, mark, read, .. } = parked;
+        let Some(lane) = self.lane_of(parked.asker) else { return self.give_up(parked.mark) };
+        let login = &self.lanes[lane].login;
+        if login.credentials != self.shared.base_login.credentials {
+            self.shared.desk.want_whole(&parked.read.key, "a client with a user of its own");
+            return self.cooling.parked.push(parked);
+        }
+        let resp3 = login.protocol == Protocol::Resp3;
+        let Parked { asker, mark, read, since } = parked;
         let FrozenRead { key, request } = &read;
-        let Some(lane) = self.lane_of(asker) else { return self.give_up(mark) };
-        let resp3 = self.lanes[lane].login.protocol == Protocol::Resp3;
         let Some(args) = spans(request) else { return };
         let args: Vec<&[u8]> = args.iter().map(|span| &request[span.clone()]).collect();
         let context = Context { layout: &layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
@@ -113,8 +122,10 @@ impl Worker {
             Plan::Many { parts, merge } => (parts, merge),
             Plan::One(part) => (vec![part], Merge::first()),
             Plan::Answer(reply) => return self.end_read(asker, mark, &reply),
-            // A command for another type: the marker refuses it as the value would.
-            Plan::Whole => return self.end_with_key(asker, read, mark),
+            Plan::Whole => {
+                self.shared.desk.want_whole(key, &self.name_of_request(request));
+                return self.cooling.parked.push(Parked { asker, mark, read, since });
+            }
         };
         let collected = Collected::new(self.now, key, &layout, merge, resp3, false);
         // What its client has sent meanwhile is no write: those are held.
