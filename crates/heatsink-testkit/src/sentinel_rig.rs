@@ -156,25 +156,27 @@ impl SentinelRig {
     /// Has another server made the primary and waits until all agree; returns its index.
     ///
     /// A Sentinel may give up a failover that it was told to carry out, for example because the
-    /// replica lags too far behind at the moment: then it is told again.
+    /// replica lags too far behind at the moment: then it is told again. If it had not given up,
+    /// that may bring the old one back, and it is told once more.
     #[track_caller]
     pub fn hand_over(&mut self) -> usize {
         let left = self.primary_index();
         self.left = Some(left);
         let mut asked_at = None;
         eventually_ok(SETTLE_TIMEOUT, || {
+            let index = self.named_by_all()?;
+            if index != left {
+                let info = self.replication(index)?;
+                return if info.contains("role:master") { Ok(index) } else { Err(info) };
+            }
             if asked_at.is_none_or(|at: Instant| at.elapsed() > HAND_OVER_TIMEOUT) {
                 asked_at = Some(Instant::now());
                 let sentinel = self.live_sentinels().next().expect("a Sentinel");
                 // Refused if one is under way.
                 sentinel.admin_client().command(&["SENTINEL", "FAILOVER", &self.name]);
             }
-            match self.named_by_all()? {
-                index if index == left => Err(format!("server {index} is still named")),
-                _ => Ok(()),
-            }
-        });
-        self.wait_for_new_primary()
+            Err(format!("server {index} is still named"))
+        })
     }
 
     /// Waits until every Sentinel that runs names the same primary, another one than was last
