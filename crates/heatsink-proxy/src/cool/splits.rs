@@ -5,7 +5,7 @@
 //! Bound: a client that waits sends nothing more, and waits [`PATIENCE`] at most.
 //! Invariant: what stands in the marker's or a tombstone's place was never executed: the server
 //! refuses commands of the key's type there. So a worker that is behind may be wrong about where
-//! a value is, but never loses a write or reads an old value; see decision 15.
+//! a value is, and is refused; what is left of that is listed in decision 15.
 
 mod collected;
 mod frozen;
