@@ -40,11 +40,12 @@ pub(crate) struct Scratch {
     args: Vec<Range<usize>>,
     /// What is remembered of the requests that go together.
     marks: Vec<Mark>,
+    ways: Vec<(Range<usize>, NodeId)>,
 }
 
 impl Scratch {
     pub(crate) fn new(read_bytes: usize) -> Self {
-        Self { read: vec![0; read_bytes], args: Vec::new(), marks: Vec::new() }
+        Self { read: vec![0; read_bytes], args: Vec::new(), marks: Vec::new(), ways: Vec::new() }
     }
 }
 
@@ -56,12 +57,15 @@ pub(crate) enum Flow {
     Wait,
 }
 
-/// Requests next to each other that go to the shared link together.
+/// Requests of one client that are counted together, and sent on together: those next to each
+/// other in one piece, before a cluster each to its node.
 #[derive(Debug, Default)]
-struct Batch {
+pub(crate) struct Batch {
     bytes: Range<usize>,
     /// One for each.
-    marks: Vec<Mark>,
+    pub(crate) marks: Vec<Mark>,
+    /// Before a cluster, one for each: where it is in the client's bytes, and where it goes.
+    pub(crate) ways: Vec<(Range<usize>, NodeId)>,
 }
 
 /// The command before, which in a pipeline is often the same.
@@ -209,7 +213,11 @@ impl Worker {
     fn take_requests(&mut self, key: ClientKey, buf: &[u8]) -> usize {
         let table = Rc::clone(&self.table);
         let mut args = std::mem::take(&mut self.scratch.args);
-        let mut batch = Batch { marks: std::mem::take(&mut self.scratch.marks), bytes: 0..0 };
+        let mut batch = Batch {
+            bytes: 0..0,
+            marks: std::mem::take(&mut self.scratch.marks),
+            ways: std::mem::take(&mut self.scratch.ways),
+        };
         let mut last = None;
         let used = self.take_each(key, buf, &table, &mut args, &mut batch, &mut last);
         self.forward_batch(key, buf, &mut batch);
@@ -226,6 +234,7 @@ impl Worker {
         args.shrink_to(1024);
         self.scratch.args = args;
         self.scratch.marks = batch.marks;
+        self.scratch.ways = batch.ways;
         used
     }
 
@@ -322,9 +331,22 @@ impl Worker {
                         && self.cluster.is_some()
                         && let Some(command) = command
                     {
-                        if self.forward_clustered(key, request, command) == Flow::Wait {
-                            self.stop(key);
-                            break;
+                        let place = batch.marks.len();
+                        if let Some(node) = self.straight_way(key, request, command, place) {
+                            let mark = match &mut self.observer {
+                                Some(observer) => {
+                                    observer.sent_in_batch(key, command, request, at, place)
+                                }
+                                None => Mark::Nothing,
+                            };
+                            batch.marks.push(mark);
+                            batch.ways.push((at..at + len, node));
+                        } else {
+                            self.forward_batch(key, buf, batch);
+                            if self.forward_clustered(key, request, command) == Flow::Wait {
+                                self.stop(key);
+                                break;
+                            }
                         }
                         self.taken += 1;
                         at += len;
@@ -446,7 +468,11 @@ impl Worker {
         if let Some(observer) = &mut self.observer {
             observer.count_batch(key, buf, &mut batch.marks);
         }
-        self.send_on(key, NodeId::FIRST, &buf[batch.bytes.clone()], &batch.marks);
+        if batch.ways.is_empty() {
+            self.send_on(key, NodeId::FIRST, &buf[batch.bytes.clone()], &batch.marks);
+        } else {
+            self.forward_each(key, buf, batch);
+        }
         batch.marks.clear();
         batch.bytes = 0..0;
     }

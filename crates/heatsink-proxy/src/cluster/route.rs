@@ -8,10 +8,9 @@ use heatsink_resp::glob;
 use crate::clients::MAX_OUTSTANDING;
 use crate::cluster::fan_out::{Ending, Targets};
 use crate::connection::ClientKey;
-use crate::intake::Flow;
+use crate::intake::{Batch, Flow};
 use crate::lanes::{Purpose, Ticket};
 use crate::nodes::NodeId;
-use crate::observe::Writer;
 use crate::request::{Request, spans};
 use crate::worker::Worker;
 
@@ -57,19 +56,14 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Flow {
-        let single = command.single_key_index().and_then(|index| request.arg(index));
-        let single = single.map(|name| (name, slot::of_key(name)));
-        if let Some((_, slot)) = single
-            && self.forward_straight(key, slot, request, command)
-        {
-            return Flow::Taken;
-        }
         if let Some(flow) = self.without_map(key).or_else(|| self.wait_for_reader(key)) {
             return flow;
         }
-        let Some((name, slot)) = single else {
+        let single = command.single_key_index().and_then(|index| request.arg(index));
+        let Some(name) = single else {
             return self.forward_unusual(key, request, command);
         };
+        let slot = slot::of_key(name);
         if let Some(flow) = self.note_written(key, request, command) {
             return flow;
         }
@@ -97,43 +91,47 @@ impl Worker {
         Flow::Taken
     }
 
-    /// The same, where nothing stands in the way: the link is there and has room, and the
-    /// client may go on. False if anything needs a closer look; then nothing has happened.
+    /// The node for a request that nothing stands in the way of, if `before` others go first: the link is there and has room, and the client may go on. `None` if anything
+    /// needs a closer look.
     #[inline]
-    fn forward_straight(
-        &mut self,
+    pub(crate) fn straight_way(
+        &self,
         key: ClientKey,
-        slot: u16,
         request: Request<'_>,
         command: &Command,
-    ) -> bool {
-        let Self { clients, cluster, lanes, links, dirty_links, epoch, now, observer, .. } = self;
-        let Some((client, pool)) = clients.get_with_pool(key) else { return false };
-        let Some(view) = cluster else { return false };
-        if client.bulky || client.within || client.epoch != *epoch || self.reads_replicas {
-            return false;
+        before: usize,
+    ) -> Option<NodeId> {
+        let name = command.single_key_index().and_then(|index| request.arg(index))?;
+        let client = self.clients.get_ref(key)?;
+        if client.bulky || client.within || client.epoch != self.epoch || self.reads_replicas {
+            return None;
         }
-        let Some(node) = view.routes.primary(slot) else { return false };
-        let Some(link) = lanes[client.lane].open_link(node) else { return false };
-        let upstream = &mut links[link];
-        if upstream.is_full() || client.order.outstanding() + 1 >= MAX_OUTSTANDING {
-            return false;
-        }
-        let seq = client.order.expect(upstream.source(link), 1, pool);
-        upstream.requests += 1;
-        let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
-        match observer {
-            Some(observer) => {
-                let mark = observer.sent(Writer(key.slot), command, request);
-                upstream.link.push_marked(request.bytes, ticket, &[mark], *now);
+        let node = self.cluster.as_ref()?.routes.primary(slot::of_key(name))?;
+        let link = self.lanes[client.lane].open_link(node)?;
+        let asked = client.order.outstanding() as usize + before + 1;
+        (asked < MAX_OUTSTANDING as usize && !self.links[link].is_full()).then_some(node)
+    }
+
+    /// Passes each request of a batch on to its node.
+    #[inline]
+    pub(crate) fn forward_each(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
+        for ((bytes, node), mark) in batch.ways.drain(..).zip(&batch.marks) {
+            let Self { clients, lanes, links, dirty_links, now, .. } = self;
+            let Some((client, pool)) = clients.get_with_pool(key) else { return };
+            let Some(link) = lanes[client.lane].open_link(node) else {
+                self.send_on(key, node, &buf[bytes], &[*mark]);
+                continue;
+            };
+            let upstream = &mut links[link];
+            let seq = client.order.expect(upstream.source(link), 1, pool);
+            let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
+            upstream.requests += 1;
+            upstream.link.push_marked(&buf[bytes], ticket, &[*mark], *now);
+            if !upstream.dirty {
+                upstream.dirty = true;
+                dirty_links.push(link);
             }
-            None => upstream.link.push(request.bytes, ticket, 1, *now),
         }
-        if !upstream.dirty {
-            upstream.dirty = true;
-            dirty_links.push(link);
-        }
-        true
     }
 
     /// A client that does not read its replies gets no more of them.
