@@ -59,15 +59,18 @@ fn tag(key: &[u8]) -> &[u8] {
 /// CRC16 with polynomial 0x1021 and a register that starts at 0 (XMODEM).
 #[inline]
 fn crc16(bytes: &[u8]) -> u16 {
-    let (blocks, rest) = bytes.as_chunks::<4>();
+    let (blocks, rest) = bytes.as_chunks::<8>();
     let mut crc = 0u16;
-    // Four lookups that do not wait for each other take a third of the time of four that do.
-    for [a, b, c, d] in blocks {
+    // Lookups that do not wait for each other take a fraction of the time of those that do.
+    for [a, b, c, d, e, f, g, h] in blocks {
         let [high, low] = crc.to_be_bytes();
-        crc = TABLES[3][usize::from(a ^ high)]
-            ^ TABLES[2][usize::from(b ^ low)]
-            ^ TABLES[1][usize::from(*c)]
-            ^ TABLES[0][usize::from(*d)];
+        let behind = TABLES[5][usize::from(*c)]
+            ^ TABLES[4][usize::from(*d)]
+            ^ TABLES[3][usize::from(*e)]
+            ^ TABLES[2][usize::from(*f)]
+            ^ TABLES[1][usize::from(*g)]
+            ^ TABLES[0][usize::from(*h)];
+        crc = behind ^ TABLES[7][usize::from(a ^ high)] ^ TABLES[6][usize::from(b ^ low)];
     }
     for byte in rest {
         let [high, _] = crc.to_be_bytes();
@@ -77,15 +80,15 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 /// What a byte leaves in the register with this many zero bytes behind it.
-static TABLES: [[u16; 256]; 4] = tables();
+static TABLES: [[u16; 256]; 8] = tables();
 
-const fn tables() -> [[u16; 256]; 4] {
-    let mut tables = [[0; 256]; 4];
+const fn tables() -> [[u16; 256]; 8] {
+    let mut tables = [[0; 256]; 8];
     let mut byte = 0;
     while byte < 256 {
         let mut crc = (byte as u16) << 8;
         let mut zeros = 0;
-        while zeros < 4 {
+        while zeros < 8 {
             let mut bit = 0;
             while bit < 8 {
                 crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };

@@ -71,12 +71,13 @@ impl Order {
     /// `count` requests go to `source`; the number of the way that their replies come.
     #[inline]
     pub(crate) fn expect(&mut self, source: Source, count: u32, pool: &mut BufferPool) -> u32 {
-        let straight = self.spread.is_none() && (self.outstanding == 0 || self.source == source);
-        let way = if straight {
-            self.source = source;
-            source.hint()
-        } else {
-            self.spread(pool).expect(source, count)
+        let way = match &mut self.spread {
+            Some(spread) => spread.expect(source, count),
+            None if self.outstanding == 0 || self.source == source => {
+                self.source = source;
+                source.hint()
+            }
+            None => self.spread(pool).expect(source, count),
         };
         self.outstanding += count;
         self.asked = self.asked.wrapping_add(count);
@@ -109,7 +110,6 @@ impl Order {
     }
 
     /// The places of everything outstanding.
-    #[inline]
     fn spread(&mut self, pool: &mut BufferPool) -> &mut Spread {
         let Self { spread, source, outstanding, .. } = self;
         spread.get_or_insert_with(|| {

@@ -11,6 +11,7 @@ mod terms;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use heatsink_resp::reply::{ReplyScan, Status};
@@ -28,10 +29,13 @@ pub use terms::{Behind, Delivery, Framing, Received, Use, Waiter};
 /// Replies above this size are passed on piece by piece instead of being held.
 pub const STREAM_BYTES: usize = 64 << 10;
 
-/// Requests gather only for a server that begins to answer faster than this.
+/// Requests gather only for a server that begins to answer faster than this when it has nothing
+/// else to do.
 const GATHER_TIME: Duration = Duration::from_micros(300);
 /// … and only up to so many: from there on there is nothing to be gained …
 const GATHER_REQUESTS: usize = 16;
+/// … or so many on a link to one of several nodes, which gets only a part of what comes …
+const GATHER_SPREAD_REQUESTS: usize = 256;
 /// … nor from so many bytes on.
 const GATHER_BYTES: usize = 16 << 10;
 
@@ -62,7 +66,9 @@ pub struct Link<W: Waiter> {
     unsent: usize,
     /// When requests were last sent while none was out, until the first reply.
     sent_at: Option<Instant>,
-    /// How long the server takes to begin to answer, smoothed.
+    /// How long the server takes to begin to answer: the least that was seen, which tells of
+    /// the way to it. What it takes longer than that, requests wait for each other there; they
+    /// may as well do so here.
     answer_time: Duration,
     /// Received bytes of a reply that is not complete.
     input: Vec<u8>,
@@ -112,7 +118,7 @@ impl<W: Waiter> Link<W> {
             passed: 0,
             unsent: 0,
             sent_at: None,
-            answer_time: Duration::ZERO,
+            answer_time: Duration::MAX,
             input: Vec::new(),
             scan: ReplyScan::default(),
             ends: Vec::new(),
@@ -200,7 +206,7 @@ impl<W: Waiter> Link<W> {
         if let Some(marks) = &mut self.marks {
             marks.extend(std::iter::repeat_n(W::Mark::default(), count as usize));
         }
-        self.queue(bytes, waiter, count, now);
+        self.queue(bytes, 0..bytes.len(), waiter, count, now);
     }
 
     /// The same for requests of which something is to be remembered: a mark for each.
@@ -209,20 +215,36 @@ impl<W: Waiter> Link<W> {
         if let Some(queue) = &mut self.marks {
             queue.extend(marks);
         }
-        self.queue(bytes, waiter, marks.len() as u32, now);
+        self.queue(bytes, 0..bytes.len(), waiter, marks.len() as u32, now);
     }
 
+    /// The same for one request, which is a part of `from`.
     #[inline]
-    fn queue(&mut self, bytes: &[u8], waiter: W, count: u32, now: Instant) {
+    pub fn push_one(
+        &mut self,
+        from: &[u8],
+        request: Range<usize>,
+        waiter: W,
+        mark: W::Mark,
+        now: Instant,
+    ) {
+        if let Some(queue) = &mut self.marks {
+            queue.push_back(mark);
+        }
+        self.queue(from, request, waiter, 1, now);
+    }
+
+    #[inline(always)]
+    fn queue(&mut self, from: &[u8], requests: Range<usize>, waiter: W, count: u32, now: Instant) {
         if self.waiting == 0 && self.is_ready() {
             self.since = now;
         }
         match &mut self.kept {
             Some(kept) => {
                 debug_assert_eq!(count, 1);
-                kept.push(bytes);
+                kept.push(from, requests);
             }
-            None => self.outgoing.push(bytes),
+            None => self.outgoing.push_from(from, requests),
         }
         self.waiting += count as usize;
         self.unsent += count as usize;
@@ -271,8 +293,8 @@ impl<W: Waiter> Link<W> {
     /// While requests are out, later ones gather and leave together when the answers have
     /// come, or when as many have gathered as are out. That is what makes a busy pipeline
     /// cheap, for both sides: a write costs the same for one request as for thirty. A request
-    /// waits for one answer of the server at most, and only if that takes less than
-    /// `GATHER_TIME`; nothing waits on a pipeline on which nothing is out.
+    /// waits for one answer of the server at most, and only if the server is so near that it
+    /// could answer within `GATHER_TIME`; nothing waits on a pipeline on which nothing is out.
     pub fn flush_gathered(&mut self, now: Instant) -> Result<(), LinkError> {
         if self.stream.wants_write() {
             // Encrypted, and not yet taken by the socket: it is no longer among what is queued.
@@ -280,10 +302,13 @@ impl<W: Waiter> Link<W> {
         }
         // Of what was sent in part, some may be answered while the rest is still unsent.
         let out = self.waiting.saturating_sub(self.unsent);
-        let enough = if self.kept.is_some() { 0 } else { self.unsent };
+        let (enough, most) = match self.kept {
+            Some(_) => (0, GATHER_SPREAD_REQUESTS),
+            None => (self.unsent, GATHER_REQUESTS),
+        };
         if out > enough
             && self.answer_time < GATHER_TIME
-            && self.unsent < GATHER_REQUESTS
+            && self.unsent < most
             && self.backlog_bytes() < GATHER_BYTES
             && self.is_ready()
         {
@@ -324,7 +349,7 @@ impl<W: Waiter> Link<W> {
         self.since = now;
         if let Some(sent_at) = self.sent_at.take() {
             let time = now.saturating_duration_since(sent_at);
-            self.answer_time = (self.answer_time * 7 + time) / 8;
+            self.answer_time = self.answer_time.min(time);
         }
         let fresh = &scratch[..count];
         if self.input.is_empty() {

@@ -5,9 +5,28 @@
 //! Bound: none of its own; whoever pushes looks at [`Outgoing::len`] first.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 /// Buffers larger than this are given back once they have been sent.
 const KEEP_BYTES: usize = 256 << 10;
+/// What is copied in one piece of this length, if it is not longer.
+const SHORT_BYTES: usize = 64;
+
+/// Appends a part of `from`.
+///
+/// Most parts are short. Then a copy of fixed length, of which the end is cut off again, takes a
+/// fraction of the time of a call that copies a few bytes.
+#[inline(always)]
+pub(crate) fn append(to: &mut Vec<u8>, from: &[u8], range: Range<usize>) {
+    let end = to.len() + range.len();
+    match from[range.start..].first_chunk::<SHORT_BYTES>() {
+        Some(block) if range.len() <= SHORT_BYTES => {
+            to.extend_from_slice(block);
+            to.truncate(end);
+        }
+        _ => to.extend_from_slice(&from[range]),
+    }
+}
 
 /// Bytes waiting to be written, oldest first.
 #[derive(Debug, Default)]
@@ -50,6 +69,12 @@ impl Outgoing {
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Queues a part of `bytes`.
+    #[inline]
+    pub fn push_from(&mut self, bytes: &[u8], range: Range<usize>) {
+        append(&mut self.bytes, bytes, range);
     }
 
     /// Writes until everything is sent or the socket takes no more.

@@ -12,6 +12,9 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
+use std::ops::Range;
+
+use crate::outgoing::append;
 
 /// A block takes requests up to this size, or a single one that is larger.
 const BLOCK_BYTES: usize = 32 << 10;
@@ -51,17 +54,18 @@ impl Unanswered {
 
     /// Queues a request.
     #[inline]
-    pub(crate) fn push(&mut self, request: &[u8]) {
+    pub(crate) fn push(&mut self, from: &[u8], request: Range<usize>) {
         let full = |block: &Vec<u8>| block.len() + request.len() > BLOCK_BYTES;
         if self.blocks.back().is_none_or(full) {
             self.blocks.push_back(self.spare.pop().unwrap_or_default());
         }
+        let len = request.len();
         if let Some(block) = self.blocks.back_mut() {
-            block.extend_from_slice(request);
+            append(block, from, request);
         }
-        self.lengths.push_back(request.len() as u32);
-        self.unsent_bytes += request.len();
-        self.kept_bytes += request.len();
+        self.lengths.push_back(len as u32);
+        self.unsent_bytes += len;
+        self.kept_bytes += len;
     }
 
     /// The oldest request.
@@ -207,7 +211,7 @@ mod tests {
                     _ => 1 + random() % 60,
                 };
                 let request = request(number, len);
-                requests.push(&request);
+                requests.push(&request, 0..len);
                 all.extend_from_slice(&request);
                 kept.push_back(request);
                 if random().is_multiple_of(3) {
@@ -260,8 +264,8 @@ mod tests {
     #[test]
     fn a_large_request_does_not_leave_a_large_block() {
         let mut requests = Unanswered::default();
-        requests.push(&vec![0; 1 << 20]);
-        requests.push(b"x");
+        requests.push(&vec![0; 1 << 20], 0..1 << 20);
+        requests.push(b"xyz", 1..2);
         requests.flush(&mut Vec::new()).unwrap();
         requests.forget();
         requests.forget();

@@ -126,7 +126,7 @@ impl Worker {
             let seq = client.order.expect(upstream.source(link), 1, pool);
             let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
             upstream.requests += 1;
-            upstream.link.push_marked(&buf[bytes], ticket, &[*mark], *now);
+            upstream.link.push_one(buf, bytes, ticket, *mark, *now);
             if !upstream.dirty {
                 upstream.dirty = true;
                 dirty_links.push(link);

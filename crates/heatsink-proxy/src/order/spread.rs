@@ -195,7 +195,8 @@ impl Spread {
         let hint = source.hint();
         let way = if self.ways[hint as usize].source == source { hint } else { self.way(source) };
         self.ways[way as usize].owed += count;
-        for _ in 0..count {
+        self.places.push_back(Place::Way(way));
+        for _ in 1..count {
             self.places.push_back(Place::Way(way));
         }
         way
@@ -287,11 +288,11 @@ impl Spread {
             match *place {
                 Place::Way(way) => {
                     let replies = &mut ways[way as usize].replies;
-                    let Some(reply) = replies.pop() else {
+                    let Some((start, end)) = replies.pop_span() else {
                         output.push(replies.pop_part());
                         break;
                     };
-                    output.push(reply);
+                    output.push_from(&replies.bytes, start..end);
                 }
                 Place::Local => output.push(local.pop().unwrap_or_default()),
                 Place::Open => break,
