@@ -67,7 +67,7 @@ pub enum Plan {
 }
 
 /// How replies become one.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Merge(How);
 
 impl Merge {
@@ -82,7 +82,7 @@ impl Merge {
     }
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum How {
     /// As the replies of several nodes.
     Join(Join),
