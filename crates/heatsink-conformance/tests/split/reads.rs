@@ -28,7 +28,13 @@ const SAMPLES: [Sample; 6] = [
         key: "{k}set",
         fill: "SADD {k}set a b c d e f",
         write: "SADD {k}set z",
-        shared: &["SCARD {k}set", "SISMEMBER {k}set a", "SMISMEMBER {k}set a x", "SMEMBERS {k}set"],
+        shared: &[
+            "TTL {k}set",
+            "SCARD {k}set",
+            "SISMEMBER {k}set a",
+            "SMISMEMBER {k}set a x",
+            "SMEMBERS {k}set",
+        ],
         // The marker is a string.
         whole: &["STRLEN {k}set", "GET {k}set", "GETRANGE {k}set 0 3", "SORT_RO {k}set ALPHA"],
     },
@@ -52,6 +58,7 @@ const SAMPLES: [Sample; 6] = [
         fill: "ZADD {k}zset 1 a 1 b 1 c 2 d 3 e 3 f",
         write: "ZADD {k}zset 4 g",
         shared: &[
+            "PTTL {k}zset",
             "ZCARD {k}zset",
             "ZRANK {k}zset c",
             "ZREVRANK {k}zset e",
