@@ -277,6 +277,9 @@ impl Worker {
         mark: Mark,
         replies: &[Vec<u8>],
     ) {
+        if self.lane_of(asker).is_none() {
+            return self.give_up(mark);
+        }
         match std::mem::replace(&mut read.step, Step::Fences(None)) {
             Step::Value(how) => self.value_came(asker, read, mark, join::join(&how, replies)),
             Step::Permits(reply) => self.permits_came(asker, read, mark, reply, replies),
@@ -384,6 +387,10 @@ impl Worker {
 
     /// The read waits until what is known of its keys changes.
     fn park(&mut self, asker: Asker, read: FrozenRead, mark: Mark) {
+        if self.lane_of(asker).is_none() {
+            // Nobody wants a key whole for a client that has gone.
+            return self.give_up(mark);
+        }
         let mut is_moved = false;
         for key in &read.keys {
             match self.cooling.hot.split(key) {
