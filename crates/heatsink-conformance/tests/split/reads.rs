@@ -268,6 +268,39 @@ fn what_needs_the_whole_key_waits_for_it() {
     }
 }
 
+/// Rights are those on the key. A user who has none on permits and shards does not wait either, as
+/// long as the value is at the key.
+#[test]
+fn users_with_rights_of_their_own_wait_for_shards_only() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut admin = rig.client();
+    fill(&mut admin);
+    for node in rig.cluster.nodes() {
+        let user = ["ACL", "SETUSER", "ann", "on", ">pw", "~{k}*", "~other", "+@all", "-dump"];
+        assert_eq!(node.client().command(&user), Reply::ok());
+    }
+    let mut ann = rig.client();
+    assert_eq!(ann.command(&["AUTH", "ann", "pw"]), Reply::ok());
+    let sample = &SAMPLES[0];
+    let key = sample.key.as_bytes();
+    let mut commands = sample.reads();
+    // The other keys are not hers.
+    commands.retain(|command| !command.contains("missing"));
+    let plain = reads(&mut ann, &commands);
+    assert!(ann.command(&["DUMP", sample.key]).error().starts_with("NOPERM"));
+    mover.freeze(key);
+    assert_eq!(reads(&mut ann, &commands), plain);
+    mover.commit(key);
+    assert!(ann.command(&["DUMP", sample.key]).error().starts_with("NOPERM"));
+    ann.send(&["TYPE", sample.key]);
+    assert!(ann.try_read_frame(Duration::from_millis(50)).expect("no error").is_none());
+    assert_eq!(mover.forced(), 0);
+    mover.tell_split(key);
+    assert_eq!(ann.read_reply(), Reply::Simple("set".into()));
+    assert_eq!(mover.forced(), 1);
+}
+
 /// Ranks take several rounds, in each of which a shard may be sealed or not.
 #[test]
 fn ranks_are_told_while_shards_are_sealed() {

@@ -44,6 +44,8 @@ const LARGEST_STEP: u64 = 1 << 40;
 const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
 /// What a client is told whose command nobody has executed.
 const MOVING: &str = "TRYAGAIN heatsink: the value of this key is being moved; nothing was done";
+/// What a key is made whole for if the shards may not be asked.
+const ANOTHER_USER: &str = "a client with a user of its own";
 
 impl Cooling {
     /// Writes of keys that are held are under way all the same: they were taken before.
@@ -257,7 +259,7 @@ impl Worker {
         let login = &self.lanes[client.lane].login;
         if login.credentials != self.shared.base_login.credentials {
             // Its rights are those on the key; nobody knows what they would be on a shard.
-            self.shared.desk.want_whole(name, "a client with a user of its own");
+            self.shared.desk.want_whole(name, ANOTHER_USER);
             return self.hold(key);
         }
         if client.order.outstanding() >= MAX_OUTSTANDING {

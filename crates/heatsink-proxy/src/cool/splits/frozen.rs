@@ -35,7 +35,8 @@
 //! once, and to 2 if there is no marker.
 //!
 //! A read of several keys is the reply if that is so for each of them. What cannot be asked of
-//! shards has to wait for the key to be whole in step 3.
+//! shards has to wait for the key to be whole in step 3, and so have clients with a user of their
+//! own: nobody knows what their rights on a shard would be.
 //!
 //! Another split of the same key can be committed only after this worker has heard of it. So what
 //! is known when a reply comes tells whether there is another one to ask about.
@@ -54,7 +55,7 @@ use heatsink_split::plan::{self, Context, Merge, Plan};
 use heatsink_upstream::Protocol;
 
 use super::collected::Collected;
-use super::{MOVING, PATIENCE, WRONG_TYPE, pair};
+use super::{ANOTHER_USER, MOVING, PATIENCE, WRONG_TYPE, pair};
 use crate::clients::{MAX_OUTSTANDING, error_line};
 use crate::cluster::fan_out::{Asker, Ending};
 use crate::connection::ClientKey;
@@ -64,6 +65,9 @@ use crate::observe::Mark;
 use crate::request::{Request, spans};
 use crate::splits::Splitting;
 use crate::worker::Worker;
+
+/// What a server says to a user without a right: that does not depend on the value.
+const NO_PERMISSION: &[u8] = b"-NOPERM ";
 
 /// A read of keys that are about to be split, or were when it came.
 #[derive(Debug)]
@@ -122,10 +126,6 @@ impl Worker {
         name: &[u8],
         tells: bool,
     ) -> Option<Flow> {
-        if !tells && !self.is_own_user(key) {
-            // Nobody knows whether it may ask for permits.
-            return Some(self.hold(key));
-        }
         self.begin_frozen(key, request, command, vec![name.to_vec()], tells)
     }
 
@@ -137,7 +137,7 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Option<Flow> {
-        if command.access != Access::Read || !self.is_own_user(key) {
+        if command.access != Access::Read {
             return None;
         }
         let overtakes = self.clients.get_ref(key)?.copy_reads > 0;
@@ -217,16 +217,18 @@ impl Worker {
         self.open_splits(read).iter().any(|open| !known(&open.layout.id))
     }
 
-    /// Whether the client logged in as the user who may ask for shards and permits.
+    /// Whether the client logged in as the user who may ask for shards. Permits and markers are
+    /// asked for by Heatsink itself.
     fn is_own_user(&self, key: ClientKey) -> bool {
         let lane = self.clients.get_ref(key).map(|client| &self.lanes[client.lane].login);
         lane.is_some_and(|login| login.credentials == self.shared.base_login.credentials)
     }
 
     fn ask_value(&mut self, asker: Asker, mut read: FrozenRead, mark: Mark) {
+        let Some(lane) = self.lane_of(asker) else { return self.give_up(mark) };
         let (questions, how) = self.places_of(&read.request, asker.client);
         read.step = Step::Value(how);
-        self.ask_frozen(asker, &questions, read, mark);
+        self.ask_frozen(lane, asker, &questions, read, mark);
     }
 
     fn ask_permits(&mut self, asker: Asker, mut read: FrozenRead, mark: Mark, reply: Vec<u8>) {
@@ -237,7 +239,7 @@ impl Worker {
         };
         let questions: Vec<_> = read.open.iter().filter_map(ask).collect();
         read.step = Step::Permits(reply);
-        self.ask_frozen(asker, &questions, read, mark);
+        self.ask_frozen(self.base_lane, asker, &questions, read, mark);
     }
 
     fn ask_fences(
@@ -252,11 +254,12 @@ impl Worker {
         };
         let questions: Vec<_> = read.open.iter().map(ask).collect();
         read.step = Step::Fences(reply);
-        self.ask_frozen(asker, &questions, read, mark);
+        self.ask_frozen(self.base_lane, asker, &questions, read, mark);
     }
 
     fn ask_frozen(
         &mut self,
+        lane: usize,
         asker: Asker,
         questions: &[(NodeId, Vec<u8>)],
         read: FrozenRead,
@@ -265,7 +268,6 @@ impl Worker {
         if self.now.saturating_duration_since(read.since) > PATIENCE {
             return self.end_frozen(asker, &read, mark, &error_line(MOVING));
         }
-        let Some(lane) = self.lane_of(asker) else { return self.give_up(mark) };
         self.ask_several(lane, asker, questions, Ending::Frozen(Box::new(read)), mark);
     }
 
@@ -289,14 +291,12 @@ impl Worker {
 
     fn value_came(&mut self, asker: Asker, read: FrozenRead, mark: Mark, reply: Vec<u8>) {
         let is_marker = reply.starts_with(WRONG_TYPE) || moving::tells_of_fence(&reply);
-        if read.tells && !is_marker {
+        let is_allowed = !reply.starts_with(NO_PERMISSION);
+        if read.tells && !is_marker || !is_allowed {
             return self.end_frozen(asker, &read, mark, &reply);
         }
         if read.open.is_empty() {
             return self.end_unless_outdated(asker, read, mark, &reply);
-        }
-        if !self.is_own_user(asker.client) {
-            return self.park(asker, read, mark);
         }
         if read.tells {
             self.ask_fences(asker, read, mark, Some(reply));
@@ -346,7 +346,7 @@ impl Worker {
         let is_marked = |(open, reply): (&Open, &Vec<u8>)| moving::is_fence(reply, &open.layout.id);
         if read.open.iter().zip(replies).any(is_marked) {
             return match &read.open[..] {
-                [one] if read.keys.len() == 1 => {
+                [one] if read.keys.len() == 1 && self.is_own_user(asker.client) => {
                     let layout = Arc::clone(&one.layout);
                     self.read_shards(asker, read, mark, &layout)
                 }
@@ -395,7 +395,10 @@ impl Worker {
         for key in &read.keys {
             match self.cooling.hot.split(key) {
                 Some(Splitting::Split(_)) => {
-                    let command = self.name_of_request(&read.request);
+                    let command = match self.is_own_user(asker.client) {
+                        true => self.name_of_request(&read.request),
+                        false => ANOTHER_USER.to_owned(),
+                    };
                     self.shared.desk.want_whole(key, &command);
                     is_moved = true;
                 }
@@ -426,9 +429,6 @@ impl Worker {
         let Parked { asker, mark, mut read } = parked;
         read.tells = false;
         read.open = self.open_splits(&read);
-        if !read.open.is_empty() && !self.is_own_user(asker.client) {
-            return self.park(asker, read, mark);
-        }
         if read.open.iter().all(|open| open.permit.is_some()) {
             self.ask_value(asker, read, mark);
         } else {
