@@ -116,10 +116,10 @@ fn run(client: &mut RawClient, command: &str) -> Reply {
 }
 
 /// What has no order is put into one.
-fn ordered(command: &str, reply: Reply) -> Reply {
+fn ordered(command: &str, reply: &Reply) -> String {
     let mut text = format!("{reply:?}");
     if ["SMEMBERS", "HGETALL"].iter().any(|name| command.starts_with(name)) {
-        let mut parts: Vec<_> = match &reply {
+        let mut parts: Vec<_> = match reply {
             Reply::Array(_) | Reply::Set(_) if command.starts_with('S') => {
                 reply.items().iter().map(|item| format!("{item:?}")).collect()
             }
@@ -128,11 +128,11 @@ fn ordered(command: &str, reply: Reply) -> Reply {
         parts.sort();
         text = format!("{parts:?}");
     }
-    Reply::bulk(text)
+    text
 }
 
-fn reads(client: &mut RawClient, commands: &[String]) -> Vec<(String, Reply)> {
-    let read = |command: &String| (command.clone(), ordered(command, run(client, command)));
+fn reads(client: &mut RawClient, commands: &[String]) -> Vec<(String, String)> {
+    let read = |command: &String| (command.clone(), ordered(command, &run(client, command)));
     commands.iter().map(read).collect()
 }
 

@@ -284,7 +284,7 @@ impl Worker {
         }
         match std::mem::replace(&mut read.step, Step::Fences(None)) {
             Step::Value(how) => self.value_came(asker, read, mark, join::join(&how, replies)),
-            Step::Permits(reply) => self.permits_came(asker, read, mark, reply, replies),
+            Step::Permits(reply) => self.permits_came(asker, read, mark, &reply, replies),
             Step::Fences(reply) => self.fences_came(asker, read, mark, reply, replies),
         }
     }
@@ -310,7 +310,7 @@ impl Worker {
         asker: Asker,
         mut read: FrozenRead,
         mark: Mark,
-        reply: Vec<u8>,
+        reply: &[u8],
         replies: &[Vec<u8>],
     ) {
         if let Some(error) = replies.iter().find(|reply| is_error(reply)) {
@@ -325,7 +325,7 @@ impl Worker {
             }
         }
         if are_all_there {
-            self.end_unless_outdated(asker, read, mark, &reply);
+            self.end_unless_outdated(asker, read, mark, reply);
         } else {
             self.ask_fences(asker, read, mark, None);
         }
@@ -345,13 +345,14 @@ impl Worker {
         }
         let is_marked = |(open, reply): (&Open, &Vec<u8>)| moving::is_fence(reply, &open.layout.id);
         if read.open.iter().zip(replies).any(is_marked) {
-            return match &read.open[..] {
+            match &read.open[..] {
                 [one] if read.keys.len() == 1 && self.is_own_user(asker.client) => {
                     let layout = Arc::clone(&one.layout);
-                    self.read_shards(asker, read, mark, &layout)
+                    self.read_shards(asker, read, mark, &layout);
                 }
                 _ => self.park(asker, read, mark),
-            };
+            }
+            return;
         }
         let is_over = |open: &Open| open.permit.is_none();
         match reply {
@@ -395,9 +396,10 @@ impl Worker {
         for key in &read.keys {
             match self.cooling.hot.split(key) {
                 Some(Splitting::Split(_)) => {
-                    let command = match self.is_own_user(asker.client) {
-                        true => self.name_of_request(&read.request),
-                        false => ANOTHER_USER.to_owned(),
+                    let command = if self.is_own_user(asker.client) {
+                        self.name_of_request(&read.request)
+                    } else {
+                        ANOTHER_USER.to_owned()
                     };
                     self.shared.desk.want_whole(key, &command);
                     is_moved = true;
