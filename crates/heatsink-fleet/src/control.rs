@@ -18,6 +18,7 @@ use heatsink_proxy::Handle as ProxyHandle;
 use heatsink_proxy::hot_keys::{Cooled, Guard as ProxyGuard, HotKeys, Treatment};
 use heatsink_proxy::splits::Splitting;
 use heatsink_split::layout::Names;
+use heatsink_split::placement;
 use tokio::sync::broadcast;
 
 use crate::Live;
@@ -54,7 +55,10 @@ fn splitting(hot: &AgentHotKey) -> Option<Splitting> {
     let split = hot.split.as_ref()?;
     let layout = Arc::new(lifecycle::layout(split)?);
     Some(match split.phase {
-        Phase::Freezing => Splitting::Freezing,
+        Phase::Freezing => {
+            let permit = placement::permit_name(&hot.key, &split.id).into();
+            Splitting::Freezing { layout, permit }
+        }
         Phase::Split => Splitting::Split(layout),
         Phase::Draining => Splitting::Draining(layout),
     })

@@ -673,6 +673,8 @@ impl Worker {
                 }
             }
             Role::Discard | Role::Reset | Role::Quit => client.queued_keys = None,
+            // It is not queued, and nothing else is executed either.
+            _ if command.refuses_count(request.len()) => {}
             _ => {
                 let queued = client.queued_keys.get_or_insert_default();
                 if !queued.add(command, request) {

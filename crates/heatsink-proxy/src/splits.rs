@@ -14,8 +14,13 @@ use heatsink_split::Layout;
 /// Where a key stands that is split, or about to be, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Splitting {
-    /// Writes are held. The value is at the key, and is about to be moved.
-    Freezing,
+    /// Writes are held. The value is at the key, and is about to be moved, or has just been.
+    Freezing {
+        /// Where it will be.
+        layout: Arc<Layout>,
+        /// A name in the key's slot that exists until the value is moved, and never again.
+        permit: Arc<[u8]>,
+    },
     /// The value is in the shards.
     Split(Arc<Layout>),
     /// Writes are held. The value is in the shards, or in what they were sealed as.

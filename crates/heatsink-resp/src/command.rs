@@ -108,6 +108,9 @@ pub struct Command {
     pub response_policy: ResponsePolicy,
     /// What its key holds, as far as its name tells.
     pub value_kind: ValueKind,
+    /// How many arguments the server takes, its name among them: so many, or at least so many if
+    /// it is below zero. 0 if the server has not told; it differs from release to release.
+    arity: i64,
     /// The argument that is its only key; 0 if `keys` says anything else.
     single_key: usize,
     /// Has subcommands of its own in the table.
@@ -130,6 +133,7 @@ impl Command {
             request_policy: tips.request,
             response_policy: tips.response,
             value_kind: ValueKind::of_command(name),
+            arity: 0,
             single_key,
             container: false,
             subcommand: name.contains('|'),
@@ -147,6 +151,18 @@ impl Command {
     #[inline]
     pub fn single_key_index(&self) -> Option<usize> {
         (self.single_key != 0).then_some(self.single_key)
+    }
+
+    /// Whether the server has said that it refuses so many arguments, the name among them. It does
+    /// that before it looks at any key.
+    #[inline]
+    pub fn refuses_count(&self, arg_count: usize) -> bool {
+        let count = i64::try_from(arg_count).unwrap_or(i64::MAX);
+        match self.arity {
+            0 => false,
+            exactly @ 1.. => count != exactly,
+            at_least => count < at_least.saturating_neg(),
+        }
     }
 
     /// Calls `on_key` with the index of each argument that is a key. The channels of sharded

@@ -66,6 +66,12 @@ pub fn name_in_slot(slot: u16, id: &str, rest: &str) -> Vec<u8> {
     format!("heatsink:{{{}}}:{id}:{rest}", tag_of_slot(slot)).into_bytes()
 }
 
+/// The name that a mover must find when it commits a split, and removes with that. It is never
+/// written again; whoever takes it away forbids the split.
+pub fn permit_name(key: &[u8], id: &str) -> Vec<u8> {
+    name_in_slot(slot::of_key(key), id, "permit")
+}
+
 fn all_tags() -> Vec<String> {
     let mut tags = vec![String::new(); slot::COUNT];
     let mut missing = slot::COUNT;

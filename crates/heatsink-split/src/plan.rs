@@ -67,7 +67,7 @@ pub enum Plan {
 }
 
 /// How replies become one.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Merge(How);
 
 impl Merge {
@@ -82,7 +82,7 @@ impl Merge {
     }
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum How {
     /// As the replies of several nodes.
     Join(Join),
@@ -98,6 +98,8 @@ enum How {
     Rank(sorted_set::rank::Rank),
     /// Whether there is anything, from the sizes of the shards.
     Exists,
+    /// That there is no time to live, or no key, from the sizes of the shards.
+    NoTtl,
     /// The server's name of the type, or `none`, from the sizes of the shards.
     Type(Kind),
 }
@@ -155,6 +157,7 @@ pub fn merge(context: &Context<'_>, merge: Merge, replies: &[Vec<u8>]) -> Merged
         How::Estimate => hyperloglog::merge(replies),
         How::Range(range) => sorted_set::range::merge(context, range, replies),
         How::Exists => whole::exists(replies),
+        How::NoTtl => whole::no_ttl(replies),
         How::Type(kind) => whole::type_name(kind, replies),
     };
     Merged::Reply(reply.unwrap_or_else(|| UNMERGEABLE.to_vec()))

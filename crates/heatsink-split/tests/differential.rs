@@ -120,7 +120,7 @@ fn every_rank_among_many_members_of_one_score() {
             assert_eq!(backward, format!(":{}\r\n", 599 - rank).into_bytes(), "{member}");
         }
         // Whole, and split again by another factor.
-        split.ask(&[b"TTL", KEY]);
+        split.ask(&[b"PERSIST", KEY]);
     }
     assert_eq!(split.splits, 5);
 }

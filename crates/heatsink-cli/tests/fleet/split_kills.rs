@@ -115,6 +115,57 @@ fn a_mover_that_dies_while_it_makes_whole_is_followed_by_another() {
     }
 }
 
+/// A key whose mover has ended at a labelled place, and a proxy that has to do with that.
+fn left_behind(place: &Place, servers: &Servers, label: &str) -> (Node, String) {
+    let other = servers.member(place, "all", &[]);
+    let mut first = doomed(place, servers, label);
+    assemble(&[&other, &first]);
+    let mut direct = servers.upstream.client();
+    let splits = label.starts_with("split");
+    // Who moves a key depends on its name.
+    let key = (0..64).map(|number| format!("zset{number}")).find(|key| {
+        direct.command(&["ZADD", key, "1", "a", "1", "b", "1", "c", "2", "d"]);
+        other.api().promote(key.as_bytes(), split(4)).expect("promoted");
+        eventually(PATIENCE, || rests_split(&other, key, 4) || !first.process.is_running());
+        if !splits {
+            other.api().demote(key.as_bytes()).expect("removed");
+            eventually(PATIENCE, || other.lacks(key) || !first.process.is_running());
+        }
+        !first.process.is_running()
+    });
+    (other, key.expect("the other moves one of them"))
+}
+
+/// A mover that dies leaves writes held until somebody follows it. Reads are answered.
+#[test]
+fn reads_do_not_wait_for_whoever_follows_a_mover_that_died() {
+    for (label, phase) in [
+        ("split:frozen", "freezing"),
+        ("split:copied", "freezing"),
+        ("split:committed", "freezing"),
+        ("unsplit:sealing", "draining"),
+        ("unsplit:built", "draining"),
+    ] {
+        let (place, servers) = (Place::empty(), Servers::start());
+        let (other, key) = left_behind(&place, &servers, label);
+        let mut client = other.client();
+        assert_eq!(client.command(&["TYPE", &key]).text(), "zset", "{label}");
+        assert_eq!(client.command(&["EXISTS", &key]), Reply::Integer(1), "{label}");
+        assert_eq!(client.command(&["ZRANK", &key, "c"]), Reply::Integer(2), "{label}");
+        assert_eq!(client.command(&["ZREVRANK", &key, "c"]), Reply::Integer(1), "{label}");
+        let all = client.command(&["ZRANGE", &key, "0", "-1"]);
+        assert_eq!(all, Reply::bulks(["a", "b", "c", "d"]), "{label}");
+        if ["split:frozen", "split:copied"].contains(&label) {
+            let encoding = client.command(&["OBJECT", "ENCODING", &key]);
+            assert_eq!(encoding.text(), "listpack", "{label}");
+            assert_eq!(client.command(&["MGET", &key, "x"]).items().len(), 2, "{label}");
+        }
+        // All of it before anybody has gone on with the move.
+        let entry = other.entry(&key).unwrap_or_default();
+        assert_eq!(entry["split"]["phase"], phase, "{label}: {entry}");
+    }
+}
+
 /// What is left of a fleet that split three keys and is gone, with its store.
 fn ruins(place: &Place, servers: &Servers) -> BTreeSet<String> {
     let mut direct = servers.upstream.client();

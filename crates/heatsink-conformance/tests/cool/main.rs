@@ -6,6 +6,7 @@ mod coherence;
 mod combining;
 mod interleavings;
 mod lost_links;
+mod moving;
 mod relay;
 mod rights;
 mod scores;

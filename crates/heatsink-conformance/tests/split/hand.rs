@@ -69,14 +69,51 @@ impl Mover {
         self.hands.lock().expect("no panic").forced
     }
 
-    /// Begins to split a key, and leaves it at that.
+    /// Begins to split a key, and leaves it at that: the proxy holds writes.
     pub(crate) fn freeze(&self, key: &[u8]) {
-        self.hands.lock().expect("no panic").put(key, Some(Splitting::Freezing));
+        let begun = self.hands.lock().expect("no panic").freeze(key, 4);
+        assert!(begun.is_some(), "it can be split");
     }
 
-    /// Ends what [`Self::freeze`] began.
+    /// Moves the value of a key that freezes, and does not tell the proxy.
+    pub(crate) fn commit(&self, key: &[u8]) {
+        let mut hands = self.hands.lock().expect("no panic");
+        let layout = hands.layout(key);
+        assert_eq!(hands.commit(key, &layout), Some(true), "nobody writes to it");
+    }
+
+    /// Tells the proxy that a key which freezes is split.
+    pub(crate) fn tell_split(&self, key: &[u8]) {
+        let mut hands = self.hands.lock().expect("no panic");
+        let layout = hands.layout(key);
+        hands.put(key, Some(Splitting::Split(layout)));
+    }
+
+    /// Forbids what [`Self::freeze`] began, and does not tell the proxy.
+    pub(crate) fn forbid(&self, key: &[u8]) {
+        let mut hands = self.hands.lock().expect("no panic");
+        let permit = placement::permit_name(key, &hands.layout(key).id);
+        assert_eq!(hands.command(&[b"DEL", &permit]), Reply::Integer(1));
+    }
+
+    /// Ends what [`Self::freeze`] began, as far as the proxy knows.
     pub(crate) fn release(&self, key: &[u8]) {
         self.hands.lock().expect("no panic").put(key, None);
+    }
+
+    /// Has the proxy hold writes of a split key, and seals the first shards.
+    pub(crate) fn drain(&self, key: &[u8], sealed: usize) {
+        let mut hands = self.hands.lock().expect("no panic");
+        let layout = hands.layout(key);
+        hands.put(key, Some(Splitting::Draining(Arc::clone(&layout))));
+        hands.seal_all(&layout, 0..sealed);
+    }
+
+    /// Makes whole what the proxy believes to be split or about to be, and does not tell it.
+    pub(crate) fn make_whole_unheard(&self, key: &[u8]) {
+        let mut hands = self.hands.lock().expect("no panic");
+        let layout = hands.layout(key);
+        hands.build(key, &layout);
     }
 
     /// The names of a split key's shards.
@@ -135,59 +172,103 @@ impl Hands {
         self.data.command(args)
     }
 
+    /// Where the parts of a key are, or will be.
+    fn layout(&self, key: &[u8]) -> Arc<Layout> {
+        match self.states.get(key).expect("it is split, or about to be") {
+            Splitting::Freezing { layout, .. }
+            | Splitting::Split(layout)
+            | Splitting::Draining(layout) => Arc::clone(layout),
+        }
+    }
+
     fn split(&mut self, key: &[u8], factor: usize) -> bool {
         if self.states.contains_key(key) {
             return false;
         }
-        self.put(key, Some(Splitting::Freezing));
-        let layout = loop {
-            self.command(&[b"WATCH", key]);
-            let Some(layout) = self.copy(key, factor) else {
-                self.command(&[b"UNWATCH"]);
-                break None;
-            };
-            let left = self.command(&[b"PTTL", key]);
-            self.command(&[b"MULTI"]);
-            self.command(&[b"DEL", key]);
-            self.ask(&moving::write_fence(layout.kind, key, &layout.id));
-            if let Reply::Integer(left @ 0..) = left {
-                self.command(&[b"PEXPIRE", key, left.to_string().as_bytes()]);
+        loop {
+            let Some(layout) = self.freeze(key, factor) else { return false };
+            match self.commit(key, &layout) {
+                Some(true) => {
+                    self.put(key, Some(Splitting::Split(layout)));
+                    return true;
+                }
+                Some(false) => {}
+                None => {
+                    self.put(key, None);
+                    return false;
+                }
             }
-            if self.command(&[b"EXEC"]) != Reply::Null {
-                break Some(layout);
-            }
-        };
-        let is_split = layout.is_some();
-        self.put(key, layout.map(|layout| Splitting::Split(Arc::new(layout))));
-        is_split
+        }
     }
 
-    fn copy(&mut self, key: &[u8], factor: usize) -> Option<Layout> {
-        let kind = match self.command(&[b"TYPE", key]) {
-            Reply::Simple(name) if name == "string" => match self.command(&[b"GET", key]) {
-                Reply::Bulk(value) => moving::kind_of_string(&value)?,
-                _ => return None,
-            },
-            Reply::Simple(name) => Kind::ALL.iter().copied().find(|k| k.server_type() == name)?,
-            _ => return None,
-        };
+    /// Has writes held; nothing if there is nothing to split.
+    fn freeze(&mut self, key: &[u8], factor: usize) -> Option<Arc<Layout>> {
+        let kind = self.kind_of(key)?;
         let expires = self.command(&[b"PTTL", key]) != Reply::Integer(-1);
         let tags = placement::tags(self.handle.slot_owners().as_deref(), factor, key);
         self.serial += 1;
-        let layout = Layout::new(&format!("test{}", self.serial), kind, expires, &tags);
-        let whole = self.ask(&moving::read_whole(kind, key));
+        let layout = Arc::new(Layout::new(&format!("test{}", self.serial), kind, expires, &tags));
+        let permit: Arc<[u8]> = placement::permit_name(key, &layout.id).into();
+        assert_eq!(self.command(&[b"SET", &permit, b"1"]), Reply::ok());
+        self.put(key, Some(Splitting::Freezing { layout: Arc::clone(&layout), permit }));
+        Some(layout)
+    }
+
+    fn kind_of(&mut self, key: &[u8]) -> Option<Kind> {
+        match self.command(&[b"TYPE", key]) {
+            Reply::Simple(name) if name == "string" => match self.command(&[b"GET", key]) {
+                Reply::Bulk(value) => moving::kind_of_string(&value),
+                _ => None,
+            },
+            Reply::Simple(name) => Kind::ALL.iter().copied().find(|k| k.server_type() == name),
+            _ => None,
+        }
+    }
+
+    /// Moves the value. False if it was written to meanwhile, nothing if it cannot be split.
+    fn commit(&mut self, key: &[u8], layout: &Layout) -> Option<bool> {
+        let permit = placement::permit_name(key, &layout.id);
+        self.command(&[b"WATCH", key, &permit]);
+        if self.kind_of(key) != Some(layout.kind) {
+            self.command(&[b"UNWATCH"]);
+            return None;
+        }
+        let whole = self.ask(&moving::read_whole(layout.kind, key));
         let stamp = self.serial << 30;
-        let fills = moving::fill_shards(&layout, &whole, stamp).ok()?;
+        let Ok(fills) = moving::fill_shards(layout, &whole, stamp) else {
+            self.command(&[b"UNWATCH"]);
+            return None;
+        };
         for fill in fills {
             let reply = self.ask(&fill);
             assert!(!reply.starts_with(b"-"), "{}", String::from_utf8_lossy(&reply));
         }
-        Some(layout)
+        let left = self.command(&[b"PTTL", key]);
+        self.command(&[b"MULTI"]);
+        self.command(&[b"DEL", key]);
+        self.command(&[b"DEL", &permit]);
+        self.ask(&moving::write_fence(layout.kind, key, &layout.id));
+        if let Reply::Integer(left @ 0..) = left {
+            self.command(&[b"PEXPIRE", key, left.to_string().as_bytes()]);
+        }
+        Some(self.command(&[b"EXEC"]) != Reply::Null)
+    }
+
+    fn seal_all(&mut self, layout: &Layout, shards: std::ops::Range<usize>) {
+        for shard in shards {
+            // A slot that has moved fails a watch as a write would, until the map is known.
+            let sealed = (0..100).any(|_| self.seal(layout, shard));
+            assert!(sealed, "a shard was written to while writes were held");
+        }
     }
 
     fn seal(&mut self, layout: &Layout, shard: usize) -> bool {
         let (live, sealed) = (layout.name(shard, Names::Live), layout.name(shard, Names::Sealed));
         self.command(&[b"WATCH", live]);
+        let fence = self.ask(&moving::read_fence(layout.kind, live));
+        if moving::is_fence(&fence, &layout.id) {
+            return self.command(&[b"UNWATCH"]) == Reply::ok();
+        }
         let exists = self.command(&[b"EXISTS", live]) == Reply::Integer(1);
         self.command(&[b"MULTI"]);
         if exists {
@@ -200,16 +281,19 @@ impl Hands {
     fn make_whole(&mut self, key: &[u8]) -> bool {
         let Some(Splitting::Split(layout)) = self.states.get(key).cloned() else { return false };
         self.put(key, Some(Splitting::Draining(Arc::clone(&layout))));
-        for shard in 0..layout.len() {
-            // A slot that has moved fails a watch as a write would, until the map is known.
-            let sealed = (0..100).any(|_| self.seal(&layout, shard));
-            assert!(sealed, "a shard was written to while writes were held");
-        }
-        let requests = moving::read_shards(&layout, Names::Sealed);
+        self.build(key, &layout);
+        self.put(key, None);
+        true
+    }
+
+    /// Seals the shards, and puts the whole value in the place of the marker.
+    fn build(&mut self, key: &[u8], layout: &Layout) {
+        self.seal_all(layout, 0..layout.len());
+        let requests = moving::read_shards(layout, Names::Sealed);
         let replies: Vec<_> = requests.iter().map(|request| self.ask(request)).collect();
         let slot = heatsink_cluster::slot::of_key(key);
         let whole = placement::name_in_slot(slot, &layout.id, "whole");
-        let builds = moving::build_whole(&layout, &replies, &whole).expect("it was split");
+        let builds = moving::build_whole(layout, &replies, &whole).expect("it was split");
         for build in &builds {
             let reply = self.ask(build);
             assert!(!reply.starts_with(b"-"), "{}", String::from_utf8_lossy(&reply));
@@ -231,7 +315,5 @@ impl Hands {
         } else {
             self.command(&[b"UNWATCH"]);
         }
-        self.put(key, None);
-        true
     }
 }

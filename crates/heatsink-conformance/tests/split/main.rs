@@ -5,4 +5,5 @@
 mod copies;
 mod differential;
 mod hand;
+mod reads;
 mod waiting;

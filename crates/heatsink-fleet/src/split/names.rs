@@ -70,19 +70,10 @@ pub(crate) fn new_id(now_ms: u64) -> String {
     format!("{now_ms:x}-{:08x}", fastrand::u32(..))
 }
 
-/// What a mover must find when it commits a split; whoever takes it away forbids that.
-pub(crate) fn permit(key: &[u8], id: &str) -> Vec<u8> {
-    beside(key, id, "permit")
-}
-
 /// Where one attempt builds the whole value.
 pub(crate) fn whole(key: &[u8], id: &str) -> Vec<u8> {
-    beside(key, id, &format!("whole:{:08x}", fastrand::u32(..)))
-}
-
-/// A name in the slot of the key.
-fn beside(key: &[u8], id: &str, what: &str) -> Vec<u8> {
-    placement::name_in_slot(slot::of_key(key), id, what)
+    let what = format!("whole:{:08x}", fastrand::u32(..));
+    placement::name_in_slot(slot::of_key(key), id, &what)
 }
 
 #[cfg(test)]
@@ -92,7 +83,7 @@ mod tests {
     #[test]
     fn names_beside_a_key_share_its_slot_whatever_is_in_it() {
         for key in [b"plain".as_slice(), b"{tag}rest", b"a}b", b"{}", b"\xff{", b""] {
-            for name in [permit(key, "id"), whole(key, "id")] {
+            for name in [placement::permit_name(key, "id"), whole(key, "id")] {
                 assert_eq!(slot::of_key(&name), slot::of_key(key), "{key:?}");
             }
         }

@@ -108,7 +108,7 @@ impl Steps {
 
     /// Allows a split to be committed, before anybody can know of it; see [`Self::forbid`].
     pub(crate) async fn permit(&self, key: &[u8], id: &str) -> Result<(), DataError> {
-        let permit = names::permit(key, id);
+        let permit = placement::permit_name(key, id);
         let allow = command(&[b"SET", &permit, b"1", b"PX", PERMIT_MS]);
         self.connect()?.accepted(&[allow]).await.map(drop)
     }
@@ -179,7 +179,7 @@ impl Steps {
         bounds: &Bounds,
         stamp: u64,
     ) -> Result<(), NotSplit> {
-        let permit = names::permit(key, &layout.id);
+        let permit = placement::permit_name(key, &layout.id);
         let mut data = self.connect()?;
         let opening = [command(&[b"WATCH", key, &permit]), command(&[b"EXISTS", &permit])];
         let opened = data.accepted(&opening).await?;
@@ -216,7 +216,7 @@ impl Steps {
 
     /// Forbids a split that may not have been committed, and tells whether it was.
     pub(crate) async fn forbid(&self, key: &[u8], layout: &Layout) -> Result<bool, DataError> {
-        let permit = names::permit(key, &layout.id);
+        let permit = placement::permit_name(key, &layout.id);
         let requests = [command(&[b"DEL", &permit]), moving::read_fence(layout.kind, key)];
         let mut data = self.connect()?;
         data.accepted(&requests[..1]).await?;

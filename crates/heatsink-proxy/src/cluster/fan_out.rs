@@ -39,7 +39,7 @@ pub(crate) enum Ending {
     Join(Join),
     /// They are of the shards of a split key.
     Collected(Box<Collected>),
-    /// It is that of a key which is about to be split.
+    /// They are of keys which are about to be split, or tell how far that is.
     Frozen(Box<FrozenRead>),
     /// It is that of a copy.
     CopyRead(Box<CopyRead>),
@@ -276,7 +276,7 @@ impl Worker {
                 return self.copied_write(asker, *write, joining.mark, &parts);
             }
             Ending::Frozen(read) => {
-                return self.frozen_read(asker, *read, joining.mark, &parts[0]);
+                return self.frozen_read(asker, *read, joining.mark, &parts);
             }
             Ending::Join(how) => join::join(&how, &parts),
             Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),

@@ -1,6 +1,7 @@
 //! Where a request goes in a cluster: the node of its key, several nodes, or any.
 
 use heatsink_cluster::join::{Join, request_policy};
+use heatsink_cluster::split::Piece;
 use heatsink_cluster::{cursor, slot, split};
 use heatsink_resp::command::{Access, Command, CommandTable, RequestPolicy};
 use heatsink_resp::glob;
@@ -266,6 +267,35 @@ impl Worker {
             RequestPolicy::Default | RequestPolicy::MultiShard | RequestPolicy::Special => {
                 self.forward_to(key, self.home(key), request.bytes)
             }
+        }
+    }
+
+    /// Which nodes are asked what for a read, and how their replies become one.
+    pub(crate) fn places_of(
+        &self,
+        bytes: &[u8],
+        client: ClientKey,
+    ) -> (Vec<(NodeId, Vec<u8>)>, Join) {
+        let slots = look_into(&self.table, bytes, |command, request| {
+            let slots = Slots::of(command, request);
+            let args: Vec<_> = request.args_from(0).collect();
+            let pieces = match slots {
+                Slots::Several(_) => split::by_slot(command, &args),
+                _ => None,
+            };
+            (slots, pieces.map(|pieces| (Join::for_pieces(command, &pieces), pieces)))
+        });
+        match slots.filter(|_| self.cluster.is_some()) {
+            Some((_, Some((how, pieces)))) => {
+                let place = |piece: Piece| (self.primary_of(piece.slot, client), piece.bytes);
+                (pieces.into_iter().map(place).collect(), how)
+            }
+            Some((slots, None)) => {
+                let node =
+                    slots.first().map_or(self.home(client), |slot| self.primary_of(slot, client));
+                (vec![(node, bytes.to_vec())], Join::First)
+            }
+            None => (vec![(self.home(client), bytes.to_vec())], Join::First),
         }
     }
 

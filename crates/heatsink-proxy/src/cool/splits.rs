@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heatsink_cache::combine::Change;
-use heatsink_resp::command::{Access, Command, Role};
+use heatsink_resp::command::{Access, Command, Role, ValueKind};
 use heatsink_split::Layout;
 use heatsink_split::layout::{Kind, Names};
 use heatsink_split::plan::{self, Context, Merge, Part, Plan};
@@ -44,6 +44,8 @@ const LARGEST_STEP: u64 = 1 << 40;
 const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
 /// What a client is told whose command nobody has executed.
 const MOVING: &str = "TRYAGAIN heatsink: the value of this key is being moved; nothing was done";
+/// What a key is made whole for if the shards may not be asked.
+const ANOTHER_USER: &str = "a client with a user of its own";
 
 impl Cooling {
     /// Writes of keys that are held are under way all the same: they were taken before.
@@ -69,7 +71,7 @@ impl Cooling {
     /// Notes since when keys are frozen.
     pub(super) fn note_frozen(&mut self, now: Instant) {
         let hot = &self.hot;
-        let freezes = |key: &[u8]| hot.split(key) == Some(&Splitting::Freezing);
+        let freezes = |key: &[u8]| matches!(hot.split(key), Some(Splitting::Freezing { .. }));
         self.frozen.retain(|key, _| freezes(key));
         for (key, _) in hot.splits().filter(|(key, _)| freezes(key)) {
             self.frozen.entry(key.to_vec()).or_insert(now);
@@ -103,15 +105,20 @@ impl Worker {
             return None;
         }
         let Some(name) = only_key(command, request).and_then(|index| request.arg(index)) else {
-            return self.make_whole(key, request, command);
+            let read = self.read_several_frozen(key, request, command);
+            return read.or_else(|| self.make_whole(key, request, command));
         };
         let splitting = self.cooling.hot.split(name)?.clone();
+        if command.refuses_count(request.len()) {
+            return Some(self.have_refused(key, request, command));
+        }
         let reads = command.access == Access::Read;
         match splitting {
-            Splitting::Freezing if reads && !sees_marker(&command.name) => {
-                self.read_frozen(key, request, command, name)
+            Splitting::Freezing { layout, .. } if reads => {
+                let tells = refuses_marker(&layout, command);
+                self.read_frozen(key, request, command, name, tells)
             }
-            Splitting::Freezing => {
+            Splitting::Freezing { .. } => {
                 let since = self.cooling.frozen.get(name).copied().unwrap_or(self.now);
                 let is_late = self.now.saturating_duration_since(since) > FREEZE;
                 // What a marker would refuse may go on: the value is there, or nothing is done.
@@ -144,6 +151,9 @@ impl Worker {
         if !self.cooling.hot.has_moved() || !self.is_in_database(key) {
             return None;
         }
+        if command.refuses_count(request.len()) {
+            return None;
+        }
         let client = self.clients.get_ref(key)?;
         if client.within {
             return None;
@@ -153,7 +163,7 @@ impl Worker {
         let writes = command.access == Access::Write;
         let (mut waits, mut overtakes) = (false, false);
         let mut look = |name: &[u8]| match self.cooling.hot.split(name) {
-            Some(Splitting::Freezing) => waits |= !queueing,
+            Some(Splitting::Freezing { .. }) => waits |= !queueing,
             Some(Splitting::Split(_) | Splitting::Draining(_)) => {
                 waits = true;
                 self.shared.desk.want_whole(name, &command.name);
@@ -249,7 +259,7 @@ impl Worker {
         let login = &self.lanes[client.lane].login;
         if login.credentials != self.shared.base_login.credentials {
             // Its rights are those on the key; nobody knows what they would be on a shard.
-            self.shared.desk.want_whole(name, "a client with a user of its own");
+            self.shared.desk.want_whole(name, ANOTHER_USER);
             return self.hold(key);
         }
         if client.order.outstanding() >= MAX_OUTSTANDING {
@@ -309,8 +319,6 @@ impl Worker {
                 self.collect(key, collected, parts, mark);
                 Flow::Taken
             }
-            // The value would be looked for at both names in each round.
-            (Plan::Many { merge, .. }, Names::Sealed) if merge.asks_again() => self.hold(key),
             (Plan::Many { parts, merge }, _) => {
                 let mark = self.observe(key, command, request);
                 let context = Context { names, ..context };
@@ -326,7 +334,17 @@ impl Worker {
         }
     }
 
-    /// A question that the marker can answer.
+    /// A command that the server refuses before it looks at any key.
+    fn have_refused(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        if client.awaits_hot() || client.order.outstanding() >= MAX_OUTSTANDING {
+            return Flow::Wait;
+        }
+        client.held_since = None;
+        self.forward_marker(key, request, command)
+    }
+
+    /// A question that the marker can answer, or that is not answered.
     fn forward_marker(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
         if self.cluster.is_some() {
             return self.forward_clustered(key, request, command);
@@ -344,6 +362,10 @@ fn pair(live: Vec<Part>, sealed: Plan) -> Vec<Part> {
         Plan::Many { parts, .. } => parts,
         Plan::Answer(_) | Plan::Whole => Vec::new(),
     };
+    side_by_side(live, sealed)
+}
+
+fn side_by_side(live: Vec<Part>, sealed: Vec<Part>) -> Vec<Part> {
     debug_assert_eq!(live.len(), sealed.len());
     live.into_iter().zip(sealed).flat_map(|(live, sealed)| [live, sealed]).collect()
 }
@@ -366,10 +388,32 @@ fn changes_all(name: &str) -> bool {
     matches!(name, "flushall" | "flushdb" | "swapdb")
 }
 
-/// Reads that do not look at the type, or whose type is a marker's: they would tell of the marker.
-fn sees_marker(name: &str) -> bool {
-    let first = name.split('|').next().unwrap_or_default();
-    matches!(first, "type" | "dump" | "object" | "memory" | "sort_ro" | "debug")
+/// Whether a read is refused where the marker of a split stands, or answered as by the value.
+/// Others would tell of the marker.
+fn refuses_marker(layout: &Layout, command: &Command) -> bool {
+    let name = &*command.name;
+    if is_about_time(name) {
+        // The marker has it, but not whether there is anything left in the shards.
+        return layout.expires || is_never_empty(layout.kind);
+    }
+    match layout.kind {
+        Kind::Counter | Kind::HyperLogLog => matches!(
+            name,
+            "get"
+                | "strlen"
+                | "getrange"
+                | "substr"
+                | "getbit"
+                | "bitcount"
+                | "bitpos"
+                | "bitfield_ro"
+                | "pfcount"
+        ),
+        Kind::Set => command.value_kind == ValueKind::Set,
+        Kind::Hash => command.value_kind == ValueKind::Hash,
+        Kind::SortedSet => command.value_kind == ValueKind::SortedSet,
+        Kind::List => command.value_kind == ValueKind::List,
+    }
 }
 
 /// Writes that a server refuses if another type than theirs is at the key, and that leave a marker

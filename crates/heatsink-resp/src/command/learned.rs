@@ -49,7 +49,8 @@ impl CommandTable {
                 response: known.response_policy,
             }),
         };
-        self.insert(Command::new(&name, access, may_block, tips, keys));
+        let arity = fields.get(1).and_then(Value::integer).unwrap_or(0);
+        self.insert(Command { arity, ..Command::new(&name, access, may_block, tips, keys) });
         for subcommand in fields.get(9).map_or(&[][..], Value::array) {
             self.learn_one(subcommand);
         }

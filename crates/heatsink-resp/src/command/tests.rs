@@ -79,6 +79,24 @@ fn a_module_command_is_learned() {
 }
 
 #[test]
+fn how_many_arguments_a_command_takes_is_the_server_s_to_say() {
+    let mut table = CommandTable::default();
+    let refused = |table: &CommandTable, name: &str, counts: &[usize]| {
+        let command = table.lookup(name.as_bytes(), None).unwrap();
+        counts.iter().copied().filter(|count| command.refuses_count(*count)).collect::<Vec<_>>()
+    };
+    assert_eq!(refused(&table, "get", &[1, 2, 3]), []);
+    let reply = b"*3\r\n*6\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n\
+        *6\r\n$4\r\nsadd\r\n:-3\r\n*1\r\n+write\r\n:1\r\n:1\r\n:1\r\n\
+        *6\r\n$3\r\nodd\r\n:-9223372036854775808\r\n*0\r\n:1\r\n:1\r\n:1\r\n";
+    assert_eq!(table.learn(&Value::decode(reply).unwrap()), 3);
+    assert_eq!(refused(&table, "get", &[1, 2, 3]), [1, 3]);
+    assert_eq!(refused(&table, "sadd", &[1, 2, 3, 4, 100]), [1, 2]);
+    assert_eq!(refused(&table, "odd", &[1, 2]), [1, 2]);
+    assert_eq!(refused(&table, "append", &[1, 2, 3]), []);
+}
+
+#[test]
 fn a_server_without_key_specs_tells_keys_the_older_way() {
     let mut table = CommandTable::default();
     let reply = b"*1\r\n*10\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n*0\r\n\

@@ -41,6 +41,24 @@ fn a_counter_is_raised_in_one_shard_and_read_in_the_others() {
 }
 
 #[test]
+fn a_key_without_a_time_to_live_has_none_if_there_is_anything_in_it() {
+    let replies = |sizes: [u8; 4]| sizes.map(|size| format!(":{size}\r\n").into_bytes());
+    for kind in [Kind::Set, Kind::Hash, Kind::SortedSet, Kind::List] {
+        let endless = layout(kind, false);
+        for request in ["TTL k", "pttl k"] {
+            for (sizes, reply) in [([0, 0, 3, 0], ":-1\r\n"), ([0; 4], ":-2\r\n")] {
+                let Plan::Many { merge: how, .. } = planned(&endless, request) else { panic!() };
+                let merged = merge(&context(&endless), how, &replies(sizes));
+                assert_eq!(merged, Merged::Reply(reply.as_bytes().to_vec()), "{kind} {request}");
+            }
+            // It is with the marker.
+            assert_eq!(planned(&layout(kind, true), request), Plan::Whole, "{kind} {request}");
+        }
+        assert_eq!(planned(&endless, "TTL k k"), Plan::Whole);
+    }
+}
+
+#[test]
 fn large_steps_and_sums_are_not_for_split_counters() {
     let layout = layout(Kind::Counter, false);
     for request in [
@@ -152,7 +170,9 @@ fn whatever_is_malformed_or_unknown_makes_the_key_whole() {
         for request in requests {
             assert_eq!(planned(&layout, request), Plan::Whole, "{request}");
         }
-        for request in ["TTL k", "OBJECT ENCODING k", "DEL k", "A", "AVERYLONGNAMEOFACOMMAND k"] {
+        for request in
+            ["EXPIRETIME k", "OBJECT ENCODING k", "DEL k", "A", "AVERYLONGNAMEOFACOMMAND k"]
+        {
             assert_eq!(planned(&layout, request), Plan::Whole, "{request}");
         }
     }

@@ -1,11 +1,12 @@
-//! What is asked of a key as a whole, whatever its type: whether it exists, and its type.
+//! What is asked of a key as a whole, whatever its type: whether it exists, its type, and its time
+//! to live if it has none. The marker has one that it has.
 
 use heatsink_cluster::frame::integer;
 
 use super::request::all;
 use super::{Context, How, Plan};
 
-/// `EXISTS` and `TYPE` of a key whose shards tell their sizes to the command `size`: it exists
+/// `EXISTS`, `TYPE` and `TTL` of a key whose shards tell their sizes to the command `size`: it exists
 /// if there is anything in it.
 pub(super) fn plan(
     context: &Context<'_>,
@@ -16,6 +17,9 @@ pub(super) fn plan(
     match (name, args.len()) {
         (b"EXISTS", 2) => Some(all(context, size, &[], How::Exists)),
         (b"TYPE", 2) => Some(all(context, size, &[], How::Type(context.layout.kind))),
+        (b"TTL" | b"PTTL", 2) if !context.layout.expires => {
+            Some(all(context, size, &[], How::NoTtl))
+        }
         _ => None,
     }
 }
@@ -35,6 +39,11 @@ pub(super) fn exists(sizes: &[Vec<u8>]) -> Option<Vec<u8>> {
 
 pub(super) fn type_name(kind: crate::Kind, sizes: &[Vec<u8>]) -> Option<Vec<u8>> {
     Some(status(if any(sizes)? { kind.server_type() } else { "none" }))
+}
+
+/// Of a key without a time to live.
+pub(super) fn no_ttl(sizes: &[Vec<u8>]) -> Option<Vec<u8>> {
+    Some(if any(sizes)? { b":-1\r\n".to_vec() } else { b":-2\r\n".to_vec() })
 }
 
 fn any(sizes: &[Vec<u8>]) -> Option<bool> {

@@ -10,7 +10,7 @@ use heatsink_split::Layout;
 use heatsink_split::layout::Names;
 use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
 
-use super::{MOVING, WRONG_TYPE};
+use super::{MOVING, WRONG_TYPE, side_by_side};
 use crate::clients::error_line;
 use crate::cluster::fan_out::{Asker, Ending};
 use crate::connection::ClientKey;
@@ -58,9 +58,9 @@ impl Collected {
         }
     }
 
-    /// The same; its client goes on meanwhile.
-    pub(super) fn beside_others(self) -> Self {
-        Self { alone: false, ..self }
+    /// The same for a client that is known to send nothing else meanwhile, or may go on.
+    pub(super) fn with_alone(self, alone: bool) -> Self {
+        Self { alone, ..self }
     }
 }
 
@@ -135,30 +135,30 @@ impl Worker {
             return self.end_collecting(asker, collected.alone, mark, &error_line(MOVING));
         }
         let Collected { key, layout, merge, resp3, sealed, alone, begun, .. } = collected;
-        let names = if sealed { Names::Sealed } else { Names::Live };
-        let context = Context { layout: &layout, names, resp3, turn: 0, stamp: 0 };
+        let context = Context { layout: &layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
+        // A shard may be sealed from one round to the next: each asks by both names again.
+        let again = (sealed && merge.asks_again()).then(|| {
+            let context = Context { names: Names::Sealed, ..context };
+            plan::merge(&context, merge.clone(), &replies)
+        });
         match plan::merge(&context, merge, &replies) {
             Merged::Reply(reply) => {
                 self.shared.desk.collected(self.now.saturating_duration_since(begun));
                 self.end_collecting(asker, alone, mark, &reply);
             }
             Merged::More { parts, merge } => {
-                let collected = Collected {
-                    key,
-                    layout,
-                    merge,
-                    resp3,
-                    sealed: false,
-                    alone,
-                    batch: None,
-                    begun,
+                let parts = match again {
+                    Some(Merged::More { parts: sealed, .. }) => side_by_side(parts, sealed),
+                    _ => parts,
                 };
+                let collected =
+                    Collected { key, layout, merge, resp3, sealed, alone, batch: None, begun };
                 self.ask_parts(asker, parts, collected, mark);
             }
         }
     }
 
-    fn end_collecting(&mut self, asker: Asker, alone: bool, mark: Mark, reply: &[u8]) {
+    pub(super) fn end_collecting(&mut self, asker: Asker, alone: bool, mark: Mark, reply: &[u8]) {
         if alone && let Some(client) = self.clients.get(asker.client) {
             client.retrying -= 1;
             if client.retrying == 0 {
