@@ -108,7 +108,7 @@ impl Worker {
         };
         let Some(lane) = self.lane_of(parked.asker) else { return self.give_up(parked.mark) };
         let login = &self.lanes[lane].login;
-        if login.credentials != self.shared.base_login.credentials {
+        if login.user_name() != self.shared.base_login.user_name() {
             self.shared.desk.want_whole(&parked.read.key, "a client with a user of its own");
             return self.cooling.parked.push(parked);
         }
