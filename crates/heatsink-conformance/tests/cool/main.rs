@@ -6,7 +6,6 @@ mod coherence;
 mod combining;
 mod interleavings;
 mod lost_links;
-mod relay;
 mod rights;
 mod scores;
 mod sentinel;
