@@ -23,6 +23,7 @@ mod late;
 mod reads;
 pub(crate) mod splits;
 mod tracking;
+mod tunnels;
 mod writes;
 
 use std::collections::HashMap;
@@ -65,6 +66,8 @@ const PULSE: Duration = Duration::from_millis(200);
 /// After a turn that took so long, or so long without one, what is cached is not trusted: word
 /// of changes may wait to be read.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Replicas are taken to be behind by no more than this.
+const BEHIND: Duration = Duration::from_secs(60);
 /// Time between two looks at who has waited too long.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -102,6 +105,8 @@ pub(crate) struct Cooling {
     parked: Vec<Parked>,
     /// Writes whose copies could not be reached.
     unremoved: Vec<Unremoved>,
+    /// Keys whose values lay elsewhere lately, and until when; only where replicas are read from.
+    lately_moved: HashMap<Vec<u8>, Instant, RandomState>,
     /// Keys that are about to be split, and since when.
     frozen: HashMap<Vec<u8>, Instant, RandomState>,
     /// Counts what may go to any shard.
@@ -209,6 +214,7 @@ impl Cooling {
             held_clients: Vec::new(),
             parked: Vec::new(),
             unremoved: Vec::new(),
+            lately_moved: HashMap::default(),
             frozen: HashMap::default(),
             turns: 0,
             last_stamp: 0,
@@ -278,6 +284,21 @@ impl Cooling {
     /// What else is remembered of a request that touches hot keys.
     pub(crate) fn inner_mark(&self, write: u32) -> Mark {
         self.writes.get(write as usize).map_or(Mark::Nothing, HotWrite::inner)
+    }
+
+    /// Remembers whose values lie elsewhere no more.
+    fn note_moved(&mut self, now: Instant, old: &HotKeys) {
+        self.lately_moved.retain(|_, until| *until > now);
+        let hot = Arc::clone(&self.hot);
+        for key in old.moved().filter(|key| !hot.is_moved(key)) {
+            self.lately_moved.insert(key.to_vec(), now + BEHIND);
+        }
+    }
+
+    /// Whether a replica may have something else than the value at a key: the marker of a split
+    /// that has ended, or less than a copy has shown.
+    pub(crate) fn misleads_replicas(&self, name: &[u8], now: Instant) -> bool {
+        self.hot.is_moved(name) || self.lately_moved.get(name).is_some_and(|until| now < *until)
     }
 
     fn time(&self, now: Instant) -> Duration {
@@ -391,6 +412,9 @@ impl Worker {
     fn change_hot_keys(&mut self, hot: &Arc<HotKeys>) {
         let cooling = &mut self.cooling;
         let old = std::mem::replace(&mut cooling.hot, Arc::clone(hot));
+        if self.reads_replicas {
+            cooling.note_moved(self.now, &old);
+        }
         for (key, _) in old.iter().filter(|(key, _)| hot.get(key).is_none()) {
             cooling.cache.deregister(key);
             cooling.work.remove(key);
@@ -421,8 +445,10 @@ impl Worker {
             self.raise_fence(tokens, None, busy);
         }
         // What blocks may do so for ever. If it is about a key that is moved, the mover sees it.
-        let prompt =
-            |client: &Client| client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer());
+        let tunnels = self.tunnels_to_frozen();
+        let prompt = |client: &Client| {
+            client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer()) || tunnels(client)
+        };
         self.raise_fence(Vec::new(), Some(self.cooling.version), prompt);
         self.cooling.note_frozen(self.now);
         self.release_held();
@@ -494,11 +520,11 @@ impl Worker {
                 let link = links.get(*slot).filter(|link| link.generation == *generation);
                 link.is_some_and(|upstream| upstream.link.told() < *until)
             });
+            let settles = fence.settles.is_some();
             fence.clients.retain(|key| {
                 let own = clients.get_ref(*key).and_then(|client| client.own.as_ref());
-                own.is_some_and(|own| !own.is_settled())
+                own.is_some_and(|own| !own.is_settled() || settles && own.tunnel)
             });
-            let settles = fence.settles.is_some();
             let detoured = !detours.is_empty() || !later.is_empty();
             let combined = settles && (detoured || cooling.combines_held());
             let fence = &mut cooling.fences[at];

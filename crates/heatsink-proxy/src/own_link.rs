@@ -92,6 +92,9 @@ impl Worker {
 
     /// From now on bytes pass unseen in both directions.
     pub(crate) fn open_tunnel(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
+        if let Some(flow) = self.wait_for_tunnel(key) {
+            return flow;
+        }
         let node = self.home(key);
         match self.ensure_own(key, node) {
             Ensured::Wait => return Flow::Wait,
@@ -342,6 +345,8 @@ impl Worker {
             self.end_own_state(key);
         } else if wild && settled {
             self.make_tunnel(key);
+            // It is too late to wait for that.
+            self.want_all_whole();
         } else if releasable {
             let now = self.now;
             if let Some(client) = self.clients.get(key) {

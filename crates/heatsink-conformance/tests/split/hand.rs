@@ -74,9 +74,40 @@ impl Mover {
         self.hands.lock().expect("no panic").put(key, Some(Splitting::Freezing));
     }
 
+    /// The same, if the proxy holds writes in time.
+    pub(crate) fn try_freeze(&self, key: &[u8], time: Duration) -> bool {
+        let mut hands = self.hands.lock().expect("no panic");
+        let version = hands.publish(key, Some(Splitting::Freezing));
+        let is_held = hands.is_settled(version, time);
+        if !is_held {
+            hands.publish(key, None);
+        }
+        is_held
+    }
+
     /// Ends what [`Self::freeze`] began.
     pub(crate) fn release(&self, key: &[u8]) {
         self.hands.lock().expect("no panic").put(key, None);
+    }
+
+    /// Moves the value of a key into shards, and does not tell the proxy: it believes that the key
+    /// is about to be split.
+    pub(crate) fn move_away(&self, key: &[u8], factor: usize) -> Untold {
+        let layout = self.hands.lock().expect("no panic").move_away(key, factor);
+        Untold(layout.expect("it can be split"))
+    }
+
+    /// Tells the proxy of it.
+    pub(crate) fn tell(&self, key: &[u8], untold: &Untold) {
+        let layout = Arc::new(untold.0.clone());
+        self.hands.lock().expect("no panic").put(key, Some(Splitting::Split(layout)));
+    }
+
+    /// Tells the proxy that it is made whole again, whatever it has heard; nobody waits until it
+    /// has taken that in, and nothing is moved.
+    pub(crate) fn tell_draining(&self, key: &[u8], untold: &Untold) {
+        let layout = Arc::new(untold.0.clone());
+        self.hands.lock().expect("no panic").publish(key, Some(Splitting::Draining(layout)));
     }
 
     /// The names of a split key's shards.
@@ -90,6 +121,9 @@ impl Mover {
         }
     }
 }
+
+/// A split that the proxy has not heard of.
+pub(crate) struct Untold(Layout);
 
 impl Drop for Mover {
     fn drop(&mut self) {
@@ -113,17 +147,28 @@ fn serve(hands: &Mutex<Hands>, alarms: &Receiver<bool>) {
 impl Hands {
     /// Tells the proxy where a key stands, and waits until it holds or goes on.
     fn put(&mut self, key: &[u8], state: Option<Splitting>) {
+        let version = self.publish(key, state);
+        assert!(self.is_settled(version, PATIENCE), "the proxy does not settle");
+    }
+
+    /// Waits for the proxy to settle.
+    fn is_settled(&self, version: u64, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        while self.handle.settled_version() < version {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
+    fn publish(&mut self, key: &[u8], state: Option<Splitting>) -> u64 {
         match state {
             Some(state) => drop(self.states.insert(key.to_vec(), state)),
             None => drop(self.states.remove(key)),
         }
-        let hot = HotKeys::default().with_splits(self.states.clone());
-        let version = self.handle.set_hot_keys(hot);
-        let until = Instant::now() + PATIENCE;
-        while self.handle.settled_version() < version {
-            assert!(Instant::now() < until, "the proxy does not settle");
-            std::thread::yield_now();
-        }
+        self.handle.set_hot_keys(HotKeys::default().with_splits(self.states.clone()))
     }
 
     fn ask(&mut self, request: &[u8]) -> Vec<u8> {
@@ -139,8 +184,15 @@ impl Hands {
         if self.states.contains_key(key) {
             return false;
         }
+        let layout = self.move_away(key, factor);
+        let is_split = layout.is_some();
+        self.put(key, layout.map(|layout| Splitting::Split(Arc::new(layout))));
+        is_split
+    }
+
+    fn move_away(&mut self, key: &[u8], factor: usize) -> Option<Layout> {
         self.put(key, Some(Splitting::Freezing));
-        let layout = loop {
+        loop {
             self.command(&[b"WATCH", key]);
             let Some(layout) = self.copy(key, factor) else {
                 self.command(&[b"UNWATCH"]);
@@ -156,10 +208,7 @@ impl Hands {
             if self.command(&[b"EXEC"]) != Reply::Null {
                 break Some(layout);
             }
-        };
-        let is_split = layout.is_some();
-        self.put(key, layout.map(|layout| Splitting::Split(Arc::new(layout))));
-        is_split
+        }
     }
 
     fn copy(&mut self, key: &[u8], factor: usize) -> Option<Layout> {
@@ -198,7 +247,14 @@ impl Hands {
     }
 
     fn make_whole(&mut self, key: &[u8]) -> bool {
-        let Some(Splitting::Split(layout)) = self.states.get(key).cloned() else { return false };
+        let (Splitting::Split(layout) | Splitting::Draining(layout)) =
+            (match self.states.get(key).cloned() {
+                Some(splitting) => splitting,
+                None => return false,
+            })
+        else {
+            return false;
+        };
         self.put(key, Some(Splitting::Draining(Arc::clone(&layout))));
         for shard in 0..layout.len() {
             // A slot that has moved fails a watch as a write would, until the map is known.

@@ -58,7 +58,7 @@ impl Cooling {
 
     /// Whether the value of a key lies elsewhere, too.
     pub(crate) fn has_moved(&self, name: &[u8]) -> bool {
-        self.hot.split(name).is_some() || self.hot.copies(name).is_some()
+        self.hot.is_moved(name)
     }
 
     /// Whether anybody waits for a value that is moved, or for copies of one.
@@ -203,7 +203,7 @@ impl Worker {
     }
 
     /// The client goes on when the value has been moved. If that takes too long, it is told so.
-    fn hold(&mut self, key: ClientKey) -> Flow {
+    pub(super) fn hold(&mut self, key: ClientKey) -> Flow {
         let now = self.now;
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         let asked = client.order.asked();
@@ -247,7 +247,7 @@ impl Worker {
             return Flow::Wait;
         }
         let login = &self.lanes[client.lane].login;
-        if login.credentials != self.shared.base_login.credentials {
+        if login.user_name() != self.shared.base_login.user_name() {
             // Its rights are those on the key; nobody knows what they would be on a shard.
             self.shared.desk.want_whole(name, "a client with a user of its own");
             return self.hold(key);
