@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heatsink_control::entry::{Entry, Mitigation, Phase, SplitRecord, Status};
+use heatsink_control::words;
 use heatsink_proxy::hot_keys::Copies;
 use heatsink_resp::value::Value;
 use heatsink_split::{layout, placement};
@@ -20,7 +21,7 @@ use super::change::{Next, Seen};
 use super::data::{Data, DataError, command};
 use super::lifecycle::{self, PAUSE_MS, TROUBLE_MS, is_of, pause_of};
 use super::names;
-use super::reconcile::{Reconciler, STEP_IN, is_first_choice};
+use super::reconcile::{Reconciler, STEP_IN, is_first_choice, shown};
 use crate::state::unix_ms;
 
 /// Time between two looks.
@@ -152,7 +153,8 @@ impl Reconciler {
                 if missing == 0 {
                     self.set_phase(key, split, Phase::Split, None).await;
                 } else if waited > PATIENCE {
-                    let why = format!("no copies yet: {missing} proxies did not answer in time");
+                    let missing = words::count(missing, "proxy", "proxies");
+                    let why = format!("no copies yet: {missing} did not answer in time");
                     self.set_phase(key, split, Phase::Draining, Some(why)).await;
                 }
             }
@@ -162,7 +164,7 @@ impl Reconciler {
                 let outgrown = entry.is_some_and(|entry| entry.outgrew_split(unix_ms()));
                 if command.is_some() || outgrown && is_mine {
                     let why = command.map(|command| {
-                        format!("no copies: {} does not remove them", command.to_uppercase())
+                        format!("no copies: {} does not remove them", shown(&command))
                     });
                     self.set_phase(key, split, Phase::Draining, why).await;
                 } else if let Some(copies) = copies(split)

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heatsink_control::entry::{Entry, Mitigation, Origin, Pause, Phase, SplitRecord, Status};
+use heatsink_control::words;
 use heatsink_coordination::Store;
 use heatsink_split::{Kind, Layout};
 
@@ -109,7 +110,8 @@ impl Mover {
         let missing = self.missing(&topic(&id, Phase::Freezing), freeze).await;
         if missing > 0 {
             self.count("split", "put_off");
-            let why = format!("not split yet: {missing} proxies did not hold writes in time");
+            let missing = words::count(missing, "proxy", "proxies");
+            let why = format!("not split yet: {missing} did not hold writes in time");
             self.give_up(key, &id, Some((TROUBLE_MS, why))).await;
             return Ok(());
         }
