@@ -111,8 +111,6 @@ pub(crate) struct Cooling {
     frozen: HashMap<Vec<u8>, Instant, RandomState>,
     /// Counts what may go to any shard.
     turns: usize,
-    /// The last that was given to elements of a list.
-    last_stamp: u64,
     /// What was read of keys in mode `relaxed`.
     late: LateReplies,
     /// Word of other Heatsinks, where the server does not tell itself.
@@ -217,7 +215,6 @@ impl Cooling {
             lately_moved: HashMap::default(),
             frozen: HashMap::default(),
             turns: 0,
-            last_stamp: 0,
             late: LateReplies::default(),
             listening: Listening::default(),
             unsettled: Vec::new(),

@@ -40,6 +40,10 @@ pub(crate) const PAUSE_MS: (u64, u64) = (60_000, 600_000);
 /// A pause after something went wrong.
 pub(super) const TROUBLE_MS: (u64, u64) = (1_000, 60_000);
 
+/// Of a list's elements that were there before: below whatever proxies give to new ones, whatever
+/// their clocks say.
+const FIRST_STAMP: u64 = 1;
+
 /// Who moves values in this process.
 #[derive(Clone)]
 pub(crate) struct Mover {
@@ -117,7 +121,7 @@ impl Mover {
         }
         let manifest = Manifest::new(key, fit.kind, &tags, fit.expires, unix_ms());
         let moved = match self.steps.enter(&id, &manifest).await {
-            Ok(()) => self.steps.split(key, &layout, &bounds, unix_micros()).await,
+            Ok(()) => self.steps.split(key, &layout, &bounds, FIRST_STAMP).await,
             Err(error) => Err(error.into()),
         };
         let committed = match &moved {
@@ -497,11 +501,6 @@ fn is_in(seen: &Seen, phase: Phase) -> bool {
 
 pub(super) fn pause_of(entry: &Entry, (shortest, longest): (u64, u64), why: String) -> Pause {
     Pause::after(entry.pause.as_ref(), unix_ms(), shortest, longest, why)
-}
-
-fn unix_micros() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_micros() as u64)
 }
 
 impl crate::SplitSettings {

@@ -80,15 +80,6 @@ impl Cooling {
         self.turns = self.turns.wrapping_add(1);
         self.turns
     }
-
-    /// Grows from call to call by more than a call uses, and with the time of day.
-    fn stamp(&mut self) -> u64 {
-        let micros = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |time| time.as_micros() as u64);
-        self.last_stamp = micros.max(self.last_stamp + (1 << 20));
-        self.last_stamp
-    }
 }
 
 impl Worker {
@@ -274,7 +265,8 @@ impl Worker {
         }
         let args: Vec<&[u8]> = request.args_from(0).collect();
         let turn = self.cooling.turn();
-        let stamp = if layout.kind == Kind::List { self.cooling.stamp() } else { 0 };
+        let is_list = layout.kind == Kind::List;
+        let stamp = if is_list { self.shared.desk.stamps(args.len()) } else { 0 };
         let context = Context { layout, names: Names::Live, resp3, turn, stamp };
         let plan = plan::plan(&context, &args);
         let asked = !matches!(plan, Plan::Whole);
