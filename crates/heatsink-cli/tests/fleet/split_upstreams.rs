@@ -4,6 +4,7 @@ use heatsink_admin::control::Promotion;
 use heatsink_control::entry::Mitigation;
 use heatsink_testkit::{
     Certificates, ClientAuth, RawClient, RedisCluster, RedisServer, Reply, SentinelRig, eventually,
+    key_slot,
 };
 
 use crate::node::{Node, all, assemble};
@@ -59,7 +60,7 @@ fn a_cluster_with_tls_and_a_password() {
         own.certificate(),
         own.key(),
     ));
-    let node = Node::start(&place, &["--config", "heatsink.toml"]);
+    let mut node = Node::start(&place, &["--config", "heatsink.toml"]);
     assemble(&[&node]);
     comes_and_goes(&node);
     // Copies are written and read in the same ways.
@@ -79,6 +80,15 @@ fn a_cluster_with_tls_and_a_password() {
     for _ in 0..6 {
         assert_eq!(node.client().command(&["GET", "value"]), Reply::bulk("w"));
     }
+    // When everything is gone, what is left is found with the same settings.
+    node.api().promote(b"set", split(6)).expect("promoted");
+    all([&node], PATIENCE, "it is split", |node| rests_split(node, "set", 6));
+    node.process.kill();
+    let drained = place.run(&["drain", "--config", "heatsink.toml"]);
+    assert_eq!(drained.code, Some(0), "{drained:?}");
+    assert!(drained.stdout.contains("1 made whole"), "{drained:?}");
+    let owner = cluster.node(cluster.owner_of(key_slot("set")));
+    assert_eq!(owner.admin_client().command(&["SCARD", "set"]), Reply::Integer(5));
 }
 
 /// Whoever logs in as the user that Heatsink is, has its rights: the key stays split.

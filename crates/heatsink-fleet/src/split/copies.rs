@@ -232,13 +232,9 @@ async fn fill_one(data: &mut Data, key: &[u8], copy: &[u8], token: &[u8]) -> Res
         return Ok(());
     }
     let read = data.accepted(&[command(&[b"DUMP", key]), command(&[b"PTTL", key])]).await?;
-    let (Some(dump), left) = (read[0].text(), read[1].integer()) else {
+    let (Some(dump), Some(life)) = (read[0].text(), read[1].integer().and_then(life_of_copy))
+    else {
         return Ok(());
-    };
-    let whole_life = LIFE.as_millis() as i64;
-    let life = match left {
-        Some(left @ 1..) => left.min(whole_life),
-        _ => whole_life,
     };
     let questions = [
         command(&[b"WATCH", &lock, &writers]),
@@ -253,4 +249,28 @@ async fn fill_one(data: &mut Data, key: &[u8], copy: &[u8], token: &[u8]) -> Res
     let life = life.to_string();
     let put = command(&[b"RESTORE", copy, life.as_bytes(), dump, b"REPLACE"]);
     data.transaction(&[put]).await.map(drop)
+}
+
+/// How many milliseconds a copy lives, by those that its key has left (`PTTL`); none if the key has
+/// gone since it was read, or goes before anybody can use the copy.
+fn life_of_copy(left_ms: i64) -> Option<i64> {
+    let longest = LIFE.as_millis() as i64;
+    match left_ms {
+        -1 => Some(longest),
+        1.. => Some(left_ms.min(longest)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::life_of_copy;
+
+    #[test]
+    fn a_copy_does_not_outlive_its_key() {
+        let lives = [-1, 100_000, 1000, 999, 1].map(life_of_copy);
+        assert_eq!(lives, [1000, 1000, 1000, 999, 1].map(Some));
+        // Read, and expired before its time was asked for; or about to.
+        assert_eq!([-2, 0].map(life_of_copy), [None, None]);
+    }
 }
