@@ -194,9 +194,8 @@ impl Worker {
             return;
         }
         let Some(observer) = &mut self.observer else { return };
-        let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
-            return;
-        };
+        let client = self.clients.get(key).filter(|client| !client.within);
+        let Some(own) = client.and_then(|client| client.own.as_mut()) else { return };
         let (upload, mark) = observer.upload_begins(Writer(key.slot), command, request);
         own.upload = Some(upload);
         if own.expected.back() == Some(&Expected::Plain)
