@@ -13,10 +13,10 @@ const RULES: &str = "[detect]\nhot_threshold = 200\nhold_seconds = 1\n\
                      [split]\nnode_writes_per_second = 500\n\
                      [[policy]]\nmatch = \"all:*\"\nmode = \"coherent\"\nwhole_traffic = true\n";
 
-fn serve(place: &Place, store: &RedisServer, upstream: &str) -> Node {
+fn serve(place: &Place, role: &str, store: &RedisServer, upstream: &str) -> Node {
     let store = store.url();
     let args = ["--config", "heatsink.toml", "--coordination-url", &store, "--upstream", upstream];
-    Node::start(place, &args)
+    Node::start(place, &[&args[..], &["--role", role]].concat())
 }
 
 fn reason(entry: &Value) -> &str {
@@ -34,7 +34,7 @@ fn a_key_that_is_written_a_lot_is_split_until_it_cools_down() {
     let place = Place::with_file(RULES);
     let cluster = RedisCluster::builder().replicas_per_primary(0).start();
     let (store, upstream) = (RedisServer::start(), cluster.seed_url());
-    let nodes = [serve(&place, &store, &upstream), serve(&place, &store, &upstream)];
+    let nodes = ["all", "all"].map(|role| serve(&place, role, &store, &upstream));
     assemble(&[&nodes[0], &nodes[1]]);
     let mut client = nodes[0].client();
     for key in ["all:set", "other:set"] {
@@ -84,8 +84,10 @@ fn cluster_client(cluster: &RedisCluster, key: &str) -> RawClient {
 #[test]
 fn a_split_grows_with_the_writes_and_does_not_waver() {
     let (place, store) = (Place::with_file(RULES), RedisServer::start());
-    let nodes = [serve(&place, &store, &store.url())];
-    assemble(&[&nodes[0]]);
+    // One decides, the other moves.
+    let nodes = [serve(&place, "proxy", &store, &store.url())];
+    let aggregator = serve(&place, "aggregator", &store, &store.url());
+    assemble(&[&nodes[0], &aggregator]);
     nodes[0].client().command(&["SADD", "all:set", "a"]);
     let some = idle_writes(&nodes, &["SADD", "all:set", "a"], 800);
     all(&nodes, PATIENCE, "it is split", |node| rests_split(node, "all:set", 2));
@@ -115,7 +117,7 @@ fn a_large_value_that_is_read_a_lot_has_copies_until_it_cools_down() {
     let place = Place::with_file(RULES);
     let cluster = RedisCluster::builder().replicas_per_primary(0).start();
     let store = RedisServer::start();
-    let node = serve(&place, &store, &cluster.seed_url());
+    let node = serve(&place, "all", &store, &cluster.seed_url());
     assemble(&[&node]);
     let value = "x".repeat(80 << 10);
     let mut client = node.client();
