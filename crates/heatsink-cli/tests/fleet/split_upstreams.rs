@@ -3,8 +3,8 @@
 use heatsink_admin::control::Promotion;
 use heatsink_control::entry::Mitigation;
 use heatsink_testkit::{
-    Certificates, ClientAuth, RawClient, RedisCluster, RedisServer, Reply, SentinelRig, eventually,
-    key_slot,
+    Certificates, ClientAuth, RedisCluster, RedisServer, Reply, SentinelRig, eventually,
+    eventually_ok, key_slot,
 };
 
 use crate::node::{Node, all, assemble};
@@ -155,11 +155,15 @@ fn behind_sentinel_a_split_outlives_a_failover() {
     all([&node], PATIENCE, "it is split", |node| rests_split(node, "set", 4));
     assert_eq!(client.command(&["SADD", "set", "f"]), Reply::Integer(1));
     // The replica has it all before it takes over.
-    assert_eq!(rig.primary().client().command(&["SADD", "probe", "p"]), Reply::Integer(1));
     rig.wait_until_ok();
+    let mut direct = rig.primary().client();
+    direct.command(&["SADD", "probe", "p"]);
+    assert_eq!(direct.command(&["WAIT", "1", "10000"]), Reply::Integer(1));
     rig.hand_over();
-    let size = |client: &mut RawClient| client.try_command(&["SCARD", "set"]).ok();
-    eventually(PATIENCE, || size(&mut node.client()) == Some(Reply::Integer(6)));
+    eventually_ok(PATIENCE, || match node.client().command(&["SCARD", "set"]) {
+        Reply::Integer(6) => Ok(()),
+        other => Err(format!("{other}; {:?}", node.entry("set"))),
+    });
     assert!(is_split(&mut rig.primary().client(), "set"));
     assert_eq!(node.client().command(&["SADD", "set", "g"]), Reply::Integer(1));
     node.api().demote(b"set").expect("removed");
