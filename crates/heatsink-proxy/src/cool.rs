@@ -20,6 +20,7 @@ mod broadcast;
 mod combine;
 pub(crate) mod copies;
 mod late;
+mod lately;
 mod reads;
 pub(crate) mod splits;
 mod tracking;
@@ -66,8 +67,6 @@ const PULSE: Duration = Duration::from_millis(200);
 /// After a turn that took so long, or so long without one, what is cached is not trusted: word
 /// of changes may wait to be read.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Replicas are taken to be behind by no more than this.
-const BEHIND: Duration = Duration::from_secs(60);
 /// Time between two looks at who has waited too long.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -281,21 +280,6 @@ impl Cooling {
     /// What else is remembered of a request that touches hot keys.
     pub(crate) fn inner_mark(&self, write: u32) -> Mark {
         self.writes.get(write as usize).map_or(Mark::Nothing, HotWrite::inner)
-    }
-
-    /// Remembers whose values lie elsewhere no more.
-    fn note_moved(&mut self, now: Instant, old: &HotKeys) {
-        self.lately_moved.retain(|_, until| *until > now);
-        let hot = Arc::clone(&self.hot);
-        for key in old.moved().filter(|key| !hot.is_moved(key)) {
-            self.lately_moved.insert(key.to_vec(), now + BEHIND);
-        }
-    }
-
-    /// Whether a replica may have something else than the value at a key: the marker of a split
-    /// that has ended, or less than a copy has shown.
-    pub(crate) fn misleads_replicas(&self, name: &[u8], now: Instant) -> bool {
-        self.hot.is_moved(name) || self.lately_moved.get(name).is_some_and(|until| now < *until)
     }
 
     fn time(&self, now: Instant) -> Duration {
