@@ -7,6 +7,8 @@
 //! failure tells whose fault it is.
 
 pub mod differential;
+mod relay;
 mod rig;
 
+pub use relay::{Relay, Way};
 pub use rig::{ClusterRig, Heatsink, Rig};

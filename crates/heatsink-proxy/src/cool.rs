@@ -20,9 +20,11 @@ mod broadcast;
 mod combine;
 pub(crate) mod copies;
 mod late;
+mod lately;
 mod reads;
 pub(crate) mod splits;
 mod tracking;
+mod tunnels;
 mod writes;
 
 use std::collections::HashMap;
@@ -102,12 +104,12 @@ pub(crate) struct Cooling {
     parked: Vec<Parked>,
     /// Writes whose copies could not be reached.
     unremoved: Vec<Unremoved>,
+    /// Keys whose values lay elsewhere lately, and until when; only where replicas are read from.
+    lately_moved: HashMap<Vec<u8>, Instant, RandomState>,
     /// Keys that are about to be split, and since when.
     frozen: HashMap<Vec<u8>, Instant, RandomState>,
     /// Counts what may go to any shard.
     turns: usize,
-    /// The last that was given to elements of a list.
-    last_stamp: u64,
     /// What was read of keys in mode `relaxed`.
     late: LateReplies,
     /// Word of other Heatsinks, where the server does not tell itself.
@@ -209,9 +211,9 @@ impl Cooling {
             held_clients: Vec::new(),
             parked: Vec::new(),
             unremoved: Vec::new(),
+            lately_moved: HashMap::default(),
             frozen: HashMap::default(),
             turns: 0,
-            last_stamp: 0,
             late: LateReplies::default(),
             listening: Listening::default(),
             unsettled: Vec::new(),
@@ -391,6 +393,9 @@ impl Worker {
     fn change_hot_keys(&mut self, hot: &Arc<HotKeys>) {
         let cooling = &mut self.cooling;
         let old = std::mem::replace(&mut cooling.hot, Arc::clone(hot));
+        if self.reads_replicas {
+            cooling.note_moved(self.now, &old);
+        }
         for (key, _) in old.iter().filter(|(key, _)| hot.get(key).is_none()) {
             cooling.cache.deregister(key);
             cooling.work.remove(key);
@@ -421,8 +426,10 @@ impl Worker {
             self.raise_fence(tokens, None, busy);
         }
         // What blocks may do so for ever. If it is about a key that is moved, the mover sees it.
-        let prompt =
-            |client: &Client| client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer());
+        let tunnels = self.tunnels_to_frozen();
+        let prompt = |client: &Client| {
+            client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer()) || tunnels(client)
+        };
         self.raise_fence(Vec::new(), Some(self.cooling.version), prompt);
         self.cooling.note_frozen(self.now);
         self.release_held();
@@ -494,11 +501,11 @@ impl Worker {
                 let link = links.get(*slot).filter(|link| link.generation == *generation);
                 link.is_some_and(|upstream| upstream.link.told() < *until)
             });
+            let settles = fence.settles.is_some();
             fence.clients.retain(|key| {
                 let own = clients.get_ref(*key).and_then(|client| client.own.as_ref());
-                own.is_some_and(|own| !own.is_settled())
+                own.is_some_and(|own| !own.is_settled() || settles && own.tunnel)
             });
-            let settles = fence.settles.is_some();
             let detoured = !detours.is_empty() || !later.is_empty();
             let combined = settles && (detoured || cooling.combines_held());
             let fence = &mut cooling.fences[at];

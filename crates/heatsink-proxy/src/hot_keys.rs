@@ -180,6 +180,11 @@ impl HotKeys {
         self.splits.keys().map(Vec::as_slice).chain(self.copied())
     }
 
+    /// Whether the value of a key lies elsewhere, too.
+    pub fn is_moved(&self, key: &[u8]) -> bool {
+        self.split(key).is_some() || self.copies(key).is_some()
+    }
+
     /// Whether the values of any keys lie elsewhere, too.
     #[inline]
     pub fn has_moved(&self) -> bool {

@@ -647,7 +647,7 @@ impl Worker {
         queueing: bool,
     ) {
         let Some(observer) = &mut self.observer else { return };
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.clients.get(key).filter(|client| !client.within) else { return };
         // What went elsewhere, or was answered here, must not be taken for what went there last.
         let own = client.own.as_mut().filter(|own| own.unmarked);
         if !queueing {

@@ -92,6 +92,9 @@ impl Worker {
 
     /// From now on bytes pass unseen in both directions.
     pub(crate) fn open_tunnel(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
+        if let Some(flow) = self.wait_for_tunnel(key) {
+            return flow;
+        }
         let node = self.home(key);
         match self.ensure_own(key, node) {
             Ensured::Wait => return Flow::Wait,
@@ -191,9 +194,8 @@ impl Worker {
             return;
         }
         let Some(observer) = &mut self.observer else { return };
-        let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
-            return;
-        };
+        let client = self.clients.get(key).filter(|client| !client.within);
+        let Some(own) = client.and_then(|client| client.own.as_mut()) else { return };
         let (upload, mark) = observer.upload_begins(Writer(key.slot), command, request);
         own.upload = Some(upload);
         if own.expected.back() == Some(&Expected::Plain)
@@ -342,6 +344,8 @@ impl Worker {
             self.end_own_state(key);
         } else if wild && settled {
             self.make_tunnel(key);
+            // It is too late to wait for that.
+            self.want_all_whole();
         } else if releasable {
             let now = self.now;
             if let Some(client) = self.clients.get(key) {

@@ -49,6 +49,11 @@ pub struct FanOut {
     pub sum: Duration,
 }
 
+/// The year 2020, from which stamps count: they last until 2091.
+const STAMPS_SINCE: Duration = Duration::from_secs(1_577_836_800);
+/// Stamps of a microsecond, as a power of two.
+const STAMP_BITS: u32 = 12;
+
 /// What is called when a key has to be made whole.
 type Alarm = Box<dyn Fn() + Send + Sync>;
 
@@ -64,6 +69,8 @@ pub(crate) struct Desk {
     alarm: OnceLock<Alarm>,
     fan_out: [AtomicU64; FAN_OUT_BOUNDS.len() + 1],
     fan_out_micros: AtomicU64,
+    /// The next stamp of a list's element that nobody has used.
+    next_stamp: AtomicU64,
 }
 
 impl fmt::Debug for Desk {
@@ -82,7 +89,27 @@ impl Desk {
             alarm: OnceLock::new(),
             fan_out: Default::default(),
             fan_out_micros: AtomicU64::new(0),
+            // Those before are for elements that were there when a list was split.
+            next_stamp: AtomicU64::new(2 * heatsink_split::stamp::PER_CALL),
         }
+    }
+
+    /// Stamps for elements that are pushed now: the first of so many.
+    ///
+    /// In this process each is above those that were taken before, by whichever worker. Those of
+    /// other processes are ordered by the clock. A microsecond has 4096 of them, more than can be
+    /// pushed meanwhile, so they never run ahead of it:
+    ///
+    /// 1. A worker pushes a lot; were its stamps from the future,
+    /// 2. what another process pushes next would go before that.
+    pub(crate) fn stamps(&self, count: usize) -> u64 {
+        let micros = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH + STAMPS_SINCE)
+            .map_or(0, |time| time.as_micros() as u64);
+        let now = micros << STAMP_BITS;
+        let next = |next: u64| Some(now.max(next) + count as u64);
+        let taken = self.next_stamp.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        taken.map_or(now, |next| now.max(next))
     }
 
     pub(crate) fn settle(&self, worker: usize, version: u64) {

@@ -4,7 +4,7 @@
 //! there, what is pushed at the left end one below. A stamp is eight bytes that sort like the
 //! number.
 
-/// Most elements of one call: whoever makes stamps leaves so much room behind each.
+/// Most elements of one call, and of a list that is split: those take stamps up to this from 1 on.
 pub const PER_CALL: u64 = 1 << 20;
 
 const BYTES: usize = 8;

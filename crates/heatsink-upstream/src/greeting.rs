@@ -29,6 +29,13 @@ pub struct Login {
     pub protocol: Protocol,
 }
 
+impl Login {
+    /// The user whose rights it has, however it logs in.
+    pub fn user_name(&self) -> &[u8] {
+        self.credentials.as_ref().map_or(b"default", Credentials::user_name)
+    }
+}
+
 /// What the next reply answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {

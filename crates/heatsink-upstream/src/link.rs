@@ -234,7 +234,7 @@ impl<W: Waiter> Link<W> {
         self.queue(from, request, waiter, 1, now);
     }
 
-    #[inline(always)]
+    #[inline]
     fn queue(&mut self, from: &[u8], requests: Range<usize>, waiter: W, count: u32, now: Instant) {
         if self.waiting == 0 && self.is_ready() {
             self.since = now;

@@ -16,6 +16,7 @@ const SHORT_BYTES: usize = 64;
 ///
 /// Most parts are short. Then a copy of fixed length, of which the end is cut off again, takes a
 /// fraction of the time of a call that copies a few bytes.
+#[expect(clippy::inline_always, reason = "a call is what it is to spare")]
 #[inline(always)]
 pub(crate) fn append(to: &mut Vec<u8>, from: &[u8], range: Range<usize>) {
     let end = to.len() + range.len();

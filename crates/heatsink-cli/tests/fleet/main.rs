@@ -9,9 +9,13 @@ mod http;
 mod live;
 mod node;
 mod operators;
+mod split_auto;
 mod split_chaos;
+mod split_ends;
 mod split_kills;
 mod split_load;
+mod split_upstreams;
+mod split_waits;
 mod splits;
 #[path = "../cli/support.rs"]
 mod support;

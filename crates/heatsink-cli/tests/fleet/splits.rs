@@ -221,6 +221,31 @@ fn whoever_overwrites_the_marker_wins() {
     assert!(node.metrics().contains("heatsink_split_drift_total 1"), "{}", node.metrics());
 }
 
+/// One pushes when the other was answered: their clocks are one and the same.
+#[test]
+fn pushes_through_two_proxies_stand_in_their_order() {
+    let (place, servers) = (Place::empty(), Servers::start());
+    let nodes = [servers.member(&place, "all", &[]), servers.member(&place, "all", &[])];
+    assemble(&[&nodes[0], &nodes[1]]);
+    let mut clients = [nodes[0].client(), nodes[1].client()];
+    clients[0].command(&["RPUSH", "list", "first"]);
+    nodes[0].api().promote(b"list", split(4)).expect("promoted");
+    all(&nodes, PATIENCE, "it is split", |node| rests_split(node, "list", 4));
+    let mut expected = vec!["first".to_owned()];
+    for number in 0..300 {
+        // The first pushes far more.
+        let client = &mut clients[usize::from(number % 20 == 0)];
+        let element = number.to_string();
+        expected.push(element.clone());
+        let length = Reply::Integer(expected.len() as i64);
+        assert_eq!(client.command(&["RPUSH", "list", &element]), length);
+    }
+    assert_eq!(clients[1].command(&["LRANGE", "list", "0", "-1"]), Reply::bulks(&expected));
+    nodes[1].api().demote(b"list").expect("removed");
+    all(&nodes, PATIENCE, "it is gone", |node| node.lacks("list"));
+    assert_eq!(clients[0].command(&["LRANGE", "list", "0", "-1"]), Reply::bulks(&expected));
+}
+
 /// How many shards that are in use each node has.
 fn shards_by_node(cluster: &RedisCluster) -> Vec<usize> {
     let live = |node: usize| {

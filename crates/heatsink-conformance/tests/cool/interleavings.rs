@@ -3,12 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::{Heatsink, Rig};
+use heatsink_conformance::{Heatsink, Relay, Rig, Way};
 use heatsink_proxy::config::Config;
 use heatsink_proxy::hot_keys::{HotKeys, Treatment};
 use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
 
-use crate::relay::{Relay, Way};
 use crate::served::{SOON, make_hot, rig, warm};
 
 /// What promises something about the order of events.

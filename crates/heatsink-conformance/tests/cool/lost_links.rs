@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heatsink_conformance::Way;
 use heatsink_proxy::hot_keys::Treatment;
 use heatsink_testkit::{RawClient, Reply, eventually};
 
 use crate::interleavings::{Arranged, BOTH, assert_waits};
-use crate::relay::Way;
 use crate::served::SOON;
 
 /// What the server tells of a change of `k`.

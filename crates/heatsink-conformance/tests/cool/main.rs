@@ -7,7 +7,6 @@ mod combining;
 mod interleavings;
 mod lost_links;
 mod moving;
-mod relay;
 mod rights;
 mod scores;
 mod sentinel;

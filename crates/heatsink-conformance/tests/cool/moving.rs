@@ -10,8 +10,8 @@ use heatsink_split::{moving, placement};
 use heatsink_testkit::{RawClient, Reply, eventually};
 
 use crate::interleavings::{Arranged, assert_waits};
-use crate::relay::Way;
 use crate::served::SOON;
+use heatsink_conformance::Way;
 
 const KEY: &[u8] = b"k";
 

@@ -2,7 +2,7 @@
 
 use heatsink_detect::config::Settings;
 use heatsink_proxy::config::{Live, Rule};
-use heatsink_testkit::{Reply, encode};
+use heatsink_testkit::{RawClient, Reply, encode};
 
 use crate::rig::Counted;
 
@@ -201,4 +201,33 @@ fn what_a_rule_switches_off_is_not_counted() {
     counted.heatsink().proxy().reload(live);
     client.command(&["MGET", "secret:a", "secret:public", "other"]);
     expect(&mut counted, &[("secret:public", 1, 0), ("other", 1, 0), ("secret:a", 1, 0)]);
+}
+
+/// What Heatsink itself does to move values is nobody's heat.
+#[test]
+fn what_is_asked_from_within_is_not_counted() {
+    for mut rig in [Counted::before_server(|_| ()), Counted::before_cluster()] {
+        let within = rig.heatsink().proxy().handle().connect().expect("a connection within");
+        let mut within = RawClient::over_stream(within);
+        let large = "x".repeat(300 << 10);
+        let commands = [
+            &["SET", "own", "1"][..],
+            &["GET", "own"],
+            &["WATCH", "own"],
+            &["GET", "own"],
+            &["MULTI"],
+            &["INCR", "own"],
+            &["EXEC"],
+            &["SET", "own", &large],
+            &["GET", "own"],
+            &["BLPOP", "none", "0.01"],
+        ];
+        for command in commands {
+            let reply = within.command(command);
+            assert!(!reply.is_error(), "{command:?}: {reply}");
+        }
+        assert_eq!(rig.client().command(&["GET", "theirs"]), Reply::Null);
+        let counts = rig.counts(1);
+        assert_eq!(counts.into_keys().collect::<Vec<_>>(), ["theirs"]);
+    }
 }

@@ -75,6 +75,18 @@ impl Mover {
         assert!(begun.is_some(), "it can be split");
     }
 
+    /// The same, if the proxy holds writes in time.
+    pub(crate) fn try_freeze(&self, key: &[u8], time: Duration) -> bool {
+        let mut hands = self.hands.lock().expect("no panic");
+        let (_, freezing) = hands.prepare(key, 4).expect("it can be split");
+        let version = hands.publish(key, Some(freezing));
+        let is_held = hands.is_settled(version, time);
+        if !is_held {
+            hands.publish(key, None);
+        }
+        is_held
+    }
+
     /// Moves the value of a key that freezes, and does not tell the proxy.
     pub(crate) fn commit(&self, key: &[u8]) {
         let mut hands = self.hands.lock().expect("no panic");
@@ -116,6 +128,26 @@ impl Mover {
         hands.build(key, &layout);
     }
 
+    /// Moves the value of a key into shards, and does not tell the proxy: it believes that the key
+    /// is about to be split.
+    pub(crate) fn move_away(&self, key: &[u8], factor: usize) -> Untold {
+        let layout = self.hands.lock().expect("no panic").move_away(key, factor);
+        Untold(layout.expect("it can be split"))
+    }
+
+    /// Tells the proxy of it.
+    pub(crate) fn tell(&self, key: &[u8], untold: &Untold) {
+        let layout = Arc::clone(&untold.0);
+        self.hands.lock().expect("no panic").put(key, Some(Splitting::Split(layout)));
+    }
+
+    /// Tells the proxy that it is made whole again, whatever it has heard; nobody waits until it
+    /// has taken that in, and nothing is moved.
+    pub(crate) fn tell_draining(&self, key: &[u8], untold: &Untold) {
+        let layout = Arc::clone(&untold.0);
+        self.hands.lock().expect("no panic").publish(key, Some(Splitting::Draining(layout)));
+    }
+
     /// The names of a split key's shards.
     pub(crate) fn shards(&self, key: &[u8]) -> Vec<Vec<u8>> {
         let hands = self.hands.lock().expect("no panic");
@@ -127,6 +159,9 @@ impl Mover {
         }
     }
 }
+
+/// A split that the proxy has not heard of.
+pub(crate) struct Untold(Arc<Layout>);
 
 impl Drop for Mover {
     fn drop(&mut self) {
@@ -150,17 +185,28 @@ fn serve(hands: &Mutex<Hands>, alarms: &Receiver<bool>) {
 impl Hands {
     /// Tells the proxy where a key stands, and waits until it holds or goes on.
     fn put(&mut self, key: &[u8], state: Option<Splitting>) {
+        let version = self.publish(key, state);
+        assert!(self.is_settled(version, PATIENCE), "the proxy does not settle");
+    }
+
+    /// Waits for the proxy to settle.
+    fn is_settled(&self, version: u64, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        while self.handle.settled_version() < version {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
+    fn publish(&mut self, key: &[u8], state: Option<Splitting>) -> u64 {
         match state {
             Some(state) => drop(self.states.insert(key.to_vec(), state)),
             None => drop(self.states.remove(key)),
         }
-        let hot = HotKeys::default().with_splits(self.states.clone());
-        let version = self.handle.set_hot_keys(hot);
-        let until = Instant::now() + PATIENCE;
-        while self.handle.settled_version() < version {
-            assert!(Instant::now() < until, "the proxy does not settle");
-            std::thread::yield_now();
-        }
+        self.handle.set_hot_keys(HotKeys::default().with_splits(self.states.clone()))
     }
 
     fn ask(&mut self, request: &[u8]) -> Vec<u8> {
@@ -185,24 +231,33 @@ impl Hands {
         if self.states.contains_key(key) {
             return false;
         }
+        let Some(layout) = self.move_away(key, factor) else {
+            self.put(key, None);
+            return false;
+        };
+        self.put(key, Some(Splitting::Split(layout)));
+        true
+    }
+
+    /// Moves the value of a key into shards. Nothing if it cannot be split.
+    fn move_away(&mut self, key: &[u8], factor: usize) -> Option<Arc<Layout>> {
         loop {
-            let Some(layout) = self.freeze(key, factor) else { return false };
-            match self.commit(key, &layout) {
-                Some(true) => {
-                    self.put(key, Some(Splitting::Split(layout)));
-                    return true;
-                }
-                Some(false) => {}
-                None => {
-                    self.put(key, None);
-                    return false;
-                }
+            let layout = self.freeze(key, factor)?;
+            if self.commit(key, &layout)? {
+                return Some(layout);
             }
         }
     }
 
     /// Has writes held; nothing if there is nothing to split.
     fn freeze(&mut self, key: &[u8], factor: usize) -> Option<Arc<Layout>> {
+        let (layout, freezing) = self.prepare(key, factor)?;
+        self.put(key, Some(freezing));
+        Some(layout)
+    }
+
+    /// How a key is to be split, and what the proxy is told of it first.
+    fn prepare(&mut self, key: &[u8], factor: usize) -> Option<(Arc<Layout>, Splitting)> {
         let kind = self.kind_of(key)?;
         let expires = self.command(&[b"PTTL", key]) != Reply::Integer(-1);
         let tags = placement::tags(self.handle.slot_owners().as_deref(), factor, key);
@@ -210,8 +265,7 @@ impl Hands {
         let layout = Arc::new(Layout::new(&format!("test{}", self.serial), kind, expires, &tags));
         let permit: Arc<[u8]> = placement::permit_name(key, &layout.id).into();
         assert_eq!(self.command(&[b"SET", &permit, b"1"]), Reply::ok());
-        self.put(key, Some(Splitting::Freezing { layout: Arc::clone(&layout), permit }));
-        Some(layout)
+        Some((Arc::clone(&layout), Splitting::Freezing { layout, permit }))
     }
 
     fn kind_of(&mut self, key: &[u8]) -> Option<Kind> {
@@ -234,8 +288,7 @@ impl Hands {
             return None;
         }
         let whole = self.ask(&moving::read_whole(layout.kind, key));
-        let stamp = self.serial << 30;
-        let Ok(fills) = moving::fill_shards(layout, &whole, stamp) else {
+        let Ok(fills) = moving::fill_shards(layout, &whole, 1) else {
             self.command(&[b"UNWATCH"]);
             return None;
         };
@@ -279,7 +332,14 @@ impl Hands {
     }
 
     fn make_whole(&mut self, key: &[u8]) -> bool {
-        let Some(Splitting::Split(layout)) = self.states.get(key).cloned() else { return false };
+        let (Splitting::Split(layout) | Splitting::Draining(layout)) =
+            (match self.states.get(key).cloned() {
+                Some(splitting) => splitting,
+                None => return false,
+            })
+        else {
+            return false;
+        };
         self.put(key, Some(Splitting::Draining(Arc::clone(&layout))));
         self.build(key, &layout);
         self.put(key, None);

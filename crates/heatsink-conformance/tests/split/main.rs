@@ -3,7 +3,11 @@
 //! `HEATSINK_SPLIT_STEPS` makes the comparison longer, `HEATSINK_SPLIT_SEED` repeats one.
 
 mod copies;
+mod copies_order;
 mod differential;
 mod hand;
+mod late_reads;
+mod own_links;
 mod reads;
+mod replicas;
 mod waiting;

@@ -264,3 +264,38 @@ fn conserve(
     };
     assert_eq!(total, added);
 }
+
+/// One client pushes when another was answered, whichever worker has it: what came later stands
+/// behind it, or before it, as in a plain list.
+#[test]
+fn pushes_of_many_clients_stand_in_their_order() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut clients: Vec<_> = (0..8).map(|_| rig.client()).collect();
+    let mut expected = vec!["first".to_owned()];
+    clients[0].command(&["RPUSH", "list", "first"]);
+    let mut rng = fastrand::Rng::with_seed(7);
+    for round in 0..3 {
+        assert!(mover.split(b"list", 4));
+        for number in 0..60 {
+            // Now and then one pushes a lot, and far more often than the others.
+            let client = if rng.bool() { 0 } else { rng.usize(..8) };
+            let elements: Vec<String> = (0..[1, 1, 1, 50][rng.usize(..4)])
+                .map(|part| format!("{round}:{number}:{part}"))
+                .collect();
+            let (command, right) = if rng.bool() { ("RPUSH", true) } else { ("LPUSH", false) };
+            let words = [command, "list"].into_iter().chain(elements.iter().map(String::as_str));
+            let words: Vec<&str> = words.collect();
+            if right {
+                expected.extend(elements.iter().cloned());
+            } else {
+                expected.splice(..0, elements.iter().rev().cloned());
+            }
+            let length = expected.len() as i64;
+            assert_eq!(clients[client].command(&words), Reply::Integer(length));
+        }
+        assert_eq!(clients[1].command(&["LRANGE", "list", "0", "-1"]), Reply::bulks(&expected));
+        assert!(mover.make_whole(b"list"));
+        assert_eq!(clients[1].command(&["LRANGE", "list", "0", "-1"]), Reply::bulks(&expected));
+    }
+}

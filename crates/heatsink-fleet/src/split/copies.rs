@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heatsink_control::entry::{Entry, Mitigation, Phase, SplitRecord, Status};
+use heatsink_control::words;
 use heatsink_proxy::hot_keys::Copies;
 use heatsink_resp::value::Value;
 use heatsink_split::{layout, placement};
@@ -20,7 +21,7 @@ use super::change::{Next, Seen};
 use super::data::{Data, DataError, command};
 use super::lifecycle::{self, PAUSE_MS, TROUBLE_MS, is_of, pause_of};
 use super::names;
-use super::reconcile::{Reconciler, STEP_IN, is_first_choice};
+use super::reconcile::{Reconciler, STEP_IN, is_first_choice, shown};
 use crate::state::unix_ms;
 
 /// Time between two looks.
@@ -152,7 +153,8 @@ impl Reconciler {
                 if missing == 0 {
                     self.set_phase(key, split, Phase::Split, None).await;
                 } else if waited > PATIENCE {
-                    let why = format!("no copies yet: {missing} proxies did not answer in time");
+                    let missing = words::count(missing, "proxy", "proxies");
+                    let why = format!("no copies yet: {missing} did not answer in time");
                     self.set_phase(key, split, Phase::Draining, Some(why)).await;
                 }
             }
@@ -162,7 +164,7 @@ impl Reconciler {
                 let outgrown = entry.is_some_and(|entry| entry.outgrew_split(unix_ms()));
                 if command.is_some() || outgrown && is_mine {
                     let why = command.map(|command| {
-                        format!("no copies: {} does not remove them", command.to_uppercase())
+                        format!("no copies: {} does not remove them", shown(&command))
                     });
                     self.set_phase(key, split, Phase::Draining, why).await;
                 } else if let Some(copies) = copies(split)
@@ -230,13 +232,9 @@ async fn fill_one(data: &mut Data, key: &[u8], copy: &[u8], token: &[u8]) -> Res
         return Ok(());
     }
     let read = data.accepted(&[command(&[b"DUMP", key]), command(&[b"PTTL", key])]).await?;
-    let (Some(dump), left) = (read[0].text(), read[1].integer()) else {
+    let (Some(dump), Some(life)) = (read[0].text(), read[1].integer().and_then(life_of_copy))
+    else {
         return Ok(());
-    };
-    let whole_life = LIFE.as_millis() as i64;
-    let life = match left {
-        Some(left @ 1..) => left.min(whole_life),
-        _ => whole_life,
     };
     let questions = [
         command(&[b"WATCH", &lock, &writers]),
@@ -251,4 +249,28 @@ async fn fill_one(data: &mut Data, key: &[u8], copy: &[u8], token: &[u8]) -> Res
     let life = life.to_string();
     let put = command(&[b"RESTORE", copy, life.as_bytes(), dump, b"REPLACE"]);
     data.transaction(&[put]).await.map(drop)
+}
+
+/// How many milliseconds a copy lives, by those that its key has left (`PTTL`); none if the key has
+/// gone since it was read, or goes before anybody can use the copy.
+fn life_of_copy(left_ms: i64) -> Option<i64> {
+    let longest = LIFE.as_millis() as i64;
+    match left_ms {
+        -1 => Some(longest),
+        1.. => Some(left_ms.min(longest)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::life_of_copy;
+
+    #[test]
+    fn a_copy_does_not_outlive_its_key() {
+        let lives = [-1, 100_000, 1000, 999, 1].map(life_of_copy);
+        assert_eq!(lives, [1000, 1000, 1000, 999, 1].map(Some));
+        // Read, and expired before its time was asked for; or about to.
+        assert_eq!([-2, 0].map(life_of_copy), [None, None]);
+    }
 }

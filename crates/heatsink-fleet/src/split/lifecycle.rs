@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heatsink_control::entry::{Entry, Mitigation, Origin, Pause, Phase, SplitRecord, Status};
+use heatsink_control::words;
 use heatsink_coordination::Store;
 use heatsink_split::{Kind, Layout};
 
@@ -38,6 +39,10 @@ const PATIENCE: u32 = 3;
 pub(crate) const PAUSE_MS: (u64, u64) = (60_000, 600_000);
 /// A pause after something went wrong.
 pub(super) const TROUBLE_MS: (u64, u64) = (1_000, 60_000);
+
+/// Of a list's elements that were there before: below whatever proxies give to new ones, whatever
+/// their clocks say.
+const FIRST_STAMP: u64 = 1;
 
 /// Who moves values in this process.
 #[derive(Clone)]
@@ -109,13 +114,14 @@ impl Mover {
         let missing = self.missing(&topic(&id, Phase::Freezing), freeze).await;
         if missing > 0 {
             self.count("split", "put_off");
-            let why = format!("not split yet: {missing} proxies did not hold writes in time");
+            let missing = words::count(missing, "proxy", "proxies");
+            let why = format!("not split yet: {missing} did not hold writes in time");
             self.give_up(key, &id, Some((TROUBLE_MS, why))).await;
             return Ok(());
         }
         let manifest = Manifest::new(key, fit.kind, &tags, fit.expires, unix_ms());
         let moved = match self.steps.enter(&id, &manifest).await {
-            Ok(()) => self.steps.split(key, &layout, &bounds, unix_micros()).await,
+            Ok(()) => self.steps.split(key, &layout, &bounds, FIRST_STAMP).await,
             Err(error) => Err(error.into()),
         };
         let committed = match &moved {
@@ -495,11 +501,6 @@ fn is_in(seen: &Seen, phase: Phase) -> bool {
 
 pub(super) fn pause_of(entry: &Entry, (shortest, longest): (u64, u64), why: String) -> Pause {
     Pause::after(entry.pause.as_ref(), unix_ms(), shortest, longest, why)
-}
-
-fn unix_micros() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_micros() as u64)
 }
 
 impl crate::SplitSettings {

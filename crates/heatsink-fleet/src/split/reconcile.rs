@@ -382,12 +382,20 @@ fn unfinished(
             (begins && is_mine).then(|| Task::Unsplit(split.id.clone(), None))
         }
         Phase::Split => {
-            let why = needed.map(|command| {
-                format!("not split: {} needs the key whole", command.to_uppercase())
-            });
+            let why =
+                needed.map(|command| format!("not split: {} needs the key whole", shown(command)));
             let begins = why.is_some() || outgrown && is_mine;
             begins.then(|| Task::Unsplit(split.id.clone(), why))
         }
+    }
+}
+
+/// What wants a key whole: a command, or something else in words.
+pub(super) fn shown(command: &str) -> String {
+    if command.contains(' ') {
+        command.to_owned()
+    } else {
+        command.to_uppercase().replace('|', " ")
     }
 }
 

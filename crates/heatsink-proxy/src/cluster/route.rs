@@ -174,7 +174,9 @@ impl Worker {
             return primary;
         };
         // Whoever moves data must see what was acknowledged last.
-        let exact = client.within || name.starts_with(b"heatsink:");
+        let exact = client.within
+            || name.starts_with(b"heatsink:")
+            || self.cooling.misleads_replicas(name, self.now);
         if command.access != Access::Read || exact || client.written.may_hold(name) {
             return primary;
         }

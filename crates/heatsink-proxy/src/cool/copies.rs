@@ -148,7 +148,7 @@ impl Worker {
     fn may_read_copies(&self, key: ClientKey) -> bool {
         let Some(client) = self.clients.get_ref(key) else { return false };
         let login = &self.lanes[client.lane].login;
-        login.credentials == self.shared.base_login.credentials
+        login.user_name() == self.shared.base_login.user_name()
             && client.off_copies_until.is_none_or(|until| self.now >= until)
     }
 

@@ -60,7 +60,7 @@ impl Cooling {
 
     /// Whether the value of a key lies elsewhere, too.
     pub(crate) fn has_moved(&self, name: &[u8]) -> bool {
-        self.hot.split(name).is_some() || self.hot.copies(name).is_some()
+        self.hot.is_moved(name)
     }
 
     /// Whether anybody waits for a value that is moved, or for copies of one.
@@ -81,15 +81,6 @@ impl Cooling {
     fn turn(&mut self) -> usize {
         self.turns = self.turns.wrapping_add(1);
         self.turns
-    }
-
-    /// Grows from call to call by more than a call uses, and with the time of day.
-    fn stamp(&mut self) -> u64 {
-        let micros = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |time| time.as_micros() as u64);
-        self.last_stamp = micros.max(self.last_stamp + (1 << 20));
-        self.last_stamp
     }
 }
 
@@ -213,7 +204,7 @@ impl Worker {
     }
 
     /// The client goes on when the value has been moved. If that takes too long, it is told so.
-    fn hold(&mut self, key: ClientKey) -> Flow {
+    pub(super) fn hold(&mut self, key: ClientKey) -> Flow {
         let now = self.now;
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         let asked = client.order.asked();
@@ -257,7 +248,7 @@ impl Worker {
             return Flow::Wait;
         }
         let login = &self.lanes[client.lane].login;
-        if login.credentials != self.shared.base_login.credentials {
+        if login.user_name() != self.shared.base_login.user_name() {
             // Its rights are those on the key; nobody knows what they would be on a shard.
             self.shared.desk.want_whole(name, ANOTHER_USER);
             return self.hold(key);
@@ -284,7 +275,8 @@ impl Worker {
         }
         let args: Vec<&[u8]> = request.args_from(0).collect();
         let turn = self.cooling.turn();
-        let stamp = if layout.kind == Kind::List { self.cooling.stamp() } else { 0 };
+        let is_list = layout.kind == Kind::List;
+        let stamp = if is_list { self.shared.desk.stamps(args.len()) } else { 0 };
         let context = Context { layout, names: Names::Live, resp3, turn, stamp };
         let plan = plan::plan(&context, &args);
         let asked = !matches!(plan, Plan::Whole);

@@ -221,7 +221,7 @@ impl Worker {
     /// asked for by Heatsink itself.
     fn is_own_user(&self, key: ClientKey) -> bool {
         let lane = self.clients.get_ref(key).map(|client| &self.lanes[client.lane].login);
-        lane.is_some_and(|login| login.credentials == self.shared.base_login.credentials)
+        lane.is_some_and(|login| login.user_name() == self.shared.base_login.user_name())
     }
 
     fn ask_value(&mut self, asker: Asker, mut read: FrozenRead, mark: Mark) {

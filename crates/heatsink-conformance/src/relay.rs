@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use heatsink_testkit::eventually;
 
-use crate::served::SOON;
-
 /// Time after which a thread looks again what it is to do.
 const LOOK: Duration = Duration::from_millis(1);
+const SOON: Duration = Duration::from_secs(10);
 
 /// What becomes of bytes.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Way {
+pub enum Way {
     /// They are passed on.
     #[default]
     Open,
@@ -51,7 +50,7 @@ struct State {
 }
 
 /// A relay; its connections end with it.
-pub(crate) struct Relay {
+pub struct Relay {
     addr: SocketAddr,
     state: Arc<State>,
 }
@@ -66,7 +65,7 @@ fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 
 impl Relay {
     /// A relay to this server.
-    pub(crate) fn before(server: SocketAddr) -> Self {
+    pub fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let addr = listener.local_addr().expect("it is bound");
         let state = Arc::<State>::default();
@@ -85,29 +84,29 @@ impl Relay {
     }
 
     /// What to connect to instead of the server.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("redis://{}", self.addr)
     }
 
     /// Changes what becomes of bytes.
-    pub(crate) fn set(&self, way: Way) {
+    pub fn set(&self, way: Way) {
         *lock(&self.state.way) = way;
     }
 
     /// Waits until replies are kept back that have these bytes in them, on one connection.
     #[track_caller]
-    pub(crate) fn wait_held(&self, wanted: &[u8]) {
+    pub fn wait_held(&self, wanted: &[u8]) {
         eventually(SOON, || self.holds(wanted));
     }
 
     /// Whether replies are kept back that have these bytes in them.
-    pub(crate) fn holds(&self, wanted: &[u8]) -> bool {
+    pub fn holds(&self, wanted: &[u8]) -> bool {
         lock(&self.state.held).iter().any(|(_, bytes)| position(bytes, wanted).is_some())
     }
 
     /// Waits until a request is kept back.
     #[track_caller]
-    pub(crate) fn wait_request_held(&self) {
+    pub fn wait_request_held(&self) {
         eventually(SOON, || self.state.requests_held.load(Ordering::Relaxed) > 0);
     }
 }

@@ -1,0 +1,103 @@
+//! Proxies that do not answer while a key is to be split, and proxies that know less than others.
+
+use std::time::Duration;
+
+use heatsink_testkit::{RawClient, Reply, eventually};
+use serde_json::Value;
+
+use crate::node::{Node, Servers, all, assemble};
+use crate::splits::{is_split, rests_split, split};
+use crate::support::{PATIENCE, Place};
+
+/// For about half of these a given proxy is the first to try.
+const KEYS: [&str; 8] = ["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"];
+
+fn promote_all(node: &Node) {
+    for key in KEYS {
+        node.api().promote(key.as_bytes(), split(4)).expect("promoted");
+    }
+}
+
+/// A proxy that is asleep says nothing: keys are split when it has said so, or is gone.
+#[test]
+fn a_split_is_put_off_until_every_proxy_holds_writes() {
+    let (place, servers) = (Place::empty(), Servers::start());
+    let (awake, mut asleep) =
+        (servers.member(&place, "all", &[]), servers.member(&place, "all", &[]));
+    assemble(&[&awake, &asleep]);
+    let mut direct = servers.upstream.client();
+    for key in KEYS {
+        direct.command(&["SADD", key, "a", "b"]);
+    }
+    asleep.process.pause();
+    promote_all(&awake);
+    let put_off = |entry: &Value| {
+        let why = "not split yet: 1 proxy did not hold writes in time";
+        let reason = entry["reason"].as_str().unwrap_or_default();
+        entry["split"] == Value::Null && reason.contains(why)
+    };
+    let key = eventually(PATIENCE, || {
+        let listed = awake.api().list(&[]).unwrap_or_default();
+        listed.iter().find(|entry| put_off(entry))?["key"].as_str().map(str::to_owned)
+    });
+    let key = key.as_str();
+    // It has not been moved, and nobody waits for long.
+    assert!(!is_split(&mut direct, key));
+    assert_eq!(awake.client().command(&["SADD", key, "c"]), Reply::Integer(1));
+    asleep.process.resume();
+    for key in KEYS {
+        all([&awake, &asleep], PATIENCE, "it is split", |node| rests_split(node, key, 4));
+    }
+    assert_eq!(asleep.client().command(&["SCARD", key]), Reply::Integer(3));
+    for key in KEYS {
+        awake.api().demote(key.as_bytes()).expect("removed");
+        all([&awake, &asleep], PATIENCE, "it is gone", |node| node.lacks(key));
+    }
+    // Without one that has gone for good.
+    asleep.process.pause();
+    promote_all(&awake);
+    for key in KEYS {
+        all([&awake], PATIENCE, "it is split without it", |node| rests_split(node, key, 4));
+    }
+    assert_eq!(awake.client().command(&["SCARD", key]), Reply::Integer(3));
+}
+
+/// Whether a write of this member is answered; one that waits is left behind.
+fn writes(client: &mut RawClient, member: &str) -> bool {
+    client.send(&["SADD", "set", member]);
+    client.try_read_frame(Duration::from_millis(500)).expect("no error").is_some()
+}
+
+/// A proxy that cannot hear the others, and finds that the marker is gone:
+///
+/// 1. the key is split; the store is out of reach for this proxy
+/// 2. others make the key whole: they take the marker away
+/// 3. this proxy goes on at the shards, where tombstones refuse it, for ten minutes
+/// 4. the tombstones expire: what it writes then, nobody would see
+///
+/// So it believes in the split for ten seconds more, and not for longer.
+#[test]
+fn a_split_whose_marker_is_gone_is_not_believed_in_for_long() {
+    let (place, mut servers) = (Place::empty(), Servers::start());
+    let node = servers.member(&place, "all", &[]);
+    assemble(&[&node]);
+    let mut direct = servers.upstream.client();
+    direct.command(&["SADD", "set", "a", "b"]);
+    node.api().promote(b"set", split(2)).expect("promoted");
+    all([&node], PATIENCE, "it is split", |node| rests_split(node, "set", 2));
+    servers.store.pause();
+    assert!(writes(&mut node.client(), "early"));
+    direct.command(&["DEL", "set"]);
+    let mut waits = 0;
+    eventually(PATIENCE, || {
+        waits += 1;
+        !writes(&mut node.client(), &format!("m{waits}"))
+    });
+    // What was written to the shards goes with them; the key is what is there now.
+    servers.store.resume();
+    eventually(PATIENCE, || writes(&mut node.client(), "late"));
+    all([&node], PATIENCE, "it is whole", |node| {
+        node.entry("set").is_some_and(|entry| entry["split"] == Value::Null)
+    });
+    assert_eq!(direct.command(&["SISMEMBER", "set", "late"]), Reply::Integer(1));
+}
