@@ -110,6 +110,8 @@ pub(crate) struct Cooling {
     frozen: HashMap<Vec<u8>, Instant, RandomState>,
     /// Counts what may go to any shard.
     turns: usize,
+    /// Where a request gets the name of a shard; empty otherwise.
+    renamed: Vec<u8>,
     /// What was read of keys in mode `relaxed`.
     late: LateReplies,
     /// Word of other Heatsinks, where the server does not tell itself.
@@ -214,6 +216,7 @@ impl Cooling {
             lately_moved: HashMap::default(),
             frozen: HashMap::default(),
             turns: 0,
+            renamed: Vec::new(),
             late: LateReplies::default(),
             listening: Listening::default(),
             unsettled: Vec::new(),

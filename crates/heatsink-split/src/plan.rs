@@ -51,8 +51,9 @@ pub struct Part {
 /// What becomes of a command.
 #[derive(Debug, PartialEq)]
 pub enum Plan {
-    /// It goes to one shard, whose reply is the reply.
-    One(Part),
+    /// It goes to one shard as it is but for the key's name ([`under_name`], or
+    /// [`Layout::rename`]); that shard's reply is the reply.
+    One(usize),
     /// It goes to several shards; their replies, in the order of the parts, are merged.
     Many {
         /// What is asked.
@@ -138,6 +139,11 @@ pub fn plan(context: &Context<'_>, args: &[&[u8]]) -> Plan {
         Kind::HyperLogLog => hyperloglog::plan(context, upper, args),
     };
     plan.unwrap_or(Plan::Whole)
+}
+
+/// A command as it is, under the name of a shard.
+pub fn under_name(context: &Context<'_>, shard: usize, args: &[&[u8]]) -> Part {
+    request::part(context, shard, args[0], args[2..].iter().copied())
 }
 
 /// Merges the replies to the parts of a plan, in their order. An error among them is the reply,

@@ -2,6 +2,7 @@
 //! about its shard, and what is moved there comes back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use heatsink_resp::encode;
 use heatsink_resp::value::Value;
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::layout::{Kind, Layout, Names};
 use crate::moving;
-use crate::plan::{Context, Merged, Part, Plan, merge, plan};
+use crate::plan::{Context, Merged, Part, Plan, merge, plan, under_name};
 
 const COMMANDS: &[&str] = &[
     "GET",
@@ -99,6 +100,19 @@ fn args_of(bytes: &[u8]) -> Vec<Vec<u8>> {
     request.array().iter().map(|arg| arg.text().expect("an argument").to_vec()).collect()
 }
 
+/// A request, and where its arguments stand.
+fn encoded(args: &[&[u8]]) -> (Vec<u8>, Vec<Range<usize>>) {
+    let mut bytes = Vec::new();
+    encode::header(&mut bytes, b'*', args.len());
+    let span = |arg: &&[u8]| {
+        encode::bulk(&mut bytes, arg);
+        let end = bytes.len() - 2;
+        end - arg.len()..end
+    };
+    let spans = args.iter().map(span).collect();
+    (bytes, spans)
+}
+
 fn check_parts(layout: &Layout, parts: &[Part]) {
     for part in parts {
         assert_eq!(args_of(&part.bytes)[1], layout.name(part.shard, Names::Live));
@@ -121,7 +135,14 @@ proptest! {
         let mut args = vec![command.as_bytes(), b"k"];
         args.extend(rest.iter().map(Vec::as_slice));
         match plan(&context, &args) {
-            Plan::One(part) => check_parts(&layout, &[part]),
+            Plan::One(shard) => {
+                let part = under_name(&context, shard, &args);
+                check_parts(&layout, std::slice::from_ref(&part));
+                let request = encoded(&args);
+                let mut renamed = Vec::new();
+                layout.rename(shard, &request.0, &request.1, &mut renamed);
+                prop_assert_eq!(renamed, part.bytes);
+            }
             Plan::Answer(reply) => prop_assert!(Value::decode(&reply).is_ok()),
             Plan::Whole => {}
             Plan::Many { parts, merge: how } => {
@@ -151,7 +172,7 @@ proptest! {
             args.extend([&field[..], value]);
         }
         let parts = match plan(&context, &args) {
-            Plan::One(part) => vec![part],
+            Plan::One(shard) => vec![under_name(&context, shard, &args)],
             Plan::Many { parts, .. } => parts,
             other => panic!("{other:?}"),
         };

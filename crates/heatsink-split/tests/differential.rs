@@ -245,7 +245,7 @@ fn a_fence_refuses_every_part_of_every_plan() {
             let context =
                 Context { layout: &layout, names: Names::Live, resp3: false, turn, stamp: 1 };
             let parts = match plan::plan(&context, &args) {
-                Plan::One(part) => vec![part],
+                Plan::One(shard) => vec![plan::under_name(&context, shard, &args)],
                 Plan::Many { parts, .. } => parts,
                 Plan::Answer(_) | Plan::Whole => continue,
             };

@@ -42,6 +42,10 @@ const FREEZE: Duration = Duration::from_secs(1);
 const LARGEST_STEP: u64 = 1 << 40;
 /// What a server says to a command for another type: the value has been moved.
 const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
+/// So many arguments are looked at without a place made for them.
+const FEW_ARGS: usize = 8;
+/// What is kept of the place where requests get the name of a shard.
+const RENAMED_BYTES: usize = 64 << 10;
 /// What a client is told whose command nobody has executed.
 const MOVING: &str = "TRYAGAIN heatsink: the value of this key is being moved; nothing was done";
 /// What a key is made whole for if the shards may not be asked.
@@ -273,12 +277,20 @@ impl Worker {
             // The marker has it.
             return self.forward_marker(key, request, command);
         }
-        let args: Vec<&[u8]> = request.args_from(0).collect();
+        let mut few = [&[][..]; FEW_ARGS];
+        let many: Vec<&[u8]>;
+        let args = if let Some(few) = few.get_mut(..request.len()) {
+            few.iter_mut().zip(request.args_from(0)).for_each(|(place, arg)| *place = arg);
+            &*few
+        } else {
+            many = request.args_from(0).collect();
+            &many
+        };
         let turn = self.cooling.turn();
         let is_list = layout.kind == Kind::List;
         let stamp = if is_list { self.shared.desk.stamps(args.len()) } else { 0 };
         let context = Context { layout, names: Names::Live, resp3, turn, stamp };
-        let plan = plan::plan(&context, &args);
+        let plan = plan::plan(&context, args);
         let asked = !matches!(plan, Plan::Whole);
         if asked && let Some(client) = self.clients.get(key) {
             client.held_since = None;
@@ -294,20 +306,23 @@ impl Worker {
                 self.clients.reply(key, &reply);
                 Flow::Taken
             }
-            (Plan::One(part), Names::Live) => {
+            (Plan::One(shard), Names::Live) => {
                 let mark = self.observe(key, command, request);
-                let node = self.primary_of(layout.slot(part.shard), key);
-                self.send_on(key, node, &part.bytes, &[mark]);
+                let node = self.primary_of(layout.slot(shard), key);
+                let mut renamed = std::mem::take(&mut self.cooling.renamed);
+                layout.rename(shard, request.bytes, request.args, &mut renamed);
+                self.send_on(key, node, &renamed, &[mark]);
+                renamed.clear();
+                renamed.shrink_to(RENAMED_BYTES);
+                self.cooling.renamed = renamed;
                 Flow::Taken
             }
-            (Plan::One(part), Names::Sealed) => {
+            (Plan::One(shard), Names::Sealed) => {
                 let merge = Merge::first();
                 let mark = self.observe(key, command, request);
-                let context = Context { names, ..context };
-                let sealed = plan::plan(&context, &args);
-                let parts = pair(vec![part], sealed);
-                let sealed = names == Names::Sealed;
-                let collected = Collected::new(self.now, name, layout, merge, resp3, sealed);
+                let live = vec![plan::under_name(&context, shard, args)];
+                let parts = pair(live, &Context { names, ..context }, args);
+                let collected = Collected::new(self.now, name, layout, merge, resp3, true);
                 self.collect(key, collected, parts, mark);
                 Flow::Taken
             }
@@ -316,7 +331,7 @@ impl Worker {
                 let context = Context { names, ..context };
                 let parts = match names {
                     Names::Live => parts,
-                    Names::Sealed => pair(parts, plan::plan(&context, &args)),
+                    Names::Sealed => pair(parts, &context, args),
                 };
                 let sealed = names == Names::Sealed;
                 let collected = Collected::new(self.now, name, layout, merge, resp3, sealed);
@@ -348,9 +363,9 @@ impl Worker {
 }
 
 /// The two questions to each shard next to each other.
-fn pair(live: Vec<Part>, sealed: Plan) -> Vec<Part> {
-    let sealed = match sealed {
-        Plan::One(part) => vec![part],
+fn pair(live: Vec<Part>, sealed: &Context<'_>, args: &[&[u8]]) -> Vec<Part> {
+    let sealed = match plan::plan(sealed, args) {
+        Plan::One(shard) => vec![plan::under_name(sealed, shard, args)],
         Plan::Many { parts, .. } => parts,
         Plan::Answer(_) | Plan::Whole => Vec::new(),
     };

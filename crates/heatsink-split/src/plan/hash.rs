@@ -2,7 +2,7 @@
 
 use heatsink_cluster::join::Join;
 
-use super::request::{Members, all, one};
+use super::request::{Members, all};
 use super::{Context, How, Plan, whole};
 
 pub(super) fn plan(context: &Context<'_>, name: &[u8], args: &[&[u8]]) -> Option<Plan> {
@@ -12,7 +12,7 @@ pub(super) fn plan(context: &Context<'_>, name: &[u8], args: &[&[u8]]) -> Option
         (b"HSET", 4..) => pairs.joined(context, Join::Sum),
         (b"HMSET", 4..) => pairs.joined(context, Join::AllSucceeded),
         (b"HGET" | b"HEXISTS" | b"HSTRLEN", 3) | (b"HSETNX" | b"HINCRBY" | b"HINCRBYFLOAT", 4) => {
-            Some(one(context, context.layout.shard_of(args[2]), args))
+            Some(Plan::One(context.layout.shard_of(args[2])))
         }
         (b"HMGET", 3..) => fields.in_order(context),
         // A hash that becomes empty forgets its time to live.

@@ -29,11 +29,6 @@ pub(super) fn part<'r>(
     Part { shard, bytes }
 }
 
-/// The request as it is, under the name of one shard.
-pub(super) fn one(context: &Context<'_>, shard: usize, args: &[&[u8]]) -> Plan {
-    Plan::One(part(context, shard, args[0], args[2..].iter().copied()))
-}
-
 /// The same request for each shard.
 pub(super) fn each(context: &Context<'_>, name: &[u8], rest: &[&[u8]]) -> Vec<Part> {
     let shards = 0..context.layout.len();
@@ -92,7 +87,7 @@ impl Members<'_> {
         let mut groups = rest.chunks_exact(self.step);
         let only = shard_at(groups.next()?);
         if groups.all(|group| shard_at(group) == only) {
-            return Some(one(context, only, self.args));
+            return Some(Plan::One(only));
         }
         let mut members_of: Vec<Vec<u32>> = vec![Vec::new(); context.layout.len()];
         for (ordinal, group) in rest.chunks_exact(self.step).enumerate() {

@@ -6,7 +6,7 @@ pub(super) mod rank;
 
 use heatsink_cluster::join::Join;
 
-use super::request::{Members, all, one};
+use super::request::{Members, all};
 use super::{Context, How, Plan, whole};
 
 pub(super) fn plan(context: &Context<'_>, name: &[u8], args: &[&[u8]]) -> Option<Plan> {
@@ -14,8 +14,8 @@ pub(super) fn plan(context: &Context<'_>, name: &[u8], args: &[&[u8]]) -> Option
     let shard_of = |member: &[u8]| context.layout.shard_of(member);
     match (name, args.len()) {
         (b"ZADD", 4..) => add::plan(context, args),
-        (b"ZSCORE", 3) => Some(one(context, shard_of(args[2]), args)),
-        (b"ZINCRBY", 4) => Some(one(context, shard_of(args[3]), args)),
+        (b"ZSCORE", 3) => Some(Plan::One(shard_of(args[2]))),
+        (b"ZINCRBY", 4) => Some(Plan::One(shard_of(args[3]))),
         (b"ZMSCORE", 3..) => members.in_order(context),
         // A sorted set that becomes empty forgets its time to live.
         (b"ZREM", 3..) if !context.layout.expires => members.joined(context, Join::Sum),

@@ -15,9 +15,10 @@ fn planned(layout: &Layout, request: &str) -> Plan {
     plan(&context(layout), &args)
 }
 
-fn parts(plan: Plan) -> Vec<Part> {
-    match plan {
-        Plan::One(part) => vec![part],
+fn parts(layout: &Layout, request: &str) -> Vec<Part> {
+    let args: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+    match planned(layout, request) {
+        Plan::One(shard) => vec![under_name(&context(layout), shard, &args)],
         Plan::Many { parts, .. } => parts,
         Plan::Answer(_) | Plan::Whole => Vec::new(),
     }
@@ -85,7 +86,7 @@ fn large_steps_and_sums_are_not_for_split_counters() {
 fn repeated_members_stay_in_the_command_of_their_shard() {
     let layout = layout(Kind::Set, false);
     let request = "SADD k a b c d a b";
-    let parts = parts(planned(&layout, request));
+    let parts = parts(&layout, request);
     let count: usize = parts.iter().map(|part| part.bytes[1] as usize - usize::from(b'2')).sum();
     assert!(parts.len() > 1);
     assert_eq!(count, 6);
@@ -196,7 +197,7 @@ fn shards_are_asked_for_no_more_of_a_range_than_may_be_wanted() {
         ("ZRANGEBYSCORE k 1 5 LIMIT 2 -1", "ZRANGEBYSCORE 1 5 LIMIT 0 -1 WITHSCORES"),
         ("zrange k [b [a BYLEX REV LIMIT 1 1", "ZRANGE [b [a BYLEX REV LIMIT 0 2"),
     ] {
-        let parts = parts(planned(&layout, request));
+        let parts = parts(&layout, request);
         assert_eq!(names(&parts), [asked; 4], "{request}");
     }
 }
@@ -205,7 +206,7 @@ fn shards_are_asked_for_no_more_of_a_range_than_may_be_wanted() {
 fn a_push_goes_to_one_shard_with_stamps_that_follow_each_other() {
     let layout = layout(Kind::List, false);
     for (request, sign) in [("RPUSH k a b", 1), ("LPUSH k a b", -1)] {
-        let parts = parts(planned(&layout, request));
+        let parts = parts(&layout, request);
         let stamp = |number: i64| (number as u64 ^ 1 << 63).to_be_bytes();
         let pushed = [(stamp(1000 * sign), b"a"), (stamp(1001 * sign), b"b")];
         let pushed = pushed.map(|(stamp, value)| [&stamp[..], value].concat());

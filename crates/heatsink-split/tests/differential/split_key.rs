@@ -43,7 +43,10 @@ impl SplitKey {
                 stamp: self.calls as u64 * stamp::PER_CALL,
             };
             let reply = match plan::plan(&context, args) {
-                Plan::One(part) => Some(self.send(&[part]).remove(0)),
+                Plan::One(shard) => {
+                    let part = plan::under_name(&context, shard, args);
+                    Some(self.send(&[part]).remove(0))
+                }
                 Plan::Many { parts, merge } => Some(self.merged(&context, parts, merge)),
                 Plan::Answer(reply) => Some(reply),
                 Plan::Whole => None,

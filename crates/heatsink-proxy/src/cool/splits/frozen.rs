@@ -377,13 +377,13 @@ impl Worker {
         let context = Context { layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
         let (live, merge) = match plan::plan(&context, &args) {
             Plan::Many { parts, merge } => (parts, merge),
-            Plan::One(part) => (vec![part], Merge::first()),
+            Plan::One(shard) => (vec![plan::under_name(&context, shard, &args)], Merge::first()),
             Plan::Answer(reply) => return self.end_frozen(asker, &read, mark, &reply),
             Plan::Whole => return self.park(asker, read, mark),
         };
-        let sealed = plan::plan(&Context { names: Names::Sealed, ..context }, &args);
+        let parts = pair(live, &Context { names: Names::Sealed, ..context }, &args);
         let collected = Collected::new(self.now, &read.keys[0], layout, merge, resp3, true);
-        self.ask_parts(asker, pair(live, sealed), collected.with_alone(read.alone), mark);
+        self.ask_parts(asker, parts, collected.with_alone(read.alone), mark);
     }
 
     /// The read waits until what is known of its keys changes.

@@ -4,7 +4,7 @@
 
 use heatsink_cluster::join::Join;
 
-use super::super::request::{Members, one};
+use super::super::request::Members;
 use super::super::{Context, Plan};
 
 const OPTIONS: [&[u8]; 6] = [b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"];
@@ -20,7 +20,7 @@ pub(super) fn plan(context: &Context<'_>, args: &[&[u8]]) -> Option<Plan> {
     }
     if let [[_, member]] = pairs {
         // Its shard says what is wrong with the score.
-        return Some(one(context, context.layout.shard_of(member), args));
+        return Some(Plan::One(context.layout.shard_of(member)));
     }
     if !pairs.iter().all(|[score, _]| is_score(score)) {
         return None;
