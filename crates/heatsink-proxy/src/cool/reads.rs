@@ -89,6 +89,9 @@ impl Worker {
         if writes > 0 || client.hot_apart {
             return Some(Flow::Wait);
         }
+        if treatment.may_pass() && client.has_passed_reads() {
+            return Some(Flow::Wait);
+        }
         let alone = client.hot_reads.is_empty() && treatment.local_cache;
         if !client.hot_reads.is_empty() && self.would_overtake_read(key, name, request.bytes) {
             return Some(Flow::Wait);
@@ -127,11 +130,15 @@ impl Worker {
                 let mark = self.observe(key, command, request);
                 self.begin_wait(waiter, flight);
                 self.send_flight(lane, flight, how, mark);
+                if treatment.may_pass() {
+                    self.cooling.note_led(name);
+                }
             }
             Joined::Waiting(flight) => {
                 self.begin_wait(waiter, flight);
                 if let Some(work) = self.cooling.work.get_mut(name) {
                     work.joined += 1;
+                    work.joins.joined();
                 }
                 if let Some(observer) = &mut self.observer {
                     observer.absorbed(command, request, 0);
@@ -332,8 +339,14 @@ impl Worker {
             }
         }
         if let Some(next) = next {
-            self.send_flight(lane, next, how, Mark::Nothing);
+            self.send_next(lane, next, how);
         }
+    }
+
+    /// Sends a read that waited for the one before it to be answered.
+    fn send_next(&mut self, lane: usize, flight: FlightId, how: Cacheable) {
+        self.cooling.note_next(flight);
+        self.send_flight(lane, flight, how, Mark::Nothing);
     }
 
     /// How long the key lives, right behind the reply.
@@ -383,7 +396,7 @@ impl Worker {
             self.clients.fill(waiter.client, waiter.place, &told);
         }
         if let Some(next) = next {
-            self.send_flight(fill.lane, next, fill.how, Mark::Nothing);
+            self.send_next(fill.lane, next, fill.how);
         }
     }
 
