@@ -27,7 +27,6 @@
 
 use std::hash::BuildHasher;
 
-use heatsink_cache::flights::FlightId;
 use heatsink_cache::joins::Joins;
 use heatsink_resp::command::{Access, Command};
 
@@ -42,17 +41,6 @@ impl Cooling {
         if self.hot.may_pass(name)
             && let Some(work) = self.work.get_mut(name)
             && work.joins.led()
-        {
-            self.passing += 1;
-        }
-    }
-
-    /// A flight is sent whose reads waited for the one before it.
-    pub(super) fn note_next(&mut self, flight: FlightId) {
-        if let Some((_, name, _)) = self.flights.request(flight)
-            && self.hot.may_pass(name)
-            && let Some(work) = self.work.get_mut(name)
-            && work.joins.followed()
         {
             self.passing += 1;
         }

@@ -134,6 +134,15 @@ impl Worker {
                     self.cooling.note_led(name);
                 }
             }
+            Joined::Next(flight) => {
+                // It stands for those who come behind it. What it is answered does not matter.
+                let mark = self.observe(key, command, request);
+                self.give_up(mark);
+                self.begin_wait(waiter, flight);
+                if treatment.may_pass() {
+                    self.cooling.note_led(name);
+                }
+            }
             Joined::Waiting(flight) => {
                 self.begin_wait(waiter, flight);
                 if let Some(work) = self.cooling.work.get_mut(name) {
@@ -339,14 +348,8 @@ impl Worker {
             }
         }
         if let Some(next) = next {
-            self.send_next(lane, next, how);
+            self.send_flight(lane, next, how, Mark::Nothing);
         }
-    }
-
-    /// Sends a read that waited for the one before it to be answered.
-    fn send_next(&mut self, lane: usize, flight: FlightId, how: Cacheable) {
-        self.cooling.note_next(flight);
-        self.send_flight(lane, flight, how, Mark::Nothing);
     }
 
     /// How long the key lives, right behind the reply.
@@ -396,7 +399,7 @@ impl Worker {
             self.clients.fill(waiter.client, waiter.place, &told);
         }
         if let Some(next) = next {
-            self.send_next(fill.lane, next, fill.how);
+            self.send_flight(fill.lane, next, fill.how, Mark::Nothing);
         }
     }
 
