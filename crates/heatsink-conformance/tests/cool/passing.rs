@@ -216,7 +216,7 @@ fn what_passes_sees_the_writes_before_it_and_none_behind_it() {
     }
 }
 
-/// How many pipelines are sent; a million take a minute or so.
+/// How many pipelines are sent.
 fn pipelines() -> u64 {
     let number = std::env::var("HEATSINK_PIPELINES").ok();
     number.map_or(6000, |text| text.parse().expect("a number"))
