@@ -57,8 +57,10 @@ pub struct FlightId {
 pub enum Joined<W> {
     /// It is alone: hand its bytes to a link, and say [`Flights::sent`] when they leave.
     Send(FlightId),
-    /// It is answered with that flight.
+    /// It is answered with that flight, and spared.
     Waiting(FlightId),
+    /// The same, but it is the first that waits: that flight is sent for it, later.
+    Next(FlightId),
     /// No room: the caller sends it on its own.
     Refused(W),
 }
@@ -168,7 +170,8 @@ impl<W> Flights<W> {
                 return Joined::Refused(waiter);
             };
             self.slots[first as usize].next = Some(next);
-            next
+            self.push(next, now, waiter);
+            return Joined::Next(self.id(next));
         };
         if self.slots[slot as usize].waiters.len() >= self.limits.waiters {
             return Joined::Refused(waiter);

@@ -5,6 +5,7 @@
 //! - [`local`]: replies to reads of registered keys, kept as coherent as promised below.
 //! - [`commands`]: which commands may be cached, and their replies in RESP2.
 //! - [`flights`]: one upstream read for all that wait for it.
+//! - [`joins`]: whether reads of a key find any to join.
 //! - [`combine`]: increments that go out as one, and `SET`s of which the last goes out.
 //! - [`identity`]: who reads.
 //!
@@ -66,6 +67,7 @@ pub mod combine;
 pub mod commands;
 pub mod flights;
 pub mod identity;
+pub mod joins;
 pub mod local;
 #[cfg(test)]
 mod simulation;

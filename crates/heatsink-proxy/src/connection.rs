@@ -68,6 +68,9 @@ pub(crate) struct Client {
     pub(crate) hot_writes: u32,
     /// The places of the latter, and what each waits for.
     pub(crate) hot_reads: Vec<(u32, FlightId)>,
+    /// Reads of hot keys have gone as usual since it was last settled; see
+    /// [`Self::has_passed_reads`].
+    pub(crate) passed_reads: bool,
     /// Unanswered changes of its own that may be combined, and with what.
     pub(crate) hot_changes: u32,
     pub(crate) changes: Option<LaneId>,
@@ -162,6 +165,13 @@ impl Client {
         !self.hot_reads.is_empty() || self.hot_changes > 0
     }
 
+    /// Reads of hot keys that went as usual may be unanswered: what takes a way of its own must
+    /// not overtake them.
+    pub(crate) fn has_passed_reads(&mut self) -> bool {
+        self.passed_reads &= self.order.outstanding() > 0;
+        self.passed_reads
+    }
+
     pub(crate) fn new(socket: Socket, generation: u32, card: Arc<Card>, lane: usize) -> Self {
         Self {
             socket,
@@ -181,6 +191,7 @@ impl Client {
             own: None,
             hot_writes: 0,
             hot_reads: Vec::new(),
+            passed_reads: false,
             hot_changes: 0,
             changes: None,
             heat: 0,

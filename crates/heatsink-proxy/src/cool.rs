@@ -21,6 +21,7 @@ mod combine;
 pub(crate) mod copies;
 mod late;
 mod lately;
+mod passing;
 mod reads;
 pub(crate) mod splits;
 mod tracking;
@@ -35,6 +36,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::RandomState;
 use heatsink_cache::combine::{Answer, BatchLimits, Batches};
 use heatsink_cache::flights::{FlightId, FlightLimits, Flights};
+use heatsink_cache::joins::Joins;
 use heatsink_cache::local::{
     KeyCounters, KeySettings, Limits, LinkId, LocalCache, Registered, WriteToken,
 };
@@ -54,6 +56,7 @@ use broadcast::Listening;
 use combine::{Departure, Held, SentBatch};
 use copies::{Served, Unremoved};
 use late::LateReplies;
+pub(crate) use passing::Heat;
 use reads::{Fill, Waiter};
 use splits::Parked;
 use writes::HotWrite;
@@ -82,6 +85,8 @@ pub(crate) struct Cooling {
     told: HashMap<Vec<u8>, (KeyCounters, Work), RandomState>,
     /// What was done for each hot key beside the cache.
     work: HashMap<Vec<u8>, Work, RandomState>,
+    /// Of how many of them reads go as usual; see the module `passing`.
+    passing: usize,
     cache: LocalCache,
     flights: Flights<Waiter>,
     batches: Batches<Waiter>,
@@ -130,6 +135,8 @@ pub(crate) struct Cooling {
     pub(crate) ended: Vec<u32>,
     /// What the server has told by itself, until it is looked into.
     pub(crate) pushes: Vec<Vec<u8>>,
+    /// Tells reads apart that pass.
+    reads: RandomState,
     origin: Instant,
     last_turn: Instant,
     next_pulse: Instant,
@@ -157,6 +164,10 @@ struct Work {
     joined: u64,
     /// Reads that were sent.
     flights: u64,
+    /// Reads that went as usual.
+    passed: u64,
+    /// Whether they find others to join.
+    joins: Joins,
     /// Writes that may have been combined.
     changes: u64,
     /// Writes that were sent for them.
@@ -201,6 +212,7 @@ impl Cooling {
             told: HashMap::default(),
             cache: LocalCache::new(limits(&live.local_cache, workers)),
             work: HashMap::default(),
+            passing: 0,
             flights: Flights::new(flight_limits(&live.coalesce)),
             batches: Batches::new(batch_limits(&live.coalesce)),
             fills: HashMap::default(),
@@ -226,6 +238,7 @@ impl Cooling {
             replies: Vec::new(),
             ended: Vec::new(),
             pushes: Vec::new(),
+            reads: RandomState::default(),
             origin: now,
             last_turn: now,
             next_pulse: now,
@@ -357,7 +370,9 @@ impl Worker {
             let CooledKeys { keys, all } = &mut *totals;
             for total in [keys.entry(key.clone()).or_default(), all] {
                 total.hits += more(counters.hits, counters_before.hits);
-                total.reads += more(work.flights, work_before.flights);
+                let passed = more(work.passed, work_before.passed);
+                total.reads += more(work.flights, work_before.flights) + passed;
+                total.passed += passed;
                 total.joined += more(work.joined, work_before.joined);
                 total.changes += more(work.changes, work_before.changes);
                 total.batches += more(work.batches, work_before.batches);
@@ -409,6 +424,7 @@ impl Worker {
                 cooling.work.insert(key.to_vec(), work);
             }
         }
+        cooling.keep_passing();
         if !hot.iter().any(|(_, treatment)| treatment.stale_if_late) {
             cooling.late.clear();
         }

@@ -24,6 +24,11 @@ pub struct Treatment {
 }
 
 impl Treatment {
+    /// Whether reads may go as usual where they find none to join. What is to be kept has to fly.
+    pub(crate) fn may_pass(self) -> bool {
+        self.coalesce && !self.local_cache && !self.stale_if_late
+    }
+
     /// Nobody can notice it.
     pub const EXACT: Self = Self { local_cache: false, coalesce: true, stale_if_late: false };
     /// A read may be older than a write that others have finished, by the time that word of
@@ -40,6 +45,8 @@ pub struct Cooled {
     pub hits: u64,
     /// Reads that went to the server; several clients may have waited for one.
     pub reads: u64,
+    /// Those of them that went as usual, because none had found others to join.
+    pub passed: u64,
     /// Reads that were given the reply to another's.
     pub joined: u64,
     /// Increments and the like that may go out together.
@@ -129,6 +136,12 @@ impl HotKeys {
     /// What is done about a key, if anything is.
     pub fn get(&self, key: &[u8]) -> Option<Treatment> {
         self.keys.get(key).copied()
+    }
+
+    /// Whether reads of a key may go as usual: see [`Treatment::may_pass`]. Those of a value that
+    /// lies elsewhere, too, may not.
+    pub(crate) fn may_pass(&self, key: &[u8]) -> bool {
+        self.get(key).is_some_and(Treatment::may_pass) && !self.is_moved(key)
     }
 
     /// The same keys and these, whose values are moved, or have been.

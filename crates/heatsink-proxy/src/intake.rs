@@ -15,7 +15,7 @@ use heatsink_resp::{encode, inline};
 
 use crate::clients::MAX_OUTSTANDING;
 use crate::connection::{Client, ClientKey, Closing, Lost};
-use crate::cool::Cool;
+use crate::cool::{Cool, Heat};
 use crate::decide::{decide, decide_clustered, needs_settled};
 use crate::lanes::{Purpose, Ticket};
 use crate::nodes::NodeId;
@@ -305,7 +305,7 @@ impl Worker {
                     }
                     if cools
                         && let Some(command) = command
-                        && self.touches_hot_keys(request, command)
+                        && self.heat(key, request, command) == Heat::Hot
                     {
                         self.forward_batch(key, buf, batch);
                         // Before anything is remembered of it: a request that waits comes again.

@@ -50,7 +50,7 @@ fn a_flight_that_has_left_is_not() {
     let mut flights = flights();
     let first = send(&mut flights, 1);
     flights.sent(first);
-    assert!(matches!(join(&mut flights, 2), Joined::Waiting(flight) if flight != first));
+    assert!(matches!(join(&mut flights, 2), Joined::Next(flight) if flight != first));
     assert!(matches!(join(&mut flights, 3), Joined::Waiting(flight) if flight != first));
     let (waiters, next) = answered(&mut flights, first);
     assert_eq!(waiters, [1]);
@@ -67,10 +67,13 @@ fn at_most_one_is_out_and_one_fills() {
     let mut flights = flights();
     let first = send(&mut flights, 0);
     flights.sent(first);
-    for waiter in 1..100 {
+    assert!(matches!(join(&mut flights, 1), Joined::Next(_)));
+    for waiter in 2..100 {
         assert!(matches!(join(&mut flights, waiter), Joined::Waiting(_)));
     }
     assert_eq!(flights.len(), 2);
+    // All but the two that these are sent for.
+    assert_eq!(flights.joined(), 98);
 }
 
 #[test]
@@ -117,7 +120,7 @@ fn waits_are_bounded_and_the_flight_goes_on() {
     let first = send(&mut flights, 1);
     assert!(matches!(flights.join(at_ms(50), READER, b"k", b"GET k", 2), Joined::Waiting(_)));
     flights.sent(first);
-    assert!(matches!(flights.join(at_ms(60), READER, b"k", b"GET k", 3), Joined::Waiting(_)));
+    assert!(matches!(flights.join(at_ms(60), READER, b"k", b"GET k", 3), Joined::Next(_)));
     assert_eq!(flights.next_deadline(), Some(at_ms(100)));
     let mut late = Vec::new();
     flights.expired(at_ms(99), &mut late);
@@ -173,7 +176,7 @@ fn limits_refuse_and_give_the_waiter_back() {
     join(&mut flights, 2);
     assert_eq!(join(&mut flights, 3), Joined::Refused(3));
     flights.sent(first);
-    assert!(matches!(join(&mut flights, 4), Joined::Waiting(_)));
+    assert!(matches!(join(&mut flights, 4), Joined::Next(_)));
     assert_eq!(flights.join(Duration::ZERO, READER, b"l", b"GET l", 5), Joined::Refused(5));
     let next = answered(&mut flights, first).1;
     assert_eq!(answered(&mut flights, next.unwrap()).0, [4]);

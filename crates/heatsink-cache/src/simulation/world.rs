@@ -181,7 +181,7 @@ impl World {
             Kind::Read => {
                 match self.flights.join(self.now, READER, b"k", b"GET k", op) {
                     Joined::Send(flight) => self.send_flight(flight),
-                    Joined::Waiting(_) => {}
+                    Joined::Waiting(_) | Joined::Next(_) => {}
                     Joined::Refused(_) => panic!("there is room"),
                 }
                 return;

@@ -28,7 +28,7 @@ impl Arranged {
     }
 
     /// `k` is hot and holds `old`.
-    fn with(treatment: Treatment, adjust: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn with(treatment: Treatment, adjust: impl FnOnce(&mut Config)) -> Self {
         let server = RedisServer::start();
         let relay = Relay::before(server.addr());
         let heatsink = Heatsink::before_url(&relay.url(), |config| {

@@ -7,6 +7,7 @@ mod combining;
 mod interleavings;
 mod lost_links;
 mod moving;
+mod passing;
 mod rights;
 mod scores;
 mod sentinel;

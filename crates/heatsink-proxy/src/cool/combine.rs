@@ -87,7 +87,8 @@ impl Worker {
         if client.changes.is_some() && client.changes != batches.lane_of(login, &change) {
             return Some(Flow::Wait);
         }
-        if !client.hot_reads.is_empty() || client.hot_writes > 0 || client.hot_apart {
+        let reads = !client.hot_reads.is_empty() || client.has_passed_reads();
+        if reads || client.hot_writes > 0 || client.hot_apart {
             return Some(Flow::Wait);
         }
         if client.order.outstanding() >= MAX_OUTSTANDING {

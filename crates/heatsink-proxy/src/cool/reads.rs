@@ -89,6 +89,9 @@ impl Worker {
         if writes > 0 || client.hot_apart {
             return Some(Flow::Wait);
         }
+        if treatment.may_pass() && client.has_passed_reads() {
+            return Some(Flow::Wait);
+        }
         let alone = client.hot_reads.is_empty() && treatment.local_cache;
         if !client.hot_reads.is_empty() && self.would_overtake_read(key, name, request.bytes) {
             return Some(Flow::Wait);
@@ -127,11 +130,24 @@ impl Worker {
                 let mark = self.observe(key, command, request);
                 self.begin_wait(waiter, flight);
                 self.send_flight(lane, flight, how, mark);
+                if treatment.may_pass() {
+                    self.cooling.note_led(name);
+                }
+            }
+            Joined::Next(flight) => {
+                // It stands for those who come behind it. What it is answered does not matter.
+                let mark = self.observe(key, command, request);
+                self.give_up(mark);
+                self.begin_wait(waiter, flight);
+                if treatment.may_pass() {
+                    self.cooling.note_led(name);
+                }
             }
             Joined::Waiting(flight) => {
                 self.begin_wait(waiter, flight);
                 if let Some(work) = self.cooling.work.get_mut(name) {
                     work.joined += 1;
+                    work.joins.joined();
                 }
                 if let Some(observer) = &mut self.observer {
                     observer.absorbed(command, request, 0);
