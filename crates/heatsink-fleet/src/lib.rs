@@ -49,7 +49,7 @@ pub use split::drain::{Drained, Progress, drain};
 use split::lifecycle::Mover;
 use split::reconcile::Reconciler;
 use split::steps::Steps;
-use state::State;
+use state::{Gate, State};
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +188,8 @@ pub struct Fleet {
     thread: Option<JoinHandle<()>>,
     admin: Option<SocketAddr>,
     id: String,
+    /// Of a process that takes clients.
+    informed: Option<Arc<Gate>>,
 }
 
 impl Fleet {
@@ -205,20 +207,34 @@ impl Fleet {
             None => None,
         };
         let (started, has_started) = std::sync::mpsc::channel();
-        let member = id.clone();
+        let Settings { role, address, live, admin: api } = settings;
+        let (detector, proxy) = match data_plane {
+            Some(DataPlane { detector, proxy }) => (Some(detector), Some(proxy)),
+            None => (None, None),
+        };
+        let state = Arc::new(State::new(&id, role, address, live, proxy));
+        let informed = role.is_proxy().then(|| Arc::clone(&state.informed));
         let body = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = match runtime {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(started.send(Err(error))),
             };
-            runtime.block_on(live(settings, store, data_plane, &member, tellings, &started));
+            runtime.block_on(run(state, store, detector, api, tellings, &started));
             // A name that is being looked up may take its time; nobody waits for it.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("control".to_owned()).spawn(body)?;
         has_started.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Self { told, thread: Some(thread), admin, id })
+        Ok(Self { told, thread: Some(thread), admin, id, informed })
+    }
+
+    /// Waits until the registry was read once, the workers know what it says, and the markers of
+    /// split keys were looked at; not for longer than `bound`. Whether all that has happened.
+    ///
+    /// A client that is accepted before may be told of markers instead of values.
+    pub fn wait_until_informed(&self, bound: Duration) -> bool {
+        self.informed.as_ref().is_none_or(|informed| informed.wait(bound))
     }
 
     /// Where the API listens, with the real port.
@@ -264,20 +280,14 @@ impl Drop for Fleet {
 }
 
 /// The life of the thread.
-async fn live(
-    settings: Settings,
+async fn run(
+    state: Arc<State>,
     store: Store,
-    data_plane: Option<DataPlane>,
-    id: &str,
+    detector: Option<Detector>,
+    admin: Option<(TcpListener, heatsink_admin::Settings)>,
     tellings: mpsc::UnboundedReceiver<Told>,
     started: &std::sync::mpsc::Sender<io::Result<()>>,
 ) {
-    let Settings { role, address, live, admin } = settings;
-    let (detector, proxy) = match data_plane {
-        Some(DataPlane { detector, proxy }) => (Some(detector), Some(proxy)),
-        None => (None, None),
-    };
-    let state = Arc::new(State::new(id, role, address, live, proxy));
     let (stop_admin, admin_stopped) = oneshot::channel();
     let mut admin_task = None;
     if let Some((listener, settings)) = admin {

@@ -509,6 +509,8 @@ impl Run {
             }
             Done::Snapshot(Ok(snapshot)) => {
                 inner.registry.on_snapshot(now, records::snapshot(snapshot));
+                // Also if it says nothing new: whoever starts waits for it.
+                self.state.moves.notify_one();
             }
             Done::Snapshot(Err(_)) => {
                 inner.registry.snapshot_failed();

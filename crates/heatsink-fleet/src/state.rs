@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use heatsink_admin::metrics::Histogram;
@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) changed: Notify,
     /// There may be values to move.
     pub(crate) moves: Notify,
+    /// The registry was read, and what it says of split keys was looked at, once.
+    pub(crate) informed: Arc<Gate>,
     origin: Instant,
     inner: Mutex<Inner>,
 }
@@ -101,6 +103,7 @@ impl State {
             started_at_ms: unix_ms(),
             changed: Notify::new(),
             moves: Notify::new(),
+            informed: Arc::default(),
             origin: Instant::now(),
             inner: Mutex::new(Inner {
                 live,
@@ -130,6 +133,31 @@ impl State {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something that happens once, for threads to wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.opened.notify_all();
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is open, at the latest after this time.
+    pub(crate) fn wait(&self, bound: Duration) -> bool {
+        let is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.opened.wait_timeout_while(is_open, bound, |is_open| !*is_open);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 

@@ -58,7 +58,7 @@ use copies::{Served, Unremoved};
 use late::LateReplies;
 pub(crate) use passing::Heat;
 use reads::{Fill, Waiter};
-use splits::Parked;
+use splits::{Fenced, Parked, Past};
 use writes::HotWrite;
 
 /// A tracked link that owes an answer and is silent for so long is given up. What was
@@ -107,6 +107,10 @@ pub(crate) struct Cooling {
     held_clients: Vec<ClientKey>,
     /// Reads that came to a key after its value had been moved.
     parked: Vec<Parked>,
+    /// Commands that were refused because a value had been moved.
+    fenced: Vec<Fenced>,
+    /// Splits that have ended lately.
+    past: Vec<Past>,
     /// Writes whose copies could not be reached.
     unremoved: Vec<Unremoved>,
     /// Keys whose values lay elsewhere lately, and until when; only where replicas are read from.
@@ -224,6 +228,8 @@ impl Cooling {
             settled: 0,
             held_clients: Vec::new(),
             parked: Vec::new(),
+            fenced: Vec::new(),
+            past: Vec::new(),
             unremoved: Vec::new(),
             lately_moved: HashMap::default(),
             frozen: HashMap::default(),
@@ -414,6 +420,7 @@ impl Worker {
         if self.reads_replicas {
             cooling.note_moved(self.now, &old);
         }
+        cooling.note_past(self.now, &old);
         for (key, _) in old.iter().filter(|(key, _)| hot.get(key).is_none()) {
             cooling.cache.deregister(key);
             cooling.work.remove(key);

@@ -92,6 +92,14 @@ pub struct Proxy {
 impl Proxy {
     /// Binds the listeners and starts the threads. The upstream need not be up.
     pub fn start(config: Config) -> io::Result<Self> {
+        let mut proxy = Self::prepare(config)?;
+        proxy.accept()?;
+        Ok(proxy)
+    }
+
+    /// The same, but clients wait to be accepted until [`Self::accept`]: whoever starts it may
+    /// have something to find out first.
+    pub fn prepare(config: Config) -> io::Result<Self> {
         let mut mailboxes = Vec::new();
         let mut loops = Vec::new();
         for _ in 0..config.workers.max(1) {
@@ -156,12 +164,18 @@ impl Proxy {
             };
             workers.push(thread::Builder::new().name(format!("worker-{index}")).spawn(work)?);
         }
-        let acceptor = Acceptor::start(acceptor, None, &shared)?;
+        let acceptor = Acceptor::new(acceptor, None)?;
         let tls_acceptor = match tls_acceptor {
-            Some((listener, tls)) => Some(Acceptor::start(listener, Some(tls), &shared)?),
+            Some((listener, tls)) => Some(Acceptor::new(listener, Some(tls))?),
             None => None,
         };
         Ok(Self { shared, acceptor, tls_acceptor, workers, detector })
+    }
+
+    /// Accepts clients from now on.
+    pub fn accept(&mut self) -> io::Result<()> {
+        self.acceptor.start(&self.shared)?;
+        self.tls_acceptor.as_mut().map_or(Ok(()), |acceptor| acceptor.start(&self.shared))
     }
 
     /// The address clients connect to, with the real port.

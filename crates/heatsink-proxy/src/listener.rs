@@ -31,6 +31,8 @@ pub(crate) struct Acceptor {
     pub(crate) local_addr: SocketAddr,
     /// Gone once nothing is accepted any more.
     listener: Option<TcpListener>,
+    /// What it will accept with; gone once it does.
+    idle: Option<(Poll, Option<ServerTls>)>,
     stop: Arc<AtomicBool>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -45,31 +47,33 @@ impl Acceptor {
         }
     }
 
-    /// Starts to accept.
-    pub(crate) fn start(
-        listener: TcpListener,
-        tls: Option<ServerTls>,
-        shared: &Arc<Shared>,
-    ) -> io::Result<Self> {
+    /// Of a socket that listens. Clients wait there until [`Self::start`].
+    pub(crate) fn new(listener: TcpListener, tls: Option<ServerTls>) -> io::Result<Self> {
         let local_addr = listener.local_addr()?;
         // Another process may have the same socket and accept what this one was woken for.
         listener.set_nonblocking(true)?;
-        let mut accepting = mio::net::TcpListener::from_std(listener.try_clone()?);
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), STOP)?;
-        poll.registry().register(&mut accepting, CLIENT, Interest::READABLE)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let thread = {
-            let (shared, stop) = (Arc::clone(shared), Arc::clone(&stop));
-            let listener = listener.try_clone()?;
-            let accept = move || {
-                // What the events are for; the same socket is accepted on below.
-                let _registered = accepting;
-                accept_clients(poll, &listener, tls.as_ref(), &shared, &stop);
-            };
-            thread::Builder::new().name("acceptor".to_owned()).spawn(accept)?
+        let idle = Some((poll, tls));
+        Ok(Self { local_addr, listener: Some(listener), idle, stop, waker, thread: None })
+    }
+
+    /// Starts to accept, unless it has, or has stopped.
+    pub(crate) fn start(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+        let Some(listener) = &self.listener else { return Ok(()) };
+        let Some((poll, tls)) = self.idle.take() else { return Ok(()) };
+        let mut accepting = mio::net::TcpListener::from_std(listener.try_clone()?);
+        poll.registry().register(&mut accepting, CLIENT, Interest::READABLE)?;
+        let (shared, stop) = (Arc::clone(shared), Arc::clone(&self.stop));
+        let listener = listener.try_clone()?;
+        let accept = move || {
+            // What the events are for; the same socket is accepted on below.
+            let _registered = accepting;
+            accept_clients(poll, &listener, tls.as_ref(), &shared, &stop);
         };
-        Ok(Self { local_addr, listener: Some(listener), stop, waker, thread: Some(thread) })
+        self.thread = Some(thread::Builder::new().name("acceptor".to_owned()).spawn(accept)?);
+        Ok(())
     }
 
     /// Another handle of the socket, for a process that takes over.

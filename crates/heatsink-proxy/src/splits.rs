@@ -27,6 +27,15 @@ pub enum Splitting {
     Draining(Arc<Layout>),
 }
 
+impl Splitting {
+    /// Where the parts are, or will be.
+    pub fn layout(&self) -> &Arc<Layout> {
+        match self {
+            Self::Freezing { layout, .. } | Self::Split(layout) | Self::Draining(layout) => layout,
+        }
+    }
+}
+
 /// A key that has to be made whole for a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeWanted {

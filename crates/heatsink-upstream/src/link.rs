@@ -624,11 +624,19 @@ impl<W: Waiter> Link<W> {
 }
 
 /// Errors with which a node of a cluster does not execute a request that another node, or the
-/// same one a little later, would.
+/// same one a little later, would. What has the wrong type may stand where a value was moved
+/// from.
 fn is_for_elsewhere(error: &[u8]) -> bool {
-    [&b"-MOVED "[..], b"-ASK ", b"-TRYAGAIN ", b"-CLUSTERDOWN ", b"-MASTERDOWN ", b"-LOADING "]
-        .iter()
-        .any(|prefix| error.starts_with(prefix))
+    let words: [&[u8]; 7] = [
+        b"-MOVED ",
+        b"-ASK ",
+        b"-TRYAGAIN ",
+        b"-CLUSTERDOWN ",
+        b"-MASTERDOWN ",
+        b"-LOADING ",
+        b"-WRONGTYPE ",
+    ];
+    words.iter().any(|prefix| error.starts_with(prefix))
 }
 
 /// Whatever answers there does not speak the protocol.

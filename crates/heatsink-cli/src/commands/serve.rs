@@ -1,8 +1,8 @@
 //! `heatsink serve`: runs the proxy until a signal or a successor asks it to stop.
 //!
 //! Life: configuration -> logs -> descriptors -> upstream -> sockets of a predecessor, if there
-//! is one -> proxy -> ready line -> reloads -> signal, or successor and drain -> shutdown within
-//! its bound.
+//! is one -> proxy -> what the fleet knows -> clients -> ready line -> reloads -> signal, or
+//! successor and drain -> shutdown within its bound.
 //! Invariant: stdout carries the ready line and nothing else.
 
 mod descriptors;
@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use heatsink_fleet::{Fleet, Role};
 use heatsink_proxy::Proxy;
 use heatsink_proxy::config::{Auth, Listen};
+use heatsink_upstream::address::Url;
 use tracing::{info, warn};
 
 use crate::config::{Config, Loaded, RawConfig, Sources};
@@ -31,6 +32,8 @@ use events::{Event, Events};
 use handover::{Offer, Place, Predecessor};
 use reload::Reload;
 
+/// How long clients wait for this process to hear of the fleet, before it serves without.
+const INFORMED: Duration = Duration::from_secs(2);
 /// How often the last clients are counted while their leaving is waited for.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
@@ -60,7 +63,8 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
         let (started, offered) = start(&loaded, upstream, &events)?;
         (proxy, offer, _embedded) = (Some(started), offered, embedded);
     }
-    let running = fleet::join(&loaded, store, admin, proxy, offer.is_some())?;
+    let mut running = fleet::join(&loaded, store, admin, proxy, offer.is_some())?;
+    accept(&mut running, &loaded.config)?;
     announce(&running, &upstream_words, loaded.config.workers);
     serve(running, offer, &mut events, Reload::new(sources, loaded, log));
     Ok(())
@@ -124,7 +128,7 @@ fn start_proxy(
         Some(users) => Auth::Service(users.clone()),
         None => Auth::PassThrough,
     };
-    Proxy::start(heatsink_proxy::Config {
+    Proxy::prepare(heatsink_proxy::Config {
         listen,
         listen_tls,
         upstream,
@@ -135,6 +139,20 @@ fn start_proxy(
         live: config.live.clone(),
     })
     .map_err(|error| start_failure(config, &error))
+}
+
+/// Lets clients in, once this process knows what the fleet has done about keys; or after
+/// [`INFORMED`], because the store may be away. Those who connect earlier wait.
+fn accept(running: &mut Running, config: &Config) -> Result<(), Failure> {
+    let Some(proxy) = &mut running.proxy else { return Ok(()) };
+    if config.coordination != Url::Embedded && !running.fleet.wait_until_informed(INFORMED) {
+        warn!(
+            waited = ?INFORMED,
+            "clients are accepted before the registry of the fleet was read, or before split \
+             keys could be looked at; commands on split keys may be refused with WRONGTYPE"
+        );
+    }
+    proxy.accept().map_err(|error| start_failure(config, &error))
 }
 
 fn announce(running: &Running, upstream: &str, workers: usize) {

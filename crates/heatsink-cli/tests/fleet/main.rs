@@ -10,6 +10,7 @@ mod live;
 mod node;
 mod operators;
 mod split_auto;
+mod split_behind;
 mod split_chaos;
 mod split_ends;
 mod split_kills;

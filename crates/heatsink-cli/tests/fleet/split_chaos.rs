@@ -233,6 +233,8 @@ fn nothing_is_lost_or_invented_whoever_dies_when() {
     let unknown = books.unknown.load(Ordering::Acquire);
     println!("{acknowledged} increments acknowledged, {unknown} unknown, {value} counted");
     println!("errors: {:#?}", books.errors.lock().expect("no panic"));
+    let errors = books.errors.lock().expect("no panic").clone();
+    assert!(!errors.keys().any(|error| error.starts_with("WRONGTYPE")), "{log:?}");
     assert!(acknowledged <= value && value <= acknowledged + unknown, "{log:?}");
     let members = books.members.lock().expect("no panic").clone();
     let mut wrong = Vec::new();

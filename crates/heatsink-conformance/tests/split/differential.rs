@@ -297,7 +297,7 @@ fn words(rng: &mut Rng, command: &str) -> Vec<Vec<u8>> {
     command.split(' ').map(&mut word).collect()
 }
 
-/// What has no order of its own is put in one.
+/// What has no order of its own is put in one; of a time to live only that it began not long ago.
 fn ordered(command: &str, mut reply: Reply) -> Reply {
     let name = command.split(' ').next().unwrap_or_default();
     match (name, &mut reply) {
@@ -311,6 +311,7 @@ fn ordered(command: &str, mut reply: Reply) -> Reply {
             *items = pairs.concat();
         }
         ("HGETALL", Reply::Map(pairs)) => pairs.sort_by_key(|pair| format!("{pair:?}")),
+        ("TTL", Reply::Integer(seconds @ 940..=1000)) => *seconds = 1000,
         _ => {}
     }
     reply

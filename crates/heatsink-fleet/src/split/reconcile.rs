@@ -151,6 +151,9 @@ impl Reconciler {
         if !inner.registry.is_synced() {
             return Vec::new();
         }
+        if !state.informed.is_open() {
+            self.unseen.notify_one();
+        }
         let mut memory = self.memory();
         let Memory { busy, since, wanted, seen, .. } = &mut *memory;
         wanted.retain(|key, _| {
@@ -231,8 +234,9 @@ impl Reconciler {
         let steps = &self.mover.steps;
         // A split that came while others were looked at is looked at as well, before anything
         // is relied on: its message may be an old one.
-        let (splits, seen, begun) = loop {
+        let (splits, seen, begun, was_synced) = loop {
             let begun = Instant::now();
+            let was_synced = self.mover.state.lock().registry.is_synced();
             let splits = self.registered();
             let asked: Vec<_> =
                 splits.iter().map(|(key, layout, _)| (key.clone(), layout.clone())).collect();
@@ -240,9 +244,13 @@ impl Reconciler {
             let is_known =
                 |one: &(Vec<u8>, Layout, Phase)| splits.iter().any(|other| other.1.id == one.1.id);
             if self.registered().iter().all(is_known) {
-                break (splits, seen, begun);
+                break (splits, seen, begun, was_synced);
             }
         };
+        if was_synced {
+            // The workers know it already; see `Run::refresh_hot_keys`.
+            self.mover.state.informed.open();
+        }
         // A marker that is gone means that others know more than this process: tombstones keep it
         // from harm only for so long.
         let is_current = |((_, _, phase), (is_marked, _)): (&(_, _, Phase), &(bool, _))| {

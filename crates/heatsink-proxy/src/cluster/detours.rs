@@ -14,6 +14,7 @@ use heatsink_upstream::address::Endpoint;
 
 use crate::clients::{Clients, error_line};
 use crate::connection::ClientKey;
+use crate::cool::splits::WRONG_TYPE;
 use crate::lanes::{Purpose, Ticket};
 use crate::nodes::NodeId;
 use crate::worker::Worker;
@@ -40,6 +41,19 @@ pub(crate) struct Detour {
     hops: u32,
     /// When it is no longer tried again, once it has been.
     until: Option<Instant>,
+    refusal: Refusal,
+}
+
+/// What is known of why a request was refused for the type of a value, when it is sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It was not refused.
+    #[default]
+    None,
+    /// The value had been moved.
+    Explained,
+    /// Nothing was seen there that would explain it.
+    Unexplained,
 }
 
 /// A request that is to be tried again.
@@ -108,6 +122,9 @@ impl Worker {
             // The read right before it has been sent elsewhere, too, and is not kept.
             self.conclude(ticket, error);
             return;
+        }
+        if error.starts_with(WRONG_TYPE) {
+            return self.meet_fence(lane, ticket, &request, error, overtaken);
         }
         let hops = self.note_hop(ticket);
         let Some(redirect) = redirect::parse(error).filter(|_| hops <= MAX_HOPS) else {
@@ -227,7 +244,49 @@ impl Worker {
         }
     }
 
-    fn resend(&mut self, lane: usize, to: NodeId, ticket: Ticket, request: &[u8], asking: bool) {
+    /// Whether a request that was refused may wait before it is sent again, and until when: only
+    /// if none of the same client was sent behind it for the same slot. From then on the client
+    /// sends nothing. Until [`Self::go_on_waiting`] it is not on its way anywhere. And what
+    /// it was refused for before.
+    pub(crate) fn may_wait(
+        &mut self,
+        lane: usize,
+        ticket: Ticket,
+        request: &[u8],
+        overtaken: bool,
+        until: Instant,
+    ) -> (Option<Instant>, Refusal) {
+        let before = self.detours.remove(&ticket).unwrap_or_default();
+        if before.until.is_some() {
+            return (before.until, before.refusal);
+        }
+        if overtaken || self.has_behind(lane, ticket, request) {
+            return (None, before.refusal);
+        }
+        if let Some(client) = self.clients.get(ticket.client) {
+            client.retrying += 1;
+        }
+        (Some(until), before.refusal)
+    }
+
+    /// A request that has waited is on its way again, or answered.
+    pub(crate) fn go_on_waiting(
+        &mut self,
+        ticket: Ticket,
+        until: Option<Instant>,
+        refusal: Refusal,
+    ) {
+        self.detours.insert(ticket, Detour { hops: 0, until, refusal });
+    }
+
+    pub(crate) fn resend(
+        &mut self,
+        lane: usize,
+        to: NodeId,
+        ticket: Ticket,
+        request: &[u8],
+        asking: bool,
+    ) {
         if self.lanes.get(lane).is_none() || to == NodeId::NONE {
             self.conclude(ticket, &error_line("ERR heatsink: the node cannot be reached"));
             return;

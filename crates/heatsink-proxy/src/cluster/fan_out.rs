@@ -10,7 +10,7 @@ use heatsink_cluster::split::Piece;
 use crate::clients::error_line;
 use crate::connection::ClientKey;
 use crate::cool::copies::{CopiedWrite, CopyRead};
-use crate::cool::splits::{Collected, FrozenRead};
+use crate::cool::splits::{Collected, Fenced, FrozenRead};
 use crate::intake::Flow;
 use crate::lanes::{Owner, Purpose, Ticket, Upstream};
 use crate::nodes::NodeId;
@@ -41,6 +41,8 @@ pub(crate) enum Ending {
     Collected(Box<Collected>),
     /// They are of keys which are about to be split, or tell how far that is.
     Frozen(Box<FrozenRead>),
+    /// They tell what stands at the key of a command that was refused, with the refusal.
+    Fenced(Box<(Fenced, Vec<u8>)>),
     /// It is that of a copy.
     CopyRead(Box<CopyRead>),
     /// It is that of a key whose copy is gone.
@@ -277,6 +279,10 @@ impl Worker {
             }
             Ending::Frozen(read) => {
                 return self.frozen_read(asker, *read, joining.mark, &parts);
+            }
+            Ending::Fenced(fenced) => {
+                let (fenced, error) = *fenced;
+                return self.fence_seen(fenced, &error, &parts);
             }
             Ending::Join(how) => join::join(&how, &parts),
             Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),

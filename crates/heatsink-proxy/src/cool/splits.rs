@@ -8,6 +8,7 @@
 //! a value is, and is refused; what is left of that is listed in decision 15.
 
 mod collected;
+mod fenced;
 mod frozen;
 
 use std::sync::Arc;
@@ -29,6 +30,8 @@ use crate::request::{Request, only_key};
 use crate::splits::Splitting;
 use crate::worker::Worker;
 pub(crate) use collected::Collected;
+pub(crate) use fenced::Fenced;
+pub(super) use fenced::Past;
 pub(crate) use frozen::FrozenRead;
 pub(super) use frozen::Parked;
 
@@ -41,7 +44,7 @@ const FREEZE: Duration = Duration::from_secs(1);
 /// could not.
 const LARGEST_STEP: u64 = 1 << 40;
 /// What a server says to a command for another type: the value has been moved.
-const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
+pub(crate) const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
 /// So many arguments are looked at without a place made for them.
 const FEW_ARGS: usize = 8;
 /// What is kept of the place where requests get the name of a shard.
@@ -69,7 +72,8 @@ impl Cooling {
 
     /// Whether anybody waits for a value that is moved, or for copies of one.
     pub(super) fn holds(&self) -> bool {
-        !(self.held_clients.is_empty() && self.parked.is_empty() && self.unremoved.is_empty())
+        let waits = self.held_clients.is_empty() && self.parked.is_empty();
+        !(waits && self.fenced.is_empty() && self.unremoved.is_empty())
     }
 
     /// Notes since when keys are frozen.
@@ -229,6 +233,7 @@ impl Worker {
         for parked in std::mem::take(&mut self.cooling.parked) {
             self.read_again(parked);
         }
+        self.release_fenced();
     }
 
     /// Whoever waits looks again now and then: what is known may be believed again, and time
@@ -236,6 +241,7 @@ impl Worker {
     pub(super) fn look_at_held(&mut self) {
         self.clients.resume.append(&mut self.cooling.held_clients);
         self.end_late_reads();
+        self.look_at_fenced();
     }
 
     fn ask_shards(
@@ -335,7 +341,7 @@ impl Worker {
                 };
                 let sealed = names == Names::Sealed;
                 let collected = Collected::new(self.now, name, layout, merge, resp3, sealed);
-                self.collect(key, collected, parts, mark);
+                self.collect(key, collected.with_access(command.access), parts, mark);
                 Flow::Taken
             }
         }

@@ -60,7 +60,8 @@ pub enum Delivery<'a, W> {
         bytes: &'a [u8],
     },
     /// An error by which a node of a cluster says that the request is for another one, or
-    /// that it cannot be executed now; only on a link that keeps requests.
+    /// that it cannot be executed now, or that a value has another type, as that has which stands
+    /// where one was moved from; only on a link that keeps requests.
     Elsewhere {
         /// Who waits; from now on for somebody else.
         waiter: W,

@@ -6,10 +6,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use heatsink_cluster::frame::is_error;
+use heatsink_resp::command::Access;
 use heatsink_split::Layout;
 use heatsink_split::layout::Names;
 use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
 
+use super::fenced::Fenced;
 use super::{MOVING, WRONG_TYPE, side_by_side};
 use crate::clients::error_line;
 use crate::cluster::fan_out::{Asker, Ending};
@@ -19,6 +22,14 @@ use crate::observe::Mark;
 use crate::request::spans;
 use crate::splits::Splitting;
 use crate::worker::Worker;
+
+/// What is said of an increment if other shards could not be read.
+const NO_SUM: &str = "ERR heatsink: the increment was carried out, but the sum is not known: \
+                      a shard of the counter could not be read";
+
+/// What is said of a command if only some of its shards have refused it.
+const PARTLY: &str = "ERR heatsink: the value of this key is being moved; \
+                      the command may have been carried out in part";
 
 /// What is made of the shards' replies.
 #[derive(Debug)]
@@ -31,8 +42,13 @@ pub(crate) struct Collected {
     sealed: bool,
     /// Nothing else of the client is sent meanwhile.
     alone: bool,
+    /// Whether parts may change something.
+    access: Access,
     /// The increments that it answers, and which part carries them out.
     batch: Option<(u32, usize)>,
+    /// The command that it answers was refused before; and which part carries it out, if it is
+    /// an increment.
+    fenced: Option<(Box<Fenced>, Option<usize>)>,
     /// When the shards were asked.
     begun: Instant,
 }
@@ -54,8 +70,20 @@ impl Collected {
             merge,
             resp3,
             sealed,
+            access: Access::Read,
             batch: None,
+            fenced: None,
         }
+    }
+
+    /// The same for a command that may change something.
+    pub(super) fn with_access(self, access: Access) -> Self {
+        Self { access, ..self }
+    }
+
+    /// The same for a command that was refused before.
+    pub(super) fn of_fenced(self, fenced: Fenced, step: Option<usize>) -> Self {
+        Self { fenced: Some((Box::new(fenced), step)), ..self }
     }
 
     /// The same for a client that is known to send nothing else meanwhile, or may go on.
@@ -116,7 +144,7 @@ impl Worker {
     pub(crate) fn collected(
         &mut self,
         asker: Asker,
-        collected: Collected,
+        mut collected: Collected,
         mark: Mark,
         mut replies: Vec<Vec<u8>>,
     ) {
@@ -128,13 +156,21 @@ impl Worker {
                 .collect();
         }
         if let Some((batch, step)) = collected.batch {
-            return self.batch_collected(batch, step, collected, &replies);
+            return self.batch_collected(batch, step, &collected, &replies);
+        }
+        if let Some((fenced, step)) = collected.fenced.take_if(|(_, step)| step.is_some()) {
+            let step = step.unwrap_or_default();
+            return self.fenced_step_collected(*fenced, step, &collected, &replies);
         }
         if replies.iter().any(|reply| reply.starts_with(WRONG_TYPE)) {
-            // This worker is behind: the shards are sealed.
-            return self.end_collecting(asker, collected.alone, mark, &error_line(MOVING));
+            // This worker is behind: the shards are sealed, or some of them.
+            let is_done =
+                collected.access != Access::Read && replies.iter().any(|reply| !is_error(reply));
+            let text = if is_done { PARTLY } else { MOVING };
+            return self.end_collected(asker, collected, mark, &error_line(text));
         }
-        let Collected { key, layout, merge, resp3, sealed, alone, begun, .. } = collected;
+        let Collected { key, layout, merge, resp3, sealed, alone, access, begun, fenced, .. } =
+            collected;
         let context = Context { layout: &layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
         // A shard may be sealed from one round to the next: each asks by both names again.
         let again = (sealed && merge.asks_again()).then(|| {
@@ -144,17 +180,74 @@ impl Worker {
         match plan::merge(&context, merge, &replies) {
             Merged::Reply(reply) => {
                 self.shared.desk.collected(self.now.saturating_duration_since(begun));
-                self.end_collecting(asker, alone, mark, &reply);
+                match fenced {
+                    Some((fenced, _)) => self.end_fenced(&fenced, &reply),
+                    None => self.end_collecting(asker, alone, mark, &reply),
+                }
             }
             Merged::More { parts, merge } => {
                 let parts = match again {
                     Some(Merged::More { parts: sealed, .. }) => side_by_side(parts, sealed),
                     _ => parts,
                 };
-                let collected =
-                    Collected { key, layout, merge, resp3, sealed, alone, batch: None, begun };
+                let batch = None;
+                let collected = Collected {
+                    key,
+                    layout,
+                    merge,
+                    resp3,
+                    sealed,
+                    alone,
+                    access,
+                    batch,
+                    fenced,
+                    begun,
+                };
                 self.ask_parts(asker, parts, collected, mark);
             }
+        }
+    }
+
+    fn end_collected(&mut self, asker: Asker, collected: Collected, mark: Mark, reply: &[u8]) {
+        match collected.fenced {
+            Some((fenced, _)) => self.end_fenced(&fenced, reply),
+            None => self.end_collecting(asker, collected.alone, mark, reply),
+        }
+    }
+
+    /// An increment that had been refused is done, or not.
+    fn fenced_step_collected(
+        &mut self,
+        fenced: Fenced,
+        step: usize,
+        collected: &Collected,
+        replies: &[Vec<u8>],
+    ) {
+        match replies.get(step) {
+            Some(own) if own.starts_with(WRONG_TYPE) => {
+                self.refused_again(fenced, &collected.layout.id);
+            }
+            Some(own) if own.starts_with(b"-") => self.end_fenced(&fenced, own),
+            _ => {
+                let sum = self.sum_of(collected, replies);
+                self.end_fenced(&fenced, &sum.unwrap_or_else(|| error_line(NO_SUM)));
+            }
+        }
+    }
+
+    /// The value of a counter after an increment, if all shards have answered.
+    fn sum_of(&self, collected: &Collected, replies: &[Vec<u8>]) -> Option<Vec<u8>> {
+        let Collected { key, layout, merge, begun, .. } = collected;
+        self.shared.desk.collected(self.now.saturating_duration_since(*begun));
+        let context = Context { layout, names: Names::Live, resp3: false, turn: 0, stamp: 0 };
+        match plan::merge(&context, merge.clone(), replies) {
+            Merged::Reply(reply) if reply.starts_with(b":") => {
+                if plan::counter_is_near_overflow(replies) {
+                    self.shared.desk.want_whole(key, "a counter near its limit");
+                }
+                Some(reply)
+            }
+            _ => None,
         }
     }
 
@@ -215,7 +308,7 @@ impl Worker {
         &mut self,
         batch: u32,
         step: usize,
-        collected: Collected,
+        collected: &Collected,
         replies: &[Vec<u8>],
     ) {
         let Some(own) = replies.get(step) else { return };
@@ -225,21 +318,9 @@ impl Worker {
         if own.starts_with(b"-") {
             return self.batch_arrived(batch, own);
         }
-        let Collected { key, layout, merge, begun, .. } = collected;
-        self.shared.desk.collected(self.now.saturating_duration_since(begun));
-        let context =
-            Context { layout: &layout, names: Names::Live, resp3: false, turn: 0, stamp: 0 };
-        let sum = match plan::merge(&context, merge, replies) {
-            Merged::Reply(reply) if reply.starts_with(b":") => reply,
-            _ => {
-                let text = "ERR heatsink: the increment was carried out, but the sum is not known: \
-                            a shard of the counter could not be read";
-                return self.batch_lost(batch, &error_line(text));
-            }
-        };
-        if plan::counter_is_near_overflow(replies) {
-            self.shared.desk.want_whole(&key, "a counter near its limit");
+        match self.sum_of(collected, replies) {
+            Some(sum) => self.batch_arrived(batch, &sum),
+            None => self.batch_lost(batch, &error_line(NO_SUM)),
         }
-        self.batch_arrived(batch, &sum);
     }
 }
