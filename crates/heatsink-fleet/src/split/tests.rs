@@ -165,7 +165,7 @@ fn shown(kind: Kind, reply: &Reply) -> Vec<String> {
 fn told_by_server(client: &mut RawClient, command: &[&str]) -> String {
     client.command(&["MULTI"]);
     client.command(command);
-    client.command(&["EXEC"]).items()[0].error().to_owned()
+    client.command(&["EXEC"]).items()[0].error().clone()
 }
 
 async fn values_are_split_and_made_whole(rig: Rig) {
