@@ -92,8 +92,9 @@ impl Worker {
         Flow::Taken
     }
 
-    /// The node for a request that nothing stands in the way of, if `before` others go first: the link is there and has room, and the client may go on. `None` if anything
-    /// needs a closer look.
+    /// The node for a request that nothing stands in the way of, if `before` others go first:
+    /// the link is there and has room, and the client may go on. `None` if anything needs a
+    /// closer look.
     #[inline]
     pub(crate) fn straight_way(
         &self,

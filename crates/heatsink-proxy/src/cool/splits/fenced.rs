@@ -278,7 +278,9 @@ impl Worker {
             }
             return;
         }
-        let Some(spans) = spans(&fenced.request) else { return };
+        let Some(spans) = spans(&fenced.request) else {
+            return self.end_fenced(&fenced, &error_line(MOVING));
+        };
         let request = Request { bytes: &fenced.request, args: &spans };
         let args: Vec<&[u8]> = request.args_from(0).collect();
         let turn = self.cooling.turn();
