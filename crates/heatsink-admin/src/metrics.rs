@@ -57,6 +57,8 @@ pub struct Traffic {
     pub clients: u64,
     /// Commands sent upstream for them.
     pub upstream_commands_total: u64,
+    /// How often a worker let requests and replies gather.
+    pub pauses_total: u64,
 }
 
 /// One registered hot key.

@@ -144,7 +144,7 @@ impl WorkerCounter {
     }
 
     fn set_weights(&mut self) {
-        self.table.weights = weights(&self.settings, self.report_threshold, self.proxies);
+        self.table.set_weights(weights(&self.settings, self.report_threshold, self.proxies));
         self.set_bars();
     }
 

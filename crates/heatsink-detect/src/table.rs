@@ -167,7 +167,7 @@ impl Entry {
 }
 
 /// The bounded table.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Table {
     /// One byte of the hash of each entry: turns most keys that are not here away.
     tags: Vec<[u8; WAYS]>,
@@ -178,7 +178,13 @@ pub(crate) struct Table {
     history: Vec<Tally>,
     slots: usize,
     newest: usize,
-    pub(crate) weights: Weights,
+    weights: Weights,
+    /// For each set, a score that none of its entries is below; zero if nothing is known. A busy
+    /// sketch sends nearly every key here, and this turns it away without a look at the entries.
+    ///
+    /// Entries become cooler only where this is forgotten, see [`Table::forget_floors`]; until
+    /// then they become hotter, or give way to one that is.
+    floors: Vec<f32>,
 }
 
 impl Table {
@@ -192,7 +198,19 @@ impl Table {
             slots,
             newest: 0,
             weights,
+            floors: vec![0.0; sets],
         }
+    }
+
+    /// Changes how kinds of heat compare.
+    pub(crate) fn set_weights(&mut self, weights: Weights) {
+        self.weights = weights;
+        self.forget_floors();
+    }
+
+    /// Entries may be cooler than they were.
+    fn forget_floors(&mut self) {
+        self.floors.fill(0.0);
     }
 
     #[inline]
@@ -258,8 +276,8 @@ impl Table {
         Some(place)
     }
 
-    fn coolest(&self, set: usize, score: f32) -> Option<usize> {
-        if score <= 0.0 {
+    fn coolest(&mut self, set: usize, score: f32) -> Option<usize> {
+        if score <= self.floors[set] {
             return None;
         }
         let (way, coolest) = self.entries[set * WAYS..][..WAYS]
@@ -267,11 +285,13 @@ impl Table {
             .map(|entry| entry.score(&self.weights))
             .enumerate()
             .min_by(|a, b| a.1.total_cmp(&b.1))?;
+        self.floors[set] = coolest;
         (coolest < score).then_some(way)
     }
 
-    /// The entries in use, with their hashes.
+    /// The entries in use, with their hashes; what is done to them may cool them.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Entry)> {
+        self.forget_floors();
         let hashes = self.hashes.iter().copied();
         hashes.zip(&mut self.entries).filter(|(hash, _)| *hash != 0)
     }
@@ -281,6 +301,7 @@ impl Table {
         if steps == 0 {
             return;
         }
+        self.forget_floors();
         let steps = steps.min(self.slots);
         let places = self.entries.len();
         for step in 1..=steps {
@@ -322,6 +343,7 @@ impl Table {
             + size_of_val(self.hashes.as_slice())
             + size_of_val(self.entries.as_slice())
             + size_of_val(self.history.as_slice())
+            + size_of_val(self.floors.as_slice())
             + self.entries.iter().map(|entry| entry.key.capacity()).sum::<usize>()
     }
 }

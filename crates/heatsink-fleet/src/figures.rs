@@ -55,6 +55,7 @@ pub(crate) fn metrics(state: &State) -> Metrics {
         requests_total: proxy.requests_total(),
         clients: proxy.client_count() as u64,
         upstream_commands_total: proxy.upstream_requests_total(),
+        pauses_total: proxy.pauses_total(),
     });
     let nodes = load.map_or_else(Vec::new, |load| {
         let node = |node: heatsink_proxy::NodeLoad| NodeLoad {

@@ -357,6 +357,12 @@ impl Handle {
         self.shared.requests_total.load(Ordering::Relaxed)
     }
 
+    /// How often a worker let requests and replies gather, because many clients waited; up to a
+    /// tick behind.
+    pub fn pauses_total(&self) -> u64 {
+        self.shared.pauses_total.load(Ordering::Relaxed)
+    }
+
     /// Requests that were sent to servers, all nodes together; up to a tick behind.
     pub fn upstream_requests_total(&self) -> u64 {
         let nodes = self.shared.nodes.all();

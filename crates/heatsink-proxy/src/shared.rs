@@ -79,6 +79,7 @@ pub(crate) struct Shared {
     pub(crate) client_count: AtomicUsize,
     /// Requests that were taken from clients, as of the workers' last ticks.
     pub(crate) requests_total: AtomicU64,
+    pub(crate) pauses_total: AtomicU64,
     /// Requests that were not answered when the time to drain was over.
     pub(crate) unanswered: AtomicUsize,
     /// What was done for each hot key, as of the workers' last ticks.
@@ -141,6 +142,7 @@ impl Shared {
             mailboxes,
             client_count: AtomicUsize::new(0),
             requests_total: AtomicU64::new(0),
+            pauses_total: AtomicU64::new(0),
             unanswered: AtomicUsize::new(0),
             cooled: Mutex::default(),
             hot_keys: RwLock::new(Arc::default()),

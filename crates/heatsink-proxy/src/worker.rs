@@ -47,6 +47,14 @@ const READ_BYTES: usize = 64 << 10;
 /// After a turn that took so many requests it is worth while to let others run first: there are
 /// several clients, and they have little to say.
 const LITTLE: Range<u64> = 2..64;
+/// If so many clients wait for servers that answer, whoever comes next waits for others anyway.
+const CROWD: usize = 32;
+/// How long what comes gathers then. Timers of Linux take up to 50 µs longer.
+const PAUSE: Duration = Duration::from_micros(10);
+/// Nobody waits because of a server that was not heard for so long.
+const LIVELY: Duration = Duration::from_millis(2);
+/// So many links are looked at for that; those that all clients share were opened first.
+const LOOKED_AT: usize = 64;
 /// How often the rates of the nodes are looked at.
 const SAMPLE: Duration = Duration::from_secs(1);
 /// What a server accepts from a connection that has not authenticated.
@@ -109,6 +117,8 @@ pub(crate) struct Worker {
     pub(crate) kept: Vec<(Ticket, Kept)>,
     /// Requests taken from clients since the others were last told of them.
     pub(crate) taken: u64,
+    /// The same for pauses.
+    pauses: u64,
     /// What is done about hot keys.
     pub(crate) cooling: Cooling,
     /// Counts keys, if they are to be counted.
@@ -151,6 +161,7 @@ impl Worker {
             cooling: Cooling::new(now, shared.mailboxes.len(), &live),
             observer,
             taken: 0,
+            pauses: 0,
             live,
             live_version,
             nodes: shared.nodes.all(),
@@ -186,14 +197,21 @@ impl Worker {
         let mut events = Events::with_capacity(1024);
         let mut taken_before = 0;
         loop {
-            if LITTLE.contains(&self.taken.saturating_sub(taken_before)) {
+            let patience = self.patience();
+            let brought = self.taken.saturating_sub(taken_before);
+            if brought < LITTLE.end && patience > LIVELY && self.is_crowded() {
+                // A look at every single event costs a wake-up here, and a small write costs
+                // whoever it goes to another one.
+                thread::sleep(PAUSE);
+                self.pauses += 1;
+            } else if LITTLE.contains(&brought) {
                 // Whoever wants this processor, a server on the same machine, say, has it first;
                 // nobody waits for that if nobody wants it. What comes meanwhile makes the next
                 // turn larger.
                 thread::yield_now();
             }
             taken_before = self.taken;
-            if let Err(error) = self.poll.poll(&mut events, Some(self.patience())) {
+            if let Err(error) = self.poll.poll(&mut events, Some(patience)) {
                 if error.kind() == io::ErrorKind::Interrupted {
                     continue;
                 }
@@ -220,6 +238,17 @@ impl Worker {
                 return;
             }
         }
+    }
+
+    /// So much is under way on the shared links that what comes next may as well gather. What
+    /// a silent server owes is not counted: others would wait for it in vain.
+    fn is_crowded(&self) -> bool {
+        let shared = self.links.iter().take(LOOKED_AT).map(|(_, upstream)| upstream);
+        let waiting = shared
+            .filter(|upstream| upstream.owner == Owner::Lane)
+            .filter(|upstream| upstream.link.was_heard_within(LIVELY, self.now))
+            .map(|upstream| upstream.link.waiter_count());
+        waiting.sum::<usize>() >= CROWD
     }
 
     fn on_events(&mut self, events: &Events) {
@@ -324,6 +353,7 @@ impl Worker {
     pub(crate) fn count_requests(&mut self) {
         self.tell_cooling();
         self.shared.requests_total.fetch_add(std::mem::take(&mut self.taken), Ordering::Relaxed);
+        self.shared.pauses_total.fetch_add(std::mem::take(&mut self.pauses), Ordering::Relaxed);
         let Self { links, nodes, .. } = self;
         for (_, upstream) in links {
             if upstream.requests > 0

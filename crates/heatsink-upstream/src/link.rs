@@ -194,6 +194,12 @@ impl<W: Waiter> Link<W> {
         self.waiting
     }
 
+    /// How many wait for them: requests of one waiter next to each other count once.
+    #[inline]
+    pub fn waiter_count(&self) -> usize {
+        self.waiters.len()
+    }
+
     /// Replies that have come, all in all.
     pub fn told(&self) -> u64 {
         self.told
@@ -387,6 +393,13 @@ impl<W: Waiter> Link<W> {
     /// From now on the server is expected to say something.
     pub fn expect_answer(&mut self, now: Instant) {
         self.since = now;
+    }
+
+    /// The server said something so recently, or was asked after a silence that it was free to
+    /// keep.
+    #[inline]
+    pub fn was_heard_within(&self, time: Duration, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < time
     }
 
     /// The address it was opened to, if it has one.

@@ -58,6 +58,11 @@ fn traffic(text: &mut Lines, metrics: &Metrics) {
         "Commands sent upstream for clients.",
         traffic.map(|traffic| traffic.upstream_commands_total),
     );
+    text.one_counter(
+        "heatsink_pauses_total",
+        "Times that a worker let requests and replies gather, because many clients waited.",
+        traffic.map(|traffic| traffic.pauses_total),
+    );
 }
 
 fn keys(text: &mut Lines, keys: &[KeyMetrics], privacy: Privacy, limit: usize) {

@@ -32,7 +32,12 @@ pub(crate) fn filled(keys: &[Vec<u8>]) -> Metrics {
         version: "0.1.0".into(),
         role: "all".into(),
         process_start_ms: 1_767_225_600_120,
-        traffic: Some(Traffic { requests_total: 10, clients: 2, upstream_commands_total: 9 }),
+        traffic: Some(Traffic {
+            requests_total: 10,
+            clients: 2,
+            upstream_commands_total: 9,
+            pauses_total: 3,
+        }),
         keys: keys.iter().enumerate().map(key).collect(),
         local_cache: Some(CacheCounts { hits_total: 30, misses_total: 10 }),
         coalesce: Some(CollapseCounts { requests_total: 500, fetches_total: 40 }),
@@ -80,6 +85,7 @@ fn everything_is_there_and_well_formed() {
     let text = Exposition::parse(&reply.text());
     for (name, value) in [
         ("heatsink_requests_total", 10.0),
+        ("heatsink_pauses_total", 3.0),
         ("heatsink_process_start_time_seconds", 1_767_225_600.12),
         ("heatsink_collapse_ratio", 12.5),
         ("heatsink_hottest_node_share", 0.75),

@@ -12,6 +12,7 @@ mod moves;
 mod one_server;
 mod open;
 mod order;
+mod pauses;
 mod replica_reads;
 mod retries;
 mod state;

@@ -51,6 +51,46 @@ fn a_claim_that_is_only_noise_drives_nobody_out() {
     assert!(table.admit(key("big"), &big).is_some());
 }
 
+/// What is remembered of a set's coolest entry changes who is asked, never the answer.
+#[test]
+fn a_newcomer_fares_as_if_every_entry_were_looked_at() {
+    let mut table = Table::new(2 * WAYS, 3, WEIGHTS);
+    let mut random = 7_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    let (mut let_in, mut refused) = (0, 0);
+    for _ in 0..20_000 {
+        let name = format!("key:{}", next(60));
+        match (next(40), table.find(key(&name))) {
+            (0, _) => table.rotate(next(3) as usize),
+            (1, _) => {
+                for (_, entry) in table.iter_mut() {
+                    entry.in_flight_peak = entry.in_flight;
+                }
+            }
+            (2, _) => {
+                let request = if next(2) == 0 { 0.01 } else { 0.0001 };
+                table.set_weights(Weights { request, ..WEIGHTS });
+            }
+            (3, Some(place)) => table.entry_mut(place).begin_write(),
+            (_, Some(place)) => {
+                table.entry_mut(place).open.record(Kind::Read, next(50), false, false);
+            }
+            (_, None) => {
+                let credit = next(12) as u32;
+                let claim = Claim { carried: [credit, 0], credit, ..Claim::default() };
+                let mut plain = Table { floors: vec![0.0; table.floors.len()], ..table.clone() };
+                let place = table.admit(key(&name), &claim);
+                assert_eq!(place, plain.admit(key(&name), &claim), "{name}");
+                *(if place.is_some() { &mut let_in } else { &mut refused }) += 1;
+            }
+        }
+    }
+    assert!(let_in > 1000 && refused > 1000, "{let_in} {refused}");
+}
+
 #[test]
 fn entries_count_exactly_over_the_window_and_carry_for_as_long() {
     let mut table = Table::new(8, 4, WEIGHTS);
