@@ -171,7 +171,10 @@ pub fn compare_plain(seed: u64, steps: usize, mode: Mode) {
 /// Hashes and sorted sets stay in the encoding that knows no chance: the other one shows the
 /// server's random hash seed in the order of fields, and the random levels of a skip list in
 /// ranges by lexicographical order over unequal scores, which are undefined.
-const SETTINGS: [(&str, &str); 4] = [
+///
+/// A server with nothing else to do looks every `1/hz` seconds whose time to block is over.
+const SETTINGS: [(&str, &str); 5] = [
+    ("hz", "500"),
     ("hash-max-listpack-entries", "1000000"),
     ("hash-max-listpack-value", "1000000"),
     ("zset-max-listpack-entries", "1000000"),

@@ -6,6 +6,8 @@ import os
 
 import redis.asyncio as redis
 from redis import ResponseError, WatchError
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError
 from harness import address, case, run, until_async
 
@@ -202,7 +204,9 @@ async def users_and_databases(context):
                 except NoPermissionError:
                     pass
             try:
-                async with context.client(username="aio", password="wrong") as worker:
+                # The client tries again when a password is refused, and would wait for seconds before.
+                retry = Retry(NoBackoff(), 3)
+                async with context.client(username="aio", password="wrong", retry=retry) as worker:
                     await worker.ping()
                 raise AssertionError("let in with a wrong password")
             except AuthenticationError:

@@ -302,32 +302,40 @@ fn a_refusal_that_is_deserved_is_passed_on() {
     }
 }
 
-/// One that has slept for so long that it believes nothing, and whose keys were moved meanwhile.
-#[test]
-fn a_proxy_that_slept_longer_than_it_believes_refuses_nothing() {
-    for splits in [true, false] {
-        let mut rig = Rig::start();
-        if !splits {
-            move_keys(true, &rig.nodes);
-        }
-        let mut late: Vec<RawClient> = (0..2).map(|_| rig.nodes[1].client()).collect();
-        for client in &mut late {
-            client.set_timeout(PATIENCE);
-            assert_eq!(client.command(&["SISMEMBER", "set", "a"]), Reply::Integer(1));
-        }
-        rig.nodes[1].process.pause();
-        move_keys(splits, &rig.nodes[..1]);
-        // What it believes lasts for ten seconds.
-        thread::sleep(Duration::from_secs(11));
-        late[0].send(&["SADD", "set", "late"]);
-        late[1].send(&["INCR", "counter"]);
-        rig.nodes[1].process.resume();
-        assert_eq!(late[0].read_reply(), Reply::Integer(1), "{splits}");
-        assert_eq!(late[1].read_reply(), Reply::Integer(11), "{splits}");
-        let mut client = rig.nodes[0].client();
-        assert_eq!(client.command(&["SCARD", "set"]), Reply::Integer(4));
-        assert_eq!(client.command(&["GET", "counter"]), Reply::bulk("11"));
+/// One that has slept for so long that it believes nothing, and whose keys were split or made
+/// whole meanwhile.
+fn sleeps_longer_than_it_believes(splits: bool) {
+    let mut rig = Rig::start();
+    if !splits {
+        move_keys(true, &rig.nodes);
     }
+    let mut late: Vec<RawClient> = (0..2).map(|_| rig.nodes[1].client()).collect();
+    for client in &mut late {
+        client.set_timeout(PATIENCE);
+        assert_eq!(client.command(&["SISMEMBER", "set", "a"]), Reply::Integer(1));
+    }
+    rig.nodes[1].process.pause();
+    move_keys(splits, &rig.nodes[..1]);
+    // What it believes lasts for ten seconds.
+    thread::sleep(Duration::from_secs(11));
+    late[0].send(&["SADD", "set", "late"]);
+    late[1].send(&["INCR", "counter"]);
+    rig.nodes[1].process.resume();
+    assert_eq!(late[0].read_reply(), Reply::Integer(1));
+    assert_eq!(late[1].read_reply(), Reply::Integer(11));
+    let mut client = rig.nodes[0].client();
+    assert_eq!(client.command(&["SCARD", "set"]), Reply::Integer(4));
+    assert_eq!(client.command(&["GET", "counter"]), Reply::bulk("11"));
+}
+
+#[test]
+fn a_proxy_that_slept_longer_than_it_believes_refuses_nothing_at_shards() {
+    sleeps_longer_than_it_believes(true);
+}
+
+#[test]
+fn a_proxy_that_slept_longer_than_it_believes_refuses_nothing_at_a_whole_key() {
+    sleeps_longer_than_it_believes(false);
 }
 
 /// The store may be away: clients are served all the same, after a while.

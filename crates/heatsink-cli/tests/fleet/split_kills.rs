@@ -9,26 +9,6 @@ use crate::node::{Node, Servers, all, assemble};
 use crate::splits::{is_split, manifests, rests_split, split};
 use crate::support::{PATIENCE, Place};
 
-/// The places where a split may end, in their order.
-const SPLIT: [&str; 6] = [
-    "split:frozen",
-    "split:entered",
-    "split:watched",
-    "split:copied",
-    "split:committed",
-    "split:told",
-];
-/// And its end.
-const UNSPLIT: [&str; 7] = [
-    "unsplit:draining",
-    "unsplit:sealing",
-    "unsplit:sealed",
-    "unsplit:built",
-    "unsplit:committed",
-    "unsplit:told",
-    "unsplit:retired",
-];
-
 /// One that ends at a labelled place.
 fn doomed(place: &Place, servers: &Servers, label: &str) -> Node {
     let (store, upstream) = (servers.store.url(), servers.upstream.url());
@@ -58,61 +38,86 @@ fn members(client: &mut RawClient) -> BTreeSet<String> {
     client.command(&["SMEMBERS", "set"]).items().iter().map(Reply::text).collect()
 }
 
-#[test]
-fn a_mover_that_dies_while_it_splits_is_followed_by_another() {
-    for label in SPLIT {
-        let (place, servers) = (Place::empty(), Servers::start());
-        let mut direct = servers.upstream.client();
-        let value = fill(&mut direct);
-        let mut first = doomed(&place, &servers, label);
-        assemble(&[&first]);
-        // The answer may or may not come before the end.
-        let _ = first.api().promote(b"set", split(4));
-        assert!(!first.process.wait_exit(PATIENCE).success(), "{label}");
-        let second = servers.member(&place, "all", &[]);
-        all([&second], PATIENCE, label, |node| rests_split(node, "set", 4));
-        assert!(is_split(&mut direct, "set"), "{label}");
-        let mut client = second.client();
-        assert_eq!(members(&mut client), value, "{label}");
-        assert_eq!(client.command(&["SADD", "set", "new"]), Reply::Integer(1), "{label}");
-        assert_eq!(client.command(&["SREM", "set", "m1"]), Reply::Integer(1), "{label}");
-        second.api().demote(b"set").expect("removed");
-        all([&second], PATIENCE, label, |node| node.lacks("set"));
-        let mut after = value.clone();
-        after.insert("new".to_owned());
-        after.remove("m1");
-        assert_eq!(members(&mut direct), after, "{label}");
-        // Nothing of any attempt is left for good.
-        eventually(PATIENCE, || manifests(&mut direct).is_empty());
-    }
+/// A mover dies while it splits, and another follows.
+fn dies_splitting(label: &str) {
+    let (place, servers) = (Place::empty(), Servers::start());
+    let mut direct = servers.upstream.client();
+    let value = fill(&mut direct);
+    let mut first = doomed(&place, &servers, label);
+    assemble(&[&first]);
+    // The answer may or may not come before the end.
+    let _ = first.api().promote(b"set", split(4));
+    assert!(!first.process.wait_exit(PATIENCE).success(), "{label}");
+    let second = servers.member(&place, "all", &[]);
+    all([&second], PATIENCE, label, |node| rests_split(node, "set", 4));
+    assert!(is_split(&mut direct, "set"), "{label}");
+    let mut client = second.client();
+    assert_eq!(members(&mut client), value, "{label}");
+    assert_eq!(client.command(&["SADD", "set", "new"]), Reply::Integer(1), "{label}");
+    assert_eq!(client.command(&["SREM", "set", "m1"]), Reply::Integer(1), "{label}");
+    second.api().demote(b"set").expect("removed");
+    all([&second], PATIENCE, label, |node| node.lacks("set"));
+    let mut after = value.clone();
+    after.insert("new".to_owned());
+    after.remove("m1");
+    assert_eq!(members(&mut direct), after, "{label}");
+    // Nothing of any attempt is left for good.
+    eventually(PATIENCE, || manifests(&mut direct).is_empty());
 }
 
-#[test]
-fn a_mover_that_dies_while_it_makes_whole_is_followed_by_another() {
-    for label in UNSPLIT {
-        let (place, servers) = (Place::empty(), Servers::start());
-        let mut direct = servers.upstream.client();
-        let value = fill(&mut direct);
-        direct.command(&["EXPIRE", "set", "100000"]);
-        let mut first = doomed(&place, &servers, label);
-        assemble(&[&first]);
-        first.api().promote(b"set", split(4)).expect("promoted");
-        all([&first], PATIENCE, "it is split", |node| rests_split(node, "set", 4));
-        let _ = first.api().demote(b"set");
-        assert!(!first.process.wait_exit(PATIENCE).success(), "{label}");
-        let second = servers.member(&place, "all", &[]);
-        assemble(&[&second]);
-        // By the store's word: a process that has just begun knows no key yet.
-        let mut store = servers.store.client();
-        let mut is_gone =
-            || store.command(&["HEXISTS", "heatsink:{default}:registry", "set"]).integer() == 0;
-        all([&second], PATIENCE, label, |node| is_gone() && node.lacks("set"));
-        assert_eq!(members(&mut direct), value, "{label}");
-        let left = direct.command(&["TTL", "set"]).integer();
-        assert!((99_900..=100_000).contains(&left), "{label}: {left}");
-        eventually(PATIENCE, || manifests(&mut direct).is_empty());
-        assert_eq!(second.client().command(&["SADD", "set", "m1", "n"]), Reply::Integer(1));
-    }
+/// A mover dies while it makes a key whole, and another follows.
+fn dies_making_whole(label: &str) {
+    let (place, servers) = (Place::empty(), Servers::start());
+    let mut direct = servers.upstream.client();
+    let value = fill(&mut direct);
+    direct.command(&["EXPIRE", "set", "100000"]);
+    let mut first = doomed(&place, &servers, label);
+    assemble(&[&first]);
+    first.api().promote(b"set", split(4)).expect("promoted");
+    all([&first], PATIENCE, "it is split", |node| rests_split(node, "set", 4));
+    let _ = first.api().demote(b"set");
+    assert!(!first.process.wait_exit(PATIENCE).success(), "{label}");
+    let second = servers.member(&place, "all", &[]);
+    assemble(&[&second]);
+    // By the store's word: a process that has just begun knows no key yet.
+    let mut store = servers.store.client();
+    let mut is_gone =
+        || store.command(&["HEXISTS", "heatsink:{default}:registry", "set"]).integer() == 0;
+    all([&second], PATIENCE, label, |node| is_gone() && node.lacks("set"));
+    assert_eq!(members(&mut direct), value, "{label}");
+    let left = direct.command(&["TTL", "set"]).integer();
+    assert!((99_900..=100_000).contains(&left), "{label}: {left}");
+    eventually(PATIENCE, || manifests(&mut direct).is_empty());
+    assert_eq!(second.client().command(&["SADD", "set", "m1", "n"]), Reply::Integer(1));
+}
+
+/// A test for each place: most of its time it waits until a mover that has died is missed.
+macro_rules! followed {
+    ($($name:ident: $dies:ident at $label:literal;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                $dies($label);
+            }
+        )+
+    };
+}
+
+// The places where a split may end, in their order, and those of its end.
+followed! {
+    a_mover_dies_when_it_has_frozen: dies_splitting at "split:frozen";
+    a_mover_dies_when_it_has_entered: dies_splitting at "split:entered";
+    a_mover_dies_when_it_watches: dies_splitting at "split:watched";
+    a_mover_dies_when_it_has_copied: dies_splitting at "split:copied";
+    a_mover_dies_when_it_has_split: dies_splitting at "split:committed";
+    a_mover_dies_when_it_has_told_of_the_split: dies_splitting at "split:told";
+    a_mover_dies_when_it_drains: dies_making_whole at "unsplit:draining";
+    a_mover_dies_when_it_begins_to_seal: dies_making_whole at "unsplit:sealing";
+    a_mover_dies_when_it_has_sealed: dies_making_whole at "unsplit:sealed";
+    a_mover_dies_when_it_has_built: dies_making_whole at "unsplit:built";
+    a_mover_dies_when_it_has_made_whole: dies_making_whole at "unsplit:committed";
+    a_mover_dies_when_it_has_told_of_the_whole: dies_making_whole at "unsplit:told";
+    a_mover_dies_when_it_has_retired: dies_making_whole at "unsplit:retired";
 }
 
 /// A key whose mover has ended at a labelled place, and a proxy that has to do with that.

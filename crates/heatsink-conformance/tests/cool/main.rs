@@ -4,12 +4,12 @@
 mod broadcast;
 mod coherence;
 mod combining;
+mod failover;
 mod interleavings;
 mod lost_links;
 mod moving;
 mod passing;
 mod rights;
 mod scores;
-mod sentinel;
 mod served;
 mod staleness;

@@ -167,13 +167,12 @@ fn the_delay_of_invalidations_is_that_of_the_link() {
     warm(&rig, "k");
     let handle = rig.heatsink().proxy().handle();
     eventually(SOON, || handle.invalidation_delay().is_some_and(|delay| !delay.is_zero()));
-    // Told once a second by a worker that has nothing else to do.
-    let samples: Vec<Duration> = (0..5)
-        .filter_map(|_| {
-            std::thread::sleep(Duration::from_millis(1100));
-            handle.invalidation_delay()
-        })
-        .collect();
+    // Told once a second by a worker that has nothing else to do: one of five has to be short.
+    let mut samples = Vec::new();
+    while samples.len() < 5 && !samples.iter().any(|delay| *delay < Duration::from_millis(10)) {
+        std::thread::sleep(Duration::from_millis(1100));
+        samples.push(handle.invalidation_delay().unwrap_or(Duration::MAX));
+    }
     assert!(samples.iter().any(|delay| *delay < Duration::from_millis(10)), "{samples:?}");
 }
 

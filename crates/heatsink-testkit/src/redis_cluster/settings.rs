@@ -8,6 +8,11 @@
 //!
 //! Nodes are introduced to each other pair by pair, as gossip would take seconds. What is left
 //! is the two seconds that a node of Redis 7.0 waits after its start before it takes writes.
+//!
+//! `CLUSTER SLOTS` leaves out a replica until it is known how far that is, which nobody is told
+//! before its primary has sent something. Primaries therefore ping every second, not every ten,
+//! and a cluster has started when all nodes list all replicas: who reads the map only now and then
+//! would else not hear of them for seconds.
 
 use std::thread;
 use std::time::Duration;
@@ -141,6 +146,9 @@ impl RedisClusterBuilder {
         }
         let cluster = RedisCluster { nodes, settings: self };
         cluster.wait_until_ok();
+        for client in &mut clients {
+            wait_until_listed(client, cluster.settings.replicas_per_primary);
+        }
         cluster
     }
 
@@ -155,7 +163,8 @@ impl RedisClusterBuilder {
             .arg("cluster-replica-validity-factor", "0")
             // A cluster of the size asked for, whatever dies: no replica moves to an orphan.
             .arg("cluster-allow-replica-migration", "no")
-            .arg("repl-diskless-sync-delay", "0");
+            .arg("repl-diskless-sync-delay", "0")
+            .arg("repl-ping-replica-period", "1");
         thread::scope(|scope| {
             let starts: Vec<_> =
                 (0..count).map(|_| scope.spawn(|| Node::new(settings.clone().start()))).collect();
@@ -193,6 +202,17 @@ fn replicate(client: &mut RawClient, primary: &str) {
     eventually_ok(MEET_TIMEOUT, || {
         let reply = client.command(&["CLUSTER", "REPLICATE", primary]);
         if reply == Reply::ok() { Ok(()) } else { Err(format!("CLUSTER REPLICATE: {reply}")) }
+    });
+}
+
+/// Waits until a node tells clients of so many replicas of each primary.
+#[track_caller]
+fn wait_until_listed(client: &mut RawClient, replicas: usize) {
+    eventually_ok(MEET_TIMEOUT, || {
+        let slots = client.command(&["CLUSTER", "SLOTS"]);
+        // First slot, last slot, primary, replicas.
+        let all = slots.items().iter().all(|range| range.items().len() == 3 + replicas);
+        if all { Ok(()) } else { Err(format!("replicas are not listed: {slots}")) }
     });
 }
 
