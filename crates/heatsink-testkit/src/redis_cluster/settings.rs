@@ -15,7 +15,7 @@
 //! would else not hear of them for seconds.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Node, RedisCluster};
 use crate::certificates::Certificates;
@@ -26,6 +26,8 @@ use crate::reply::Reply;
 use crate::wait::eventually_ok;
 
 const MEET_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer than a node waits for one that it was told to meet.
+const MEETING_FORGOTTEN: Duration = Duration::from_secs(3);
 
 /// Settings of a cluster to start: made by [`RedisCluster::builder`].
 #[derive(Clone, Debug)]
@@ -142,7 +144,7 @@ impl RedisClusterBuilder {
         introduce(&nodes, &mut clients);
         for (index, client) in clients.iter_mut().enumerate().skip(self.primaries) {
             let primary = &nodes[(index - self.primaries) / self.replicas_per_primary];
-            replicate(client, &primary.id);
+            replicate(client, primary);
         }
         let cluster = RedisCluster { nodes, settings: self };
         cluster.wait_until_ok();
@@ -189,19 +191,31 @@ impl RedisClusterBuilder {
 fn introduce(nodes: &[Node], clients: &mut [RawClient]) {
     for (index, client) in clients.iter_mut().enumerate() {
         for other in &nodes[index + 1..] {
-            let (port, bus) = (other.server.port(), other.server.bus_port());
-            let meet = ["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus.to_string()];
-            expect_ok(client, &meet);
+            meet(client, other);
         }
     }
 }
 
-/// A node can follow only a primary that it has met.
+fn meet(client: &mut RawClient, other: &Node) {
+    let (port, bus) = (other.server.port(), other.server.bus_port());
+    expect_ok(client, &["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus.to_string()]);
+}
+
+/// A node can follow only a primary that it has met. On a machine that stalls, a meeting may take
+/// longer than nodes wait for each other, who then forget it: it is asked for again.
 #[track_caller]
-fn replicate(client: &mut RawClient, primary: &str) {
+fn replicate(client: &mut RawClient, primary: &Node) {
+    let begun = Instant::now();
     eventually_ok(MEET_TIMEOUT, || {
-        let reply = client.command(&["CLUSTER", "REPLICATE", primary]);
-        if reply == Reply::ok() { Ok(()) } else { Err(format!("CLUSTER REPLICATE: {reply}")) }
+        let reply = client.command(&["CLUSTER", "REPLICATE", &primary.id]);
+        if reply == Reply::ok() {
+            return Ok(());
+        }
+        if begun.elapsed() > MEETING_FORGOTTEN {
+            // Does nothing while one is under way.
+            meet(client, primary);
+        }
+        Err(format!("CLUSTER REPLICATE: {reply}"))
     });
 }
 
