@@ -48,10 +48,12 @@ const READ_BYTES: usize = 64 << 10;
 /// several clients, and they have little to say.
 const LITTLE: Range<u64> = 2..64;
 /// If so many clients wait for servers that answer, whoever comes next waits for others anyway.
+/// Requests of one client next to each other on a link count once.
 const CROWD: usize = 32;
 /// How long what comes gathers then. Timers of Linux take up to 50 µs longer.
 const PAUSE: Duration = Duration::from_micros(10);
-/// Nobody waits because of a server that was not heard for so long.
+/// Nobody waits because of a server that was not heard for so long, nor if something is due here
+/// within that time.
 const LIVELY: Duration = Duration::from_millis(2);
 /// So many links are looked at for that; those that all clients share were opened first.
 const LOOKED_AT: usize = 64;
