@@ -29,6 +29,7 @@
 mod commands;
 pub(crate) mod detours;
 pub(crate) mod fan_out;
+pub(crate) mod lots;
 pub(crate) mod own_detours;
 pub(crate) mod refresh;
 pub(crate) mod route;

@@ -14,6 +14,7 @@ use heatsink_resp::request::{ProtocolError, RequestScan, Status};
 use heatsink_resp::{encode, inline};
 
 use crate::clients::MAX_OUTSTANDING;
+use crate::cluster::lots::Lots;
 use crate::connection::{Client, ClientKey, Closing, Lost};
 use crate::cool::{Cool, Heat};
 use crate::decide::{decide, decide_clustered, needs_settled};
@@ -38,14 +39,13 @@ pub(crate) struct Scratch {
     pub(crate) read: Vec<u8>,
     /// The arguments of the request at hand.
     args: Vec<Range<usize>>,
-    /// What is remembered of the requests that go together.
-    marks: Vec<Mark>,
-    ways: Vec<(Range<usize>, NodeId)>,
+    /// Requests that go together.
+    batch: Batch,
 }
 
 impl Scratch {
     pub(crate) fn new(read_bytes: usize) -> Self {
-        Self { read: vec![0; read_bytes], args: Vec::new(), marks: Vec::new(), ways: Vec::new() }
+        Self { read: vec![0; read_bytes], args: Vec::new(), batch: Batch::default() }
     }
 }
 
@@ -64,8 +64,8 @@ pub(crate) struct Batch {
     bytes: Range<usize>,
     /// One for each.
     pub(crate) marks: Vec<Mark>,
-    /// Before a cluster, one for each: where it is in the client's bytes, and where it goes.
-    pub(crate) ways: Vec<(Range<usize>, NodeId)>,
+    /// Before a cluster: where each is in the client's bytes, and where it goes.
+    pub(crate) lots: Lots,
 }
 
 /// The command before, which in a pipeline is often the same.
@@ -213,28 +213,22 @@ impl Worker {
     fn take_requests(&mut self, key: ClientKey, buf: &[u8]) -> usize {
         let table = Rc::clone(&self.table);
         let mut args = std::mem::take(&mut self.scratch.args);
-        let mut batch = Batch {
-            bytes: 0..0,
-            marks: std::mem::take(&mut self.scratch.marks),
-            ways: std::mem::take(&mut self.scratch.ways),
-        };
+        let mut batch = std::mem::take(&mut self.scratch.batch);
         let mut last = None;
         let used = self.take_each(key, buf, &table, &mut args, &mut batch, &mut last);
         self.forward_batch(key, buf, &mut batch);
-        let spread = self.cluster.is_some();
+        let (spread, now) = (self.cluster.is_some(), self.now);
         if let (Some(name), Some(client)) = (last, self.clients.get(key)) {
             if spread {
                 // What came together is one burst, unless the one before is not over.
                 client.order.is_within_burst();
             }
-            let card = std::sync::Arc::clone(&client.card);
-            card.note_request(name, self.now);
+            client.card.note_request(name, now);
         }
         args.clear();
         args.shrink_to(1024);
         self.scratch.args = args;
-        self.scratch.marks = batch.marks;
-        self.scratch.ways = batch.ways;
+        self.scratch.batch = batch;
         used
     }
 
@@ -332,7 +326,7 @@ impl Worker {
                         && let Some(command) = command
                     {
                         let place = batch.marks.len();
-                        if let Some(node) = self.straight_way(key, request, command, place) {
+                        if let Some(node) = self.straight_way(key, request, command, &batch.lots) {
                             let mark = match &mut self.observer {
                                 Some(observer) => {
                                     observer.sent_in_batch(key, command, request, at, place)
@@ -340,7 +334,7 @@ impl Worker {
                                 None => Mark::Nothing,
                             };
                             batch.marks.push(mark);
-                            batch.ways.push((at..at + len, node));
+                            batch.lots.push(node, at..at + len);
                         } else {
                             self.forward_batch(key, buf, batch);
                             if self.forward_clustered(key, request, command) == Flow::Wait {
@@ -468,7 +462,7 @@ impl Worker {
         if let Some(observer) = &mut self.observer {
             observer.count_batch(key, buf, &mut batch.marks);
         }
-        if batch.ways.is_empty() {
+        if batch.lots.is_empty() {
             self.send_on(key, NodeId::FIRST, &buf[batch.bytes.clone()], &batch.marks);
         } else {
             self.forward_each(key, buf, batch);

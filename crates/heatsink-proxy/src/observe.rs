@@ -371,8 +371,8 @@ impl Observer {
 
     /// A request is answered; `before` bytes of the reply came before `reply`.
     #[inline]
-    pub(crate) fn answered(&mut self, mark: Mark, reply: &[u8], before: u64) {
-        match mark {
+    pub(crate) fn answered(&mut self, mark: &Mark, reply: &[u8], before: u64) {
+        match *mark {
             Mark::Nothing | Mark::Hot(_) => {}
             Mark::One(tag) => {
                 let miss = !tag.is_write() && before == 0 && is_nothing(reply);

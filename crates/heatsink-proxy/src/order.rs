@@ -84,6 +84,26 @@ impl Order {
         way
     }
 
+    /// Requests go to several sources, so many to each; `route` tells for each of them, in their
+    /// order, which of these it is. `ways` gets the numbers of the ways that their replies come.
+    #[inline]
+    pub(crate) fn expect_from(
+        &mut self,
+        sources: &[(Source, u32)],
+        route: impl ExactSizeIterator<Item = u32>,
+        pool: &mut BufferPool,
+        ways: &mut Vec<u32>,
+    ) {
+        if let [(source, count)] = *sources {
+            ways.push(self.expect(source, count, pool));
+            return;
+        }
+        let count = route.len() as u32;
+        self.spread(pool).expect_from(sources, route, ways);
+        self.outstanding += count;
+        self.asked = self.asked.wrapping_add(count);
+    }
+
     /// A reply will come by itself; the number of its place, for [`Self::fill`].
     pub(crate) fn reserve(&mut self, pool: &mut BufferPool) -> u32 {
         let place = self.spread(pool).reserve();

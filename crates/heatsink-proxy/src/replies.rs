@@ -112,12 +112,14 @@ impl Worker {
                     deliver(&delivery, owner, follows, &mut doubted, table, clients, kept);
                 },
                 |mark, reply, before| {
-                    let mark = match mark {
+                    let inner;
+                    let mark = match *mark {
                         Mark::Hot(write) => {
                             ended.push(write);
-                            writes.inner_mark(write)
+                            inner = writes.inner_mark(write);
+                            &inner
                         }
-                        mark => mark,
+                        _ => mark,
                     };
                     if let Some(observer) = observer {
                         observer.answered(mark, reply, before);

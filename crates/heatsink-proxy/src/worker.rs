@@ -201,7 +201,9 @@ impl Worker {
         loop {
             let patience = self.patience();
             let brought = self.taken.saturating_sub(taken_before);
-            if brought < LITTLE.end && patience > LIVELY && self.is_crowded() {
+            let held = self.cooling.is_held();
+            let gathers = held && !patience.is_zero() || patience > LIVELY && self.is_crowded();
+            if brought < LITTLE.end && gathers {
                 // A look at every single event costs a wake-up here, and a small write costs
                 // whoever it goes to another one.
                 thread::sleep(PAUSE);
@@ -213,6 +215,7 @@ impl Worker {
                 thread::yield_now();
             }
             taken_before = self.taken;
+            let patience = if held { Duration::ZERO } else { patience };
             if let Err(error) = self.poll.poll(&mut events, Some(patience)) {
                 if error.kind() == io::ErrorKind::Interrupted {
                     continue;
@@ -291,7 +294,6 @@ impl Worker {
         if self.eager_links.is_empty()
             && self.clients.eager.is_empty()
             && self.clients.resume.is_empty()
-            && !self.cooling.is_held()
         {
             let observation = self.observer.as_ref().and_then(Observer::due);
             let deferred = self.clients.deferred.front().map(|(_, deferral)| deferral.until);

@@ -156,8 +156,12 @@ impl RequestScan {
             if self.next >= buf.len() {
                 return Ok(Status::Incomplete);
             }
-            let Some((start, end)) = self.arg_header(buf, limits)? else {
-                return Ok(Status::Incomplete);
+            let (start, end) = match short_arg(buf, self.next) {
+                Some((start, end)) if self.admits(start, end, limits) => (start, end),
+                _ => match self.arg_header(buf, limits)? {
+                    Some(arg) => arg,
+                    None => return Ok(Status::Incomplete),
+                },
             };
             match buf.get(end..end + 2) {
                 Some(b"\r\n") => {}
@@ -203,8 +207,14 @@ impl RequestScan {
         Ok((passed, false))
     }
 
-    /// Reads the header at `next`, which is in `buf`: where the argument starts and ends.
+    /// Whether an argument is within the limits.
     #[inline]
+    fn admits(&self, start: usize, end: usize, limits: &Limits) -> bool {
+        (end - start) as u64 <= limits.max_bulk_bytes
+            && self.forgotten + end as u64 + 2 <= limits.max_request_bytes
+    }
+
+    /// Reads the header at `next`, which is in `buf`: where the argument starts and ends.
     fn arg_header(
         &self,
         buf: &[u8],
@@ -243,6 +253,22 @@ impl RequestScan {
         self.next -= count;
         self.forgotten += count as u64;
     }
+}
+
+/// Where an argument of less than a hundred bytes starts and ends whose header stands at `at`;
+/// `None` if a closer look is needed.
+#[expect(clippy::inline_always, reason = "what a call leaves in memory is read back too early")]
+#[inline(always)]
+fn short_arg(buf: &[u8], at: usize) -> Option<(usize, usize)> {
+    let digit = |byte: u8| usize::from(byte - b'0');
+    let (len, start) = match *buf[at..].first_chunk::<5>()? {
+        [b'$', a @ b'0'..=b'9', b'\r', b'\n', _] => (digit(a), at + 4),
+        [b'$', a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', b'\n'] => {
+            (digit(a) * 10 + digit(b), at + 5)
+        }
+        _ => return None,
+    };
+    Some((start, start + len))
 }
 
 fn inline_line(buf: &[u8], limits: &Limits) -> Result<Status, ProtocolError> {

@@ -224,33 +224,45 @@ impl<W: Waiter> Link<W> {
         self.queue(bytes, 0..bytes.len(), waiter, marks.len() as u32, now);
     }
 
-    /// The same for one request, which is a part of `from`.
+    /// The same for requests that are parts of `from`, a mark for each.
     #[inline]
-    pub fn push_one(
+    pub fn push_each(
         &mut self,
         from: &[u8],
-        request: Range<usize>,
+        requests: impl ExactSizeIterator<Item = (Range<usize>, W::Mark)>,
         waiter: W,
-        mark: W::Mark,
         now: Instant,
     ) {
-        if let Some(queue) = &mut self.marks {
-            queue.push_back(mark);
+        let count = requests.len() as u32;
+        let Self { marks, kept, outgoing, .. } = self;
+        for (request, mark) in requests {
+            match kept {
+                Some(kept) => kept.push(from, request),
+                None => outgoing.push_from(from, request),
+            }
+            if let Some(marks) = marks {
+                marks.push_back(mark);
+            }
         }
-        self.queue(from, request, waiter, 1, now);
+        self.note_queued(waiter, count, now);
     }
 
     #[inline]
     fn queue(&mut self, from: &[u8], requests: Range<usize>, waiter: W, count: u32, now: Instant) {
-        if self.waiting == 0 && self.is_ready() {
-            self.since = now;
-        }
         match &mut self.kept {
             Some(kept) => {
                 debug_assert_eq!(count, 1);
                 kept.push(from, requests);
             }
             None => self.outgoing.push_from(from, requests),
+        }
+        self.note_queued(waiter, count, now);
+    }
+
+    #[inline]
+    fn note_queued(&mut self, waiter: W, count: u32, now: Instant) {
+        if self.waiting == 0 && self.is_ready() {
+            self.since = now;
         }
         self.waiting += count as usize;
         self.unsent += count as usize;
@@ -334,7 +346,7 @@ impl<W: Waiter> Link<W> {
         scratch: &mut [u8],
         now: Instant,
         mut deliver: impl FnMut(Delivery<'_, W>),
-        mut answered: impl FnMut(W::Mark, &[u8], u64),
+        mut answered: impl FnMut(&W::Mark, &[u8], u64),
     ) -> Result<Received, LinkError> {
         let count = loop {
             match self.stream.read(scratch) {
@@ -460,7 +472,7 @@ impl<W: Waiter> Link<W> {
         &mut self,
         buf: &[u8],
         deliver: &mut impl FnMut(Delivery<'_, W>),
-        answered: &mut impl FnMut(W::Mark, &[u8], u64),
+        answered: &mut impl FnMut(&W::Mark, &[u8], u64),
     ) -> Result<usize, LinkError> {
         let mut used = 0;
         while self.greeting.is_some() {
@@ -508,7 +520,7 @@ impl<W: Waiter> Link<W> {
         &mut self,
         buf: &[u8],
         deliver: &mut impl FnMut(Delivery<'_, W>),
-        answered: &mut impl FnMut(W::Mark, &[u8], u64),
+        answered: &mut impl FnMut(&W::Mark, &[u8], u64),
     ) -> Result<usize, LinkError> {
         let mut at = 0;
         while at < buf.len() {
@@ -539,15 +551,20 @@ impl<W: Waiter> Link<W> {
                         break;
                     }
                 };
-                if let Some(mark) = self.marks.as_mut().and_then(VecDeque::pop_front) {
+                if let Some(marks) = &mut self.marks
+                    && let Some(mark) = marks.front()
+                {
+                    // Where it lies: a copy would be read before it is written.
                     answered(mark, &buf[at..at + len], std::mem::take(&mut self.passed));
+                    marks.pop_front();
                 }
-                if let Some(kept) = &mut self.kept {
-                    if buf[at] == b'-' && !self.within && is_for_elsewhere(&buf[at..at + len]) {
-                        elsewhere = Some(len);
-                        break;
-                    }
-                    kept.forget();
+                if buf[at] == b'-'
+                    && !self.within
+                    && self.kept.is_some()
+                    && is_for_elsewhere(&buf[at..at + len])
+                {
+                    elsewhere = Some(len);
+                    break;
                 }
                 at += len;
                 self.ends.push(at - start);
@@ -556,6 +573,9 @@ impl<W: Waiter> Link<W> {
             if !self.ends.is_empty() {
                 let bytes = &buf[start..at];
                 deliver(Delivery::Replies { waiter, ends: &self.ends, bytes });
+                if let Some(kept) = &mut self.kept {
+                    kept.forget(self.ends.len());
+                }
                 self.answered(self.ends.len() as u32);
                 self.ends.clear();
             }
@@ -569,7 +589,9 @@ impl<W: Waiter> Link<W> {
                     let behind = Behind { waiters: &self.waiters, requests, skipped: 1 };
                     deliver(Delivery::Elsewhere { waiter, request, error, behind });
                 }
-                self.forget_request();
+                if let Some(kept) = &mut self.kept {
+                    kept.forget(1);
+                }
                 self.answered(1);
                 at += len;
             }
@@ -598,14 +620,6 @@ impl<W: Waiter> Link<W> {
             if run.count == 0 {
                 self.waiters.pop_front();
             }
-        }
-    }
-
-    /// The oldest request has been answered.
-    #[inline]
-    fn forget_request(&mut self) {
-        if let Some(kept) = &mut self.kept {
-            kept.forget();
         }
     }
 

@@ -88,16 +88,17 @@ impl Unanswered {
         })
     }
 
-    /// Forgets the oldest request, which was sent.
+    /// Forgets the oldest requests, which were sent.
     #[inline]
-    pub(crate) fn forget(&mut self) {
-        let Some(len) = self.lengths.pop_front() else { return };
-        self.forgotten += len as usize;
-        self.kept_bytes -= len as usize;
+    pub(crate) fn forget(&mut self, count: usize) {
+        let count = count.min(self.lengths.len());
+        let bytes: usize = self.lengths.drain(..count).map(|len| len as usize).sum();
+        self.forgotten += bytes;
+        self.kept_bytes -= bytes;
         while let Some(block) = self.blocks.front_mut()
-            && self.forgotten == block.len()
+            && self.forgotten >= block.len()
         {
-            self.forgotten = 0;
+            self.forgotten -= block.len();
             match self.sending.checked_sub(1) {
                 Some(sending) => self.sending = sending,
                 None => self.sent = 0,
@@ -226,8 +227,12 @@ mod tests {
                         break;
                     }
                     assert!(requests.front() == kept[0]);
-                    requests.forget();
-                    kept.pop_front();
+                    // Two at a time, if both were sent.
+                    let second = kept.get(1).map_or(usize::MAX, Vec::len);
+                    let both = kept_bytes - first >= requests.len().saturating_add(second);
+                    let count = if both { 2 } else { 1 };
+                    requests.forget(count);
+                    kept.drain(..count);
                 }
                 let kept_bytes: usize = kept.iter().map(Vec::len).sum();
                 assert_eq!(requests.kept_bytes(), kept_bytes);
@@ -243,9 +248,7 @@ mod tests {
             to.room = usize::MAX;
             requests.flush(&mut to).unwrap();
             assert!(to.taken == all && requests.len() == 0);
-            for _ in 0..kept.len() {
-                requests.forget();
-            }
+            requests.forget(kept.len());
             assert_eq!((requests.kept_bytes(), requests.blocks.len()), (0, 0));
         }
     }
@@ -267,8 +270,7 @@ mod tests {
         requests.push(&vec![0; 1 << 20], 0..1 << 20);
         requests.push(b"xyz", 1..2);
         requests.flush(&mut Vec::new()).unwrap();
-        requests.forget();
-        requests.forget();
+        requests.forget(2);
         assert!(requests.spare.iter().all(|block| block.capacity() <= 2 * BLOCK_BYTES));
     }
 }

@@ -121,6 +121,17 @@ fn replies_are_all_numbers_and_respect_time() {
     assert!(upstream <= total / 8, "{upstream} of {total} reached the server");
 }
 
+/// While a batch waits for company, its worker sleeps between looks.
+#[test]
+fn nobody_looks_all_the_time_for_company() {
+    let server = RedisServer::start();
+    let heatsink = Heatsink::before_url(&server.url(), |config| config.workers = 1);
+    heat(&heatsink, &["counter"], EXACT);
+    let total = increments();
+    count_up(&[heatsink.addr()], Counting { words: &["INCR", "counter"], total }).check(total);
+    eventually(SOON, || heatsink.proxy().handle().pauses_total() > 0);
+}
+
 #[test]
 fn a_server_that_is_killed_loses_no_acknowledged_increment() {
     killed_in_between(&["INCR", "counter"]);

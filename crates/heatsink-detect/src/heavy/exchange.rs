@@ -28,25 +28,32 @@ const WRITE: u32 = 1 << 31;
 const IN_FLIGHT: u32 = 1 << 30;
 
 /// A request on its way, to be given back with what its reply shows.
+///
+/// Two numbers are handed over in registers, three are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a write that is never answered counts as in flight for ever"]
 pub struct Tag {
     hash: u64,
-    /// The key's place in the table, whether it is written to, and whether that counts as in
-    /// flight.
-    place: u32,
-    generation: u32,
+    /// Above, the generation of the key's entry in the table. Below, its place, whether the key
+    /// is written to, and whether that counts as in flight.
+    entry: u64,
 }
 
 impl Tag {
+    #[inline]
+    fn new(hash: u64, place: u32, flags: u32, generation: u32) -> Self {
+        Self { hash, entry: u64::from(generation) << 32 | u64::from(place | flags) }
+    }
+
     /// Whether the request writes.
+    #[inline]
     pub fn is_write(self) -> bool {
-        self.place & WRITE != 0
+        self.entry & u64::from(WRITE) != 0
     }
 
     /// The same request, without that it is in flight: whoever takes that apart answers both.
     pub fn grounded(self) -> Self {
-        Self { place: self.place & !IN_FLIGHT, ..self }
+        Self { entry: self.entry & !u64::from(IN_FLIGHT), ..self }
     }
 
     /// Whether the key had a name when the request was counted.
@@ -55,8 +62,9 @@ impl Tag {
     }
 
     /// Whether it is a write that counts as in flight.
+    #[inline]
     pub fn is_in_flight(self) -> bool {
-        self.place & IN_FLIGHT != 0
+        self.entry & u64::from(IN_FLIGHT) != 0
     }
 
     /// The hash of the key.
@@ -64,8 +72,14 @@ impl Tag {
         self.hash
     }
 
+    #[inline]
     fn place(self) -> u32 {
-        self.place & NO_PLACE
+        self.entry as u32 & NO_PLACE
+    }
+
+    #[inline]
+    fn generation(self) -> u32 {
+        (self.entry >> 32) as u32
     }
 }
 
@@ -199,9 +213,9 @@ impl WorkerCounter {
                     entry.value_kind = value_kind;
                 }
                 let generation = entry.generation;
-                Tag { hash: key.hash(), place: place as u32 | flags, generation }
+                Tag::new(key.hash(), place as u32, flags, generation)
             }
-            None => Tag { hash: key.hash(), place: NO_PLACE | flags, generation: 0 },
+            None => Tag::new(key.hash(), NO_PLACE, flags, 0),
         }
     }
 
@@ -214,7 +228,7 @@ impl WorkerCounter {
             return;
         }
         let entry = self.table.entry_mut(tag.place() as usize);
-        if entry.generation == tag.generation {
+        if entry.generation == tag.generation() {
             entry.open.bytes = entry.open.bytes.saturating_add(bytes);
         }
     }
@@ -235,7 +249,7 @@ impl WorkerCounter {
             return;
         }
         let entry = self.table.entry_mut(tag.place() as usize);
-        if entry.generation != tag.generation {
+        if entry.generation != tag.generation() {
             return;
         }
         if tag.is_in_flight() {

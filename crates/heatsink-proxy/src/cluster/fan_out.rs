@@ -288,7 +288,7 @@ impl Worker {
             Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),
         };
         if let Some(observer) = &mut self.observer {
-            observer.answered(joining.mark, &reply, 0);
+            observer.answered(&joining.mark, &reply, 0);
         }
         self.clients.fill(joining.client, joining.seq, &reply);
     }

@@ -8,6 +8,7 @@ use heatsink_resp::glob;
 
 use crate::clients::MAX_OUTSTANDING;
 use crate::cluster::fan_out::{Ending, Targets};
+use crate::cluster::lots::{Departing, Lots};
 use crate::connection::ClientKey;
 use crate::intake::{Batch, Flow};
 use crate::lanes::{Purpose, Ticket};
@@ -92,16 +93,16 @@ impl Worker {
         Flow::Taken
     }
 
-    /// The node for a request that nothing stands in the way of, if `before` others go first:
-    /// the link is there and has room, and the client may go on. `None` if anything needs a
-    /// closer look.
+    /// The node for a request that nothing stands in the way of, behind those of `lots`: the
+    /// link is there and has room, and the client may go on. `None` if anything needs a closer
+    /// look.
     #[inline]
     pub(crate) fn straight_way(
         &self,
         key: ClientKey,
         request: Request<'_>,
         command: &Command,
-        before: usize,
+        lots: &Lots,
     ) -> Option<NodeId> {
         let name = command.single_key_index().and_then(|index| request.arg(index))?;
         let client = self.clients.get_ref(key)?;
@@ -109,31 +110,45 @@ impl Worker {
             return None;
         }
         let node = self.cluster.as_ref()?.routes.primary(slot::of_key(name))?;
-        let link = self.lanes[client.lane].open_link(node)?;
-        let asked = client.order.outstanding() as usize + before + 1;
-        (asked < MAX_OUTSTANDING as usize && !self.links[link].is_full()).then_some(node)
+        if !lots.go_to(node) {
+            let link = self.lanes[client.lane].open_link(node)?;
+            if self.links[link].is_full() {
+                return None;
+            }
+        }
+        let asked = client.order.outstanding() as usize + lots.len() + 1;
+        (asked < MAX_OUTSTANDING as usize).then_some(node)
     }
 
     /// Passes each request of a batch on to its node.
     #[inline]
     pub(crate) fn forward_each(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
-        for ((bytes, node), mark) in batch.ways.drain(..).zip(&batch.marks) {
-            let Self { clients, lanes, links, dirty_links, now, .. } = self;
-            let Some((client, pool)) = clients.get_with_pool(key) else { return };
-            let Some(link) = lanes[client.lane].open_link(node) else {
+        let Batch { marks, lots, .. } = batch;
+        let Self { clients, lanes, links, dirty_links, now, .. } = self;
+        let Some((client, pool)) = clients.get_with_pool(key) else { return lots.clear() };
+        let lane = &lanes[client.lane];
+        let all_open = lots.find_links(|node| {
+            let link = lane.open_link(node)?;
+            Some((link, links[link].source(link)))
+        });
+        if !all_open {
+            for ((bytes, node), mark) in lots.in_order().zip(&*marks) {
                 self.send_on(key, node, &buf[bytes], &[*mark]);
-                continue;
-            };
+            }
+            return lots.clear();
+        }
+        lots.expect(&mut client.order, pool);
+        for Departing { link, way, requests } in lots.departing(marks) {
             let upstream = &mut links[link];
-            let seq = client.order.expect(upstream.source(link), 1, pool);
-            let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
-            upstream.requests += 1;
-            upstream.link.push_one(buf, bytes, ticket, *mark, *now);
+            let ticket = Ticket { client: key, seq: way, purpose: Purpose::Forward };
+            upstream.requests += requests.len() as u64;
+            upstream.link.push_each(buf, requests, ticket, *now);
             if !upstream.dirty {
                 upstream.dirty = true;
                 dirty_links.push(link);
             }
         }
+        lots.clear();
     }
 
     /// A client that does not read its replies gets no more of them.

@@ -329,7 +329,7 @@ impl Worker {
                 self.clients.fill(waiter.client, waiter.place, &reply);
             }
             if let Some(observer) = &mut self.observer {
-                observer.answered(mark, &reply, 0);
+                observer.answered(&mark, &reply, 0);
             }
             let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
             fill.mark = Mark::Nothing;

@@ -190,11 +190,30 @@ impl Spread {
         }
     }
 
+    /// See [`crate::order::Order::expect_from`].
     #[inline]
-    pub(super) fn expect(&mut self, source: Source, count: u32) -> u32 {
+    pub(super) fn expect_from(
+        &mut self,
+        sources: &[(Source, u32)],
+        route: impl Iterator<Item = u32>,
+        ways: &mut Vec<u32>,
+    ) {
+        ways.extend(sources.iter().map(|(source, count)| self.owe(*source, *count)));
+        self.places.extend(route.map(|source| Place::Way(ways[source as usize])));
+    }
+
+    /// So many replies will come from there; the number of their way.
+    #[inline]
+    fn owe(&mut self, source: Source, count: u32) -> u32 {
         let hint = source.hint();
         let way = if self.ways[hint as usize].source == source { hint } else { self.way(source) };
         self.ways[way as usize].owed += count;
+        way
+    }
+
+    #[inline]
+    pub(super) fn expect(&mut self, source: Source, count: u32) -> u32 {
+        let way = self.owe(source, count);
         self.places.push_back(Place::Way(way));
         for _ in 1..count {
             self.places.push_back(Place::Way(way));
@@ -284,7 +303,8 @@ impl Spread {
     pub(super) fn advance(&mut self, output: &mut Outgoing) {
         let Self { places, first, ways, local, filled, held, .. } = self;
         let before = output.len();
-        while let Some(place) = places.front() {
+        let mut told = 0;
+        for place in &*places {
             match *place {
                 Place::Way(way) => {
                     let replies = &mut ways[way as usize].replies;
@@ -298,9 +318,10 @@ impl Spread {
                 Place::Open => break,
                 Place::Filled(at) => output.push(&filled.remove(at as usize)),
             }
-            places.pop_front();
-            *first = first.wrapping_add(1);
+            told += 1;
         }
+        places.drain(..told);
+        *first = first.wrapping_add(told as u32);
         *held -= output.len() - before;
         self.is_large |= self.places.capacity() > 1024;
     }

@@ -2,6 +2,9 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use super::*;
+use crate::cluster::lots::{Departing, Lots};
+use crate::nodes::NodeId;
+use crate::observe::Mark;
 
 /// Takes `room` bytes, then none.
 #[derive(Default)]
@@ -164,6 +167,7 @@ fn every_interleaving_comes_out_in_order() {
         let mut holes: Vec<(u32, Vec<u8>)> = Vec::new();
         let mut expected = Vec::new();
         let mut to = Narrow::default();
+        let mut lots = Lots::default();
         let scale = [1, 20][seed as usize % 2];
         for asked in 0..60_u32 {
             let reply = match random.u8(..40) {
@@ -172,11 +176,18 @@ fn every_interleaving_comes_out_in_order() {
                 count => asked.to_le_bytes().repeat(usize::from(count) * scale),
             };
             match random.u8(..9) {
-                0..=2 => {
+                0..=1 => {
                     let way = random.usize(..3);
                     expected.extend_from_slice(&reply);
                     let number = order.expect(Source(way as u64), 1, pool);
                     ways[way].push_back((number, reply));
+                }
+                2 => {
+                    let batch: Vec<_> = (0..random.u8(1..8)).map(|_| random.u16(..3)).collect();
+                    for (node, number) in expect_batch(&mut order, pool, &mut lots, &batch) {
+                        expected.extend_from_slice(&reply);
+                        ways[usize::from(node)].push_back((number, reply.clone()));
+                    }
                 }
                 3 => {
                     expected.extend_from_slice(&reply);
@@ -222,6 +233,34 @@ fn every_interleaving_comes_out_in_order() {
         assert!(order.spread.is_none(), "seed {seed}");
     }
     assert!(gathered > 100, "{gathered}");
+}
+
+/// Requests of one batch, to these nodes; what is expected from each, in their order.
+fn expect_batch(
+    order: &mut Order,
+    pool: &mut BufferPool,
+    lots: &mut Lots,
+    nodes: &[u16],
+) -> Vec<(u16, u32)> {
+    for (at, node) in nodes.iter().enumerate() {
+        lots.push(NodeId(*node), at..at + 1);
+    }
+    assert!(lots.in_order().map(|(_, node)| node.0).eq(nodes.iter().copied()));
+    assert!(lots.find_links(|node| Some((node.index() + 100, Source(u64::from(node.0))))));
+    lots.expect(order, pool);
+    let marks = vec![Mark::Nothing; nodes.len()];
+    let mut expected = vec![None; nodes.len()];
+    for Departing { link, way, requests } in lots.departing(&marks) {
+        let mut before = None;
+        for (bytes, _) in requests {
+            assert_eq!(usize::from(nodes[bytes.start]) + 100, link);
+            assert!(before.replace(bytes.start) < Some(bytes.start), "in the client's order");
+            assert_eq!(expected[bytes.start].replace((nodes[bytes.start], way)), None);
+        }
+    }
+    lots.clear();
+    assert!(lots.is_empty());
+    expected.into_iter().map(|place| place.expect("each goes somewhere")).collect()
 }
 
 /// All replies have come, and what is said next is said behind them.

@@ -263,7 +263,7 @@ impl Worker {
 
     pub(in crate::cool) fn end_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
         if let Some(observer) = &mut self.observer {
-            observer.answered(mark, reply, 0);
+            observer.answered(&mark, reply, 0);
         }
         self.clients.fill(asker.client, asker.place, reply);
     }
