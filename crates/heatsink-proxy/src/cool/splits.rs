@@ -277,13 +277,12 @@ impl Worker {
             && names == Names::Live
             && let Some(flow) = self.serve_change(key, request, command)
         {
-            self.note_asked(key);
-            return flow;
+            return self.note_asked(key, flow);
         }
         if is_about_time(&command.name) && (layout.expires || is_never_empty(layout.kind)) {
             // The marker has it.
-            self.note_asked(key);
-            return self.forward_marker(key, request, command);
+            let flow = self.forward_marker(key, request, command);
+            return self.note_asked(key, flow);
         }
         let mut few = [&[][..]; FEW_ARGS];
         let many: Vec<&[u8]>;
@@ -301,7 +300,7 @@ impl Worker {
         let plan = plan::plan(&context, args);
         let asked = !matches!(plan, Plan::Whole);
         if asked {
-            self.note_asked(key);
+            self.note_asked(key, Flow::Taken);
         }
         match (plan, names) {
             (Plan::Whole, _) => {
@@ -350,13 +349,16 @@ impl Worker {
         }
     }
 
-    /// A request of the client goes to shards, or to the marker of one of its split keys: another
-    /// that was sent before must not be sent again.
-    fn note_asked(&mut self, key: ClientKey) {
-        if let Some(client) = self.clients.get(key) {
+    /// A request of the client goes to shards, or to the marker: what it sent there before must not
+    /// be sent again.
+    fn note_asked(&mut self, key: ClientKey, flow: Flow) -> Flow {
+        if flow == Flow::Taken
+            && let Some(client) = self.clients.get(key)
+        {
             client.held_since = None;
             client.asked_shards = client.asked_shards.wrapping_add(1);
         }
+        flow
     }
 
     /// A command that the server refuses before it looks at any key.
