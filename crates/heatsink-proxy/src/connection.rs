@@ -117,6 +117,8 @@ pub(crate) struct Client {
     /// Since when its next request waits for a value that is moved, and how many it had sent
     /// upstream by then: if there are more, it has gone on, and waits with another one.
     pub(crate) held_since: Option<(Instant, u32)>,
+    /// Its requests that were sent to shards so far; may wrap around.
+    pub(crate) asked_shards: u32,
     /// It moves data for this process: what it asks is passed on as it is.
     pub(crate) within: bool,
 }
@@ -215,6 +217,7 @@ impl Client {
             copy_gone: false,
             off_copies_until: None,
             held_since: None,
+            asked_shards: 0,
             within: false,
         }
     }

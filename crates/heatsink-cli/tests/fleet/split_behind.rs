@@ -66,17 +66,21 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
 }
 
 /// A cluster, a store, and two proxies, the second of which can be cut off from the store.
-struct Rig {
+pub(crate) struct Rig {
     place: Place,
     cluster: RedisCluster,
     store: RedisServer,
     way: Way,
-    nodes: [Node; 2],
+    pub(crate) nodes: [Node; 2],
 }
 
 impl Rig {
-    fn start() -> Self {
-        let place = Place::empty();
+    pub(crate) fn start() -> Self {
+        Self::start_in(Place::empty())
+    }
+
+    /// The same with a configuration.
+    pub(crate) fn start_in(place: Place) -> Self {
         let cluster = RedisCluster::builder().replicas_per_primary(0).start();
         let store = RedisServer::start();
         let way = Way::to(store.addr());
@@ -89,6 +93,11 @@ impl Rig {
         client.command(&["SADD", "set", "a", "b", "c"]);
         client.command(&["SET", "counter", "10"]);
         Self { place, cluster, store, way, nodes }
+    }
+
+    /// Cuts the second proxy off from the store, or brings it back.
+    pub(crate) fn cut(&self, is_cut: bool) {
+        self.way.cut(is_cut);
     }
 
     /// Starts a proxy again, at its address, after a signal or the hard way.
@@ -109,7 +118,12 @@ impl Rig {
 
 /// Splits both keys, or makes them whole, by the first proxy; waits for these to know.
 fn move_keys(splits: bool, who: &[Node]) {
-    for key in ["set", "counter"] {
+    move_these(&["set", "counter"], splits, who);
+}
+
+/// The same for other keys, which may be hot already.
+pub(crate) fn move_these(keys: &[&str], splits: bool, who: &[Node]) {
+    for key in keys {
         let begun = Instant::now();
         // It is put off for as long as a proxy counts that does not answer.
         let is_done = |node: &Node| {
@@ -118,7 +132,9 @@ fn move_keys(splits: bool, who: &[Node]) {
         while !who.iter().all(is_done) {
             assert!(begun.elapsed() < 3 * PATIENCE, "{key}: {:?}", who[0].entry(key));
             let api = who[0].api();
-            if splits && who[0].lacks(key) {
+            let is_split =
+                || who[0].entry(key).is_some_and(|entry| entry["mitigation_type"] == "split");
+            if splits && !is_split() {
                 api.promote(key.as_bytes(), split(6)).expect("promoted");
             } else if !splits {
                 let _ = api.demote(key.as_bytes());
@@ -186,14 +202,14 @@ fn clients_of_proxies_that_are_restarted_see_no_markers() {
 
 /// Has the second proxy asked while it is cut off from the store, and brings it back: the reply
 /// may not come before.
-fn ask_cut_off(rig: &Rig, requests: &[&[&str]]) -> Vec<Reply> {
+pub(crate) fn ask_cut_off(rig: &Rig, requests: &[&[&str]]) -> Vec<Reply> {
     let mut clients: Vec<RawClient> = requests.iter().map(|_| rig.nodes[1].client()).collect();
     for (client, request) in clients.iter_mut().zip(requests) {
         client.set_timeout(PATIENCE);
         client.send(request);
     }
     thread::sleep(Duration::from_millis(300));
-    rig.way.cut(false);
+    rig.cut(false);
     clients.iter_mut().map(RawClient::read_reply).collect()
 }
 
@@ -201,7 +217,7 @@ fn ask_cut_off(rig: &Rig, requests: &[&[&str]]) -> Vec<Reply> {
 fn what_a_tombstone_refuses_is_carried_out_at_the_key() {
     let rig = Rig::start();
     move_keys(true, &rig.nodes);
-    rig.way.cut(true);
+    rig.cut(true);
     move_keys(false, &rig.nodes[..1]);
     let requests: [&[&str]; 4] = [
         &["SADD", "set", "d"],
@@ -226,7 +242,7 @@ fn what_a_tombstone_refuses_is_carried_out_at_the_key() {
 #[test]
 fn what_a_marker_refuses_is_carried_out_at_the_shards() {
     let rig = Rig::start();
-    rig.way.cut(true);
+    rig.cut(true);
     move_keys(true, &rig.nodes[..1]);
     let requests: [&[&str]; 7] = [
         &["SADD", "set", "d"],
@@ -253,7 +269,7 @@ fn what_a_marker_refuses_is_carried_out_at_the_shards() {
 #[test]
 fn nothing_overtakes_what_was_refused() {
     let rig = Rig::start();
-    rig.way.cut(true);
+    rig.cut(true);
     move_keys(true, &rig.nodes[..1]);
     let mut client = rig.nodes[1].client();
     client.set_timeout(PATIENCE);
@@ -261,7 +277,7 @@ fn nothing_overtakes_what_was_refused() {
         client.send(&request);
     }
     thread::sleep(Duration::from_millis(300));
-    rig.way.cut(false);
+    rig.cut(false);
     let (added, removed) = (client.read_reply(), client.read_reply());
     match (&added, &removed) {
         (Reply::Integer(1), Reply::Integer(1)) => {}

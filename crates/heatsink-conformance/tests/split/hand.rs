@@ -121,6 +121,13 @@ impl Mover {
         hands.seal_all(&layout, 0..sealed);
     }
 
+    /// Seals some of the shards of a split key, and does not tell the proxy.
+    pub(crate) fn seal_unheard(&self, key: &[u8], shards: std::ops::Range<usize>) {
+        let mut hands = self.hands.lock().expect("no panic");
+        let layout = hands.layout(key);
+        hands.seal_all(&layout, shards);
+    }
+
     /// Makes whole what the proxy believes to be split or about to be, and does not tell it.
     pub(crate) fn make_whole_unheard(&self, key: &[u8]) {
         let mut hands = self.hands.lock().expect("no panic");

@@ -2,6 +2,7 @@
 //!
 //! `HEATSINK_SPLIT_STEPS` makes the comparison longer, `HEATSINK_SPLIT_SEED` repeats one.
 
+mod behind;
 mod copies;
 mod copies_order;
 mod differential;

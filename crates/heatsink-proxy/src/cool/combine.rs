@@ -7,7 +7,7 @@
 //! key waits until its changes are answered, and a change waits for those, unless it goes the
 //! same way as the changes before it. A batch whose outcome is unknown is not sent again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heatsink_cache::combine::{Added, Answer, BatchId, Change, Hold, LaneId, Shape, integer};
 use heatsink_cache::identity::LoginId;
@@ -18,6 +18,7 @@ use heatsink_upstream::Protocol;
 
 use super::Cooling;
 use super::reads::Waiter;
+use super::splits::PATIENCE;
 use crate::clients::{MAX_OUTSTANDING, error_line};
 use crate::connection::ClientKey;
 use crate::intake::Flow;
@@ -60,6 +61,8 @@ pub(crate) struct SentBatch {
     lane: usize,
     serial: u64,
     token: Option<WriteToken>,
+    /// How long it may wait, if shards have refused it.
+    until: Option<Instant>,
 }
 
 impl Worker {
@@ -173,7 +176,7 @@ impl Worker {
             }
         }
         let id = self.cooling.number();
-        self.cooling.sent.insert(id, SentBatch { batch, lane, serial, token });
+        self.cooling.sent.insert(id, SentBatch { batch, lane, serial, token, until: None });
         let is_there = self.lanes.get(lane).is_some_and(|lane| lane.serial == serial);
         if is_there && self.step_split(id, &name, &bytes, lane) {
             return;
@@ -231,6 +234,13 @@ impl Worker {
             }
             _ => self.go_on(next, &sent),
         }
+    }
+
+    /// The way that a batch takes, which shards have refused, and how long it may wait in all.
+    pub(super) fn patience_with(&mut self, id: u32) -> Option<((usize, u64), Instant)> {
+        let sent = self.cooling.sent.get_mut(&id)?;
+        let until = *sent.until.get_or_insert(self.now + PATIENCE);
+        Some(((sent.lane, sent.serial), until))
     }
 
     fn shape_of(&self, id: u32) -> Option<Shape> {

@@ -36,7 +36,7 @@ pub(crate) use frozen::FrozenRead;
 pub(super) use frozen::Parked;
 
 /// How long a client waits for a value that is moved.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Writes of a key that freezes go on as usual after this time: whoever wanted to move it has
 /// given up, or finds that it was written to.
 const FREEZE: Duration = Duration::from_secs(1);
@@ -277,11 +277,12 @@ impl Worker {
             && names == Names::Live
             && let Some(flow) = self.serve_change(key, request, command)
         {
-            return flow;
+            return self.note_asked(key, flow);
         }
         if is_about_time(&command.name) && (layout.expires || is_never_empty(layout.kind)) {
             // The marker has it.
-            return self.forward_marker(key, request, command);
+            let flow = self.forward_marker(key, request, command);
+            return self.note_asked(key, flow);
         }
         let mut few = [&[][..]; FEW_ARGS];
         let many: Vec<&[u8]>;
@@ -298,8 +299,8 @@ impl Worker {
         let context = Context { layout, names: Names::Live, resp3, turn, stamp };
         let plan = plan::plan(&context, args);
         let asked = !matches!(plan, Plan::Whole);
-        if asked && let Some(client) = self.clients.get(key) {
-            client.held_since = None;
+        if asked {
+            self.note_asked(key, Flow::Taken);
         }
         match (plan, names) {
             (Plan::Whole, _) => {
@@ -329,7 +330,7 @@ impl Worker {
                 let live = vec![plan::under_name(&context, shard, args)];
                 let parts = pair(live, &Context { names, ..context }, args);
                 let collected = Collected::new(self.now, name, layout, merge, resp3, true);
-                self.collect(key, collected, parts, mark);
+                self.collect(key, collected.of_request(request.bytes), parts, mark);
                 Flow::Taken
             }
             (Plan::Many { parts, merge }, _) => {
@@ -341,10 +342,23 @@ impl Worker {
                 };
                 let sealed = names == Names::Sealed;
                 let collected = Collected::new(self.now, name, layout, merge, resp3, sealed);
-                self.collect(key, collected.with_access(command.access), parts, mark);
+                let collected = collected.with_access(command.access, turn);
+                self.collect(key, collected.of_request(request.bytes), parts, mark);
                 Flow::Taken
             }
         }
+    }
+
+    /// A request of the client goes to shards, or to the marker: what it sent there before must not
+    /// be sent again.
+    fn note_asked(&mut self, key: ClientKey, flow: Flow) -> Flow {
+        if flow == Flow::Taken
+            && let Some(client) = self.clients.get(key)
+        {
+            client.held_since = None;
+            client.asked_shards = client.asked_shards.wrapping_add(1);
+        }
+        flow
     }
 
     /// A command that the server refuses before it looks at any key.

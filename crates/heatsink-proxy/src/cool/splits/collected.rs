@@ -2,21 +2,55 @@
 //!
 //! Called by: `splits` with what is to be asked, `fan_out` with the answers, `combine` with
 //! increments of a split counter.
+//! Invariant: what is sent again after a tombstone has refused it was executed nowhere: it reads,
+//! or every part that would have changed something was refused. And its client has sent nothing
+//! else to shards behind it, which would then be executed first.
+//!
+//! This worker may be behind, and not all shards are sealed at once:
+//!
+//! ```text
+//! worker                              mover
+//! believes in the split               seals shard 1: tombstone
+//! SMEMBERS shard 0   a
+//! SMEMBERS shard 1   WRONGTYPE        seals shard 0; EXEC: value for marker
+//! waits ... hears of the end          registry: split no more
+//! SMEMBERS key       a b
+//! ```
+//!
+//! With another of the same client behind it, it is told to try again:
+//!
+//! ```text
+//! SMEMBERS shard 0   a
+//! SADD shard 0 c     1                executed: shard 0 is not sealed yet
+//! SMEMBERS shard 1   WRONGTYPE        sent again, it would tell of c
+//! ```
+//!
+//! A push, or an increment, is carried out by one part; the others only read for its reply:
+//!
+//! ```text
+//! RPUSH shard 0      WRONGTYPE        not done: it waits, and goes to the key
+//! LLEN shard 1       2
+//! ```
+//!
+//! ```text
+//! RPUSH shard 0      3                done: it is not sent again, and the reply says so
+//! LLEN shard 1       WRONGTYPE
+//! ```
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use heatsink_cluster::frame::is_error;
 use heatsink_resp::command::Access;
 use heatsink_split::Layout;
-use heatsink_split::layout::Names;
+use heatsink_split::layout::{Kind, Names};
 use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
 
-use super::fenced::Fenced;
-use super::{MOVING, WRONG_TYPE, side_by_side};
+use super::fenced::{Fenced, GIVEN_UP};
+use super::{MOVING, PATIENCE, WRONG_TYPE, side_by_side};
 use crate::clients::error_line;
 use crate::cluster::fan_out::{Asker, Ending};
 use crate::connection::ClientKey;
+use crate::lanes::{Purpose, Ticket};
 use crate::nodes::NodeId;
 use crate::observe::Mark;
 use crate::request::spans;
@@ -44,6 +78,12 @@ pub(crate) struct Collected {
     alone: bool,
     /// Whether parts may change something.
     access: Access,
+    /// The part that does, if the others only read.
+    taker: Option<usize>,
+    /// The command as it was meant for the key; empty if it is not sent again.
+    request: Vec<u8>,
+    /// How many requests its client had sent to shards, with this one.
+    asked: u32,
     /// The increments that it answers, and which part carries them out.
     batch: Option<(u32, usize)>,
     /// The command that it answers was refused before; and which part carries it out, if it is
@@ -71,14 +111,35 @@ impl Collected {
             resp3,
             sealed,
             access: Access::Read,
+            taker: None,
+            request: Vec::new(),
+            asked: 0,
             batch: None,
             fenced: None,
         }
     }
 
-    /// The same for a command that may change something.
-    pub(super) fn with_access(self, access: Access) -> Self {
-        Self { access, ..self }
+    /// The same for a command that may change something; `turn` is that of its plan.
+    pub(super) fn with_access(self, access: Access, turn: usize) -> Self {
+        // Their plans ask all shards, in their order.
+        let one_takes = matches!(self.layout.kind, Kind::Counter | Kind::List);
+        let taker = (one_takes && access != Access::Read).then(|| turn % self.layout.len());
+        Self { access, taker, ..self }
+    }
+
+    /// The same with what is sent again if tombstones refuse it.
+    pub(super) fn of_request(self, request: &[u8]) -> Self {
+        Self { request: request.to_vec(), ..self }
+    }
+
+    /// Whether nothing was changed for sure, though some shards have answered.
+    fn is_refused(&self, replies: &[Vec<u8>]) -> bool {
+        let is_refused = |reply: &Vec<u8>| reply.starts_with(WRONG_TYPE);
+        match self.taker {
+            _ if self.access == Access::Read => true,
+            Some(taker) => replies.get(taker).is_some_and(is_refused),
+            None => replies.iter().all(is_refused),
+        }
     }
 
     /// The same for a command that was refused before.
@@ -97,13 +158,14 @@ impl Worker {
     pub(super) fn collect(
         &mut self,
         key: ClientKey,
-        collected: Collected,
+        mut collected: Collected,
         parts: Vec<Part>,
         mark: Mark,
     ) {
         let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
         let place = client.order.reserve(pool);
         client.retrying += u32::from(collected.alone);
+        collected.asked = client.asked_shards;
         let asker = Asker { client: key, place };
         self.ask_parts(asker, parts, collected, mark);
         self.stop_if_many(key);
@@ -118,11 +180,19 @@ impl Worker {
         &mut self,
         asker: Asker,
         parts: Vec<Part>,
-        collected: Collected,
+        mut collected: Collected,
         mark: Mark,
     ) {
-        let Some(lane) = self.lane_of(asker) else { return self.give_up(mark) };
-        self.ask_parts_along(lane, asker, parts, collected, mark);
+        let lane = match &collected.fenced {
+            // Many may wait for it, none of whom asks.
+            Some((fenced, _)) => Some(fenced.lane()).filter(|_| self.has_way(fenced)),
+            None => self.lane_of(asker),
+        };
+        match (lane, collected.fenced.take_if(|_| lane.is_none())) {
+            (Some(lane), _) => self.ask_parts_along(lane, asker, parts, collected, mark),
+            (None, Some((fenced, _))) => self.end_fenced(&fenced, &error_line(GIVEN_UP)),
+            (None, None) => self.give_up(mark),
+        }
     }
 
     fn ask_parts_along(
@@ -156,22 +226,19 @@ impl Worker {
                 .collect();
         }
         if let Some((batch, step)) = collected.batch {
-            return self.batch_collected(batch, step, &collected, &replies);
+            return self.batch_collected(batch, step, collected, &replies);
         }
         if let Some((fenced, step)) = collected.fenced.take_if(|(_, step)| step.is_some()) {
             let step = step.unwrap_or_default();
             return self.fenced_step_collected(*fenced, step, &collected, &replies);
         }
         if replies.iter().any(|reply| reply.starts_with(WRONG_TYPE)) {
-            // This worker is behind: the shards are sealed, or some of them.
-            let is_done =
-                collected.access != Access::Read && replies.iter().any(|reply| !is_error(reply));
-            let text = if is_done { PARTLY } else { MOVING };
-            return self.end_collected(asker, collected, mark, &error_line(text));
+            return self.refused_by_shards(asker, collected, mark, &replies);
         }
-        let Collected { key, layout, merge, resp3, sealed, alone, access, begun, fenced, .. } =
-            collected;
-        let context = Context { layout: &layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
+        let merge = std::mem::replace(&mut collected.merge, Merge::first());
+        let begun = collected.begun;
+        let (layout, resp3, sealed) = (&collected.layout, collected.resp3, collected.sealed);
+        let context = Context { layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
         // A shard may be sealed from one round to the next: each asks by both names again.
         let again = (sealed && merge.asks_again()).then(|| {
             let context = Context { names: Names::Sealed, ..context };
@@ -180,32 +247,54 @@ impl Worker {
         match plan::merge(&context, merge, &replies) {
             Merged::Reply(reply) => {
                 self.shared.desk.collected(self.now.saturating_duration_since(begun));
-                match fenced {
-                    Some((fenced, _)) => self.end_fenced(&fenced, &reply),
-                    None => self.end_collecting(asker, alone, mark, &reply),
-                }
+                self.end_collected(asker, collected, mark, &reply);
             }
             Merged::More { parts, merge } => {
                 let parts = match again {
                     Some(Merged::More { parts: sealed, .. }) => side_by_side(parts, sealed),
                     _ => parts,
                 };
-                let batch = None;
-                let collected = Collected {
-                    key,
-                    layout,
-                    merge,
-                    resp3,
-                    sealed,
-                    alone,
-                    access,
-                    batch,
-                    fenced,
-                    begun,
-                };
+                let collected = Collected { merge, ..collected };
                 self.ask_parts(asker, parts, collected, mark);
             }
         }
+    }
+
+    /// This worker is behind: the shards are sealed, or some of them. What was not executed goes
+    /// where the value is, once that is known.
+    fn refused_by_shards(
+        &mut self,
+        asker: Asker,
+        mut collected: Collected,
+        mark: Mark,
+        replies: &[Vec<u8>],
+    ) {
+        if !collected.is_refused(replies) {
+            return self.end_collected(asker, collected, mark, &error_line(PARTLY));
+        }
+        let before = collected.fenced.take().map(|(fenced, _)| *fenced);
+        match before.or_else(|| self.fence_collected(asker, &mut collected)) {
+            Some(fenced) => {
+                self.give_up(mark);
+                self.refused_again(fenced, &collected.layout.id);
+            }
+            None => self.end_collected(asker, collected, mark, &error_line(MOVING)),
+        }
+    }
+
+    /// What shards have refused, if it may be sent again. Its client sends nothing from now on.
+    fn fence_collected(&mut self, asker: Asker, collected: &mut Collected) -> Option<Fenced> {
+        let client = self.clients.get(asker.client)?;
+        if collected.request.is_empty() || client.asked_shards != collected.asked {
+            return None;
+        }
+        client.retrying += u32::from(!collected.alone);
+        let lane = client.lane;
+        let purpose = Purpose::Detour(asker.place);
+        let ticket = Ticket { client: asker.client, seq: 0, purpose };
+        let (key, request) = (collected.key.clone(), std::mem::take(&mut collected.request));
+        let way = (lane, self.lanes[lane].serial);
+        Some(Fenced::at_shards(ticket, way, key, request, self.now, self.now + PATIENCE))
     }
 
     fn end_collected(&mut self, asker: Asker, collected: Collected, mark: Mark, reply: &[u8]) {
@@ -298,7 +387,7 @@ impl Worker {
         let step = parts.iter().position(|part| part.shard == turn % layout.len()).unwrap_or(0);
         let asker = Asker { client: ClientKey::NOBODY, place: 0 };
         let collected = Collected::new(self.now, name, &layout, merge, false, false);
-        let collected = Collected { batch: Some((id, step)), ..collected };
+        let collected = Collected { batch: Some((id, step)), ..collected.of_request(bytes) };
         self.ask_parts_along(lane, asker, parts, collected, Mark::Nothing);
         true
     }
@@ -308,17 +397,21 @@ impl Worker {
         &mut self,
         batch: u32,
         step: usize,
-        collected: &Collected,
+        mut collected: Collected,
         replies: &[Vec<u8>],
     ) {
         let Some(own) = replies.get(step) else { return };
         if own.starts_with(WRONG_TYPE) {
-            return self.batch_lost(batch, &error_line(MOVING));
+            let request = std::mem::take(&mut collected.request);
+            let Some((way, until)) = self.patience_with(batch) else { return };
+            let ticket = Ticket::internal(Purpose::Combined(batch));
+            let fenced = Fenced::at_shards(ticket, way, collected.key, request, self.now, until);
+            return self.refused_again(fenced, &collected.layout.id);
         }
         if own.starts_with(b"-") {
             return self.batch_arrived(batch, own);
         }
-        match self.sum_of(collected, replies) {
+        match self.sum_of(&collected, replies) {
             Some(sum) => self.batch_arrived(batch, &sum),
             None => self.batch_lost(batch, &error_line(NO_SUM)),
         }

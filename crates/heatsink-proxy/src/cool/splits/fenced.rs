@@ -1,12 +1,14 @@
 //! Commands that a marker or a tombstone has refused. Their clients need not know.
 //!
-//! Called by: `detours` with each `WRONGTYPE` of a cluster's node, `fan_out` with what stands at
-//! the key, `splits` when something else is known of split keys, and now and then.
+//! Called by: `detours` with each `WRONGTYPE` of a cluster's node, `collected` with what shards have
+//! refused, `fan_out` with what stands at the key, `splits` when something else is known of split
+//! keys, and now and then.
 //! Bound: a command waits [`PATIENCE`] at most, and its client sends nothing meanwhile; then it is
-//! told that nothing was done.
-//! Invariant: what is sent again was refused by a server for the type of the only key that it
-//! names, so it was not executed. A refusal that the client deserves reaches it: nothing at the
-//! key looks like a marker, twice if the key was split lately.
+//! told that nothing was done. [`MAX_KEYS`] of one command are looked at.
+//! Invariant: what is sent again was refused by a server for the type of a key that it names, so
+//! it was not executed: servers look at the types of all keys before they change any. A script
+//! may have changed others before, and is not sent again. A refusal that the client deserves
+//! reaches it: nothing at a key looks like a marker, twice if one was split lately.
 //!
 //! A worker may be behind: its process was paused, cut off from the store, or is slower than the
 //! mover. It then asks where the value is no more:
@@ -36,12 +38,38 @@
 //! what is at the key? a set
 //! SADD key      1                     sent again once, if the key is or was split
 //! ```
+//!
+//! A read for many waits for all of them. They hold back what they send of the key in the same way
+//! as for a read that the server takes its time for, and each waits for as long as for such a one:
+//!
+//! ```text
+//! worker                              mover
+//! knows of no split, caches the key   EXEC: marker for value
+//! SMEMBERS key, for A and B           word of the change: nothing is cached
+//!               WRONGTYPE
+//! what is at the key? a marker        registry: split
+//! C asks, too, for the next read
+//! waits ... hears of the split
+//! SMEMBERS of each shard: for A and B; then the next, for C, by the same way
+//! ```
+//!
+//! A command of several keys needs all of them whole:
+//!
+//! ```text
+//! worker                              mover
+//! knows of no split                   EXEC: marker for the value of k
+//! SINTER j k    WRONGTYPE
+//! what is at j, k? a set, a marker    registry: split
+//! waits ... hears of the split; wants k whole
+//! waits ... hears of its end          EXEC: value for marker; registry: split no more
+//! SINTER j k    x
+//! ```
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heatsink_cluster::frame::is_error;
-use heatsink_resp::command::Access;
+use heatsink_resp::command::{Access, Command};
 use heatsink_resp::encode;
 use heatsink_split::Layout;
 use heatsink_split::layout::{Kind, Names};
@@ -70,6 +98,10 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(100);
 /// What shards' names begin with.
 const OURS: &[u8] = b"heatsink:{";
+/// Of a command with more keys a refusal is passed on as it is.
+const MAX_KEYS: usize = 16;
+/// What is said if nobody is left who asked.
+pub(super) const GIVEN_UP: &str = "ERR heatsink: given up";
 
 /// A split that is over.
 #[derive(Debug)]
@@ -86,9 +118,9 @@ pub(crate) struct Fenced {
     ticket: Ticket,
     lane: usize,
     serial: u64,
-    /// As it was meant for the key.
+    /// As it was meant for its keys, of which there is at least one.
     request: Vec<u8>,
-    key: Vec<u8>,
+    keys: Vec<Vec<u8>>,
     /// How long it may wait; not at all, if others of its client were sent behind it.
     until: Option<Instant>,
     /// The split whose tombstone has refused it.
@@ -97,6 +129,32 @@ pub(crate) struct Fenced {
     refusal: Refusal,
     /// When it began to wait, or was last sent.
     at: Instant,
+}
+
+impl Fenced {
+    /// A command that shards have refused.
+    pub(super) fn at_shards(
+        ticket: Ticket,
+        (lane, serial): (usize, u64),
+        key: Vec<u8>,
+        request: Vec<u8>,
+        at: Instant,
+        until: Instant,
+    ) -> Self {
+        let (keys, until, refused_by) = (vec![key], Some(until), None);
+        let refusal = Refusal::Explained;
+        Self { ticket, lane, serial, request, keys, until, refused_by, refusal, at }
+    }
+
+    /// The lane that it is sent along.
+    pub(super) fn lane(&self) -> usize {
+        self.lane
+    }
+
+    /// One of its keys; all are of one slot.
+    fn key(&self) -> &[u8] {
+        &self.keys[0]
+    }
 }
 
 /// What was seen at a key just now.
@@ -158,21 +216,25 @@ impl Worker {
             return self.plan_anew(fenced, Seen::Nothing);
         }
         // Along the way that the command took, so that nobody else has to be reached.
-        let node = self.node_of(&fenced.key);
-        let (mut string, mut list) = (Vec::new(), Vec::new());
-        encode::command(&mut string, &[b"GETRANGE", &fenced.key[..], b"0", b"63"]);
-        encode::command(&mut list, &[b"LINDEX", &fenced.key[..], b"0"]);
+        let node = self.node_of(fenced.key());
+        let ask = |key: &Vec<u8>| {
+            let (mut string, mut list) = (Vec::new(), Vec::new());
+            encode::command(&mut string, &[b"GETRANGE", &key[..], b"0", b"63"]);
+            encode::command(&mut list, &[b"LINDEX", &key[..], b"0"]);
+            [(node, string), (node, list)]
+        };
+        let questions: Vec<_> = fenced.keys.iter().flat_map(ask).collect();
         // Not one of the client's requests, which would count as sent behind others.
         let asker = Asker { client: ClientKey::NOBODY, place: 0 };
         let ending = Ending::Fenced(Box::new((fenced, error.to_vec())));
-        self.ask_several(lane, asker, &[(node, string), (node, list)], ending, Mark::Nothing);
+        self.ask_several(lane, asker, &questions, ending, Mark::Nothing);
     }
 
     /// What was refused, if it may be sent again.
     fn fenced(&self, lane: usize, ticket: Ticket, request: &[u8]) -> Option<Fenced> {
         match ticket.purpose {
             Purpose::Detour(_) if self.clients.get_ref(ticket.client)?.within => return None,
-            Purpose::Detour(_) | Purpose::Combined(_) => {}
+            Purpose::Detour(_) | Purpose::Combined(_) | Purpose::Fill(_) => {}
             _ => return None,
         }
         let at = self.lanes.get(lane)?;
@@ -182,17 +244,17 @@ impl Worker {
         let args = spans(request)?;
         let parsed = Request { bytes: request, args: &args };
         let command = self.table.lookup(parsed.name(), parsed.arg(1))?;
-        let index = only_key(command, parsed)?;
-        let name = parsed.arg(index)?;
-        let (key, original, refused_by) = match self.cooling.key_of_shard(name) {
-            Some((key, id)) => {
+        let only = only_key(command, parsed);
+        let of_shard = only.and_then(|index| self.cooling.key_of_shard(parsed.arg(index)?));
+        let (keys, original, refused_by) = match (only, of_shard) {
+            (Some(index), Some((key, id))) => {
                 let mut args: Vec<_> = parsed.args_from(0).collect();
                 args[index] = &key;
                 let mut original = Vec::new();
                 encode::command(&mut original, &args);
-                (key, original, Some(id))
+                (vec![key], original, Some(id))
             }
-            None => (name.to_vec(), request.to_vec(), None),
+            _ => (keys_of(command, parsed)?, request.to_vec(), None),
         };
         let serial = at.serial;
         Some(Fenced {
@@ -200,7 +262,7 @@ impl Worker {
             lane,
             serial,
             request: original,
-            key,
+            keys,
             until: None,
             refused_by,
             refusal: Refusal::None,
@@ -215,7 +277,7 @@ impl Worker {
         }
         let says_nothing = |reply: &Vec<u8>| is_error(reply) && !reply.starts_with(WRONG_TYPE);
         let is_sure = match fenced.refusal {
-            Refusal::None => !self.cooling.was_split(&fenced.key),
+            Refusal::None => !fenced.keys.iter().any(|key| self.cooling.was_split(key)),
             Refusal::Explained => false,
             Refusal::Unexplained => true,
         };
@@ -248,32 +310,51 @@ impl Worker {
         if is_gone || fenced.until.is_none_or(|until| self.now > until) {
             return self.end_fenced(&fenced, &error_line(MOVING));
         }
-        if self.lanes.get(fenced.lane).is_none_or(|lane| lane.serial != fenced.serial) {
-            return self.end_fenced(&fenced, &error_line("ERR heatsink: given up"));
+        if !self.has_way(&fenced) {
+            return self.end_fenced(&fenced, &error_line(GIVEN_UP));
         }
-        match self.cooling.hot.split(&fenced.key).cloned() {
-            None if seen == Seen::Nothing => {
-                let node = self.node_of(&fenced.key);
-                self.send_fenced(&fenced, node, &fenced.request);
+        let split = |key: &Vec<u8>| self.cooling.hot.split(key);
+        if fenced.keys.iter().all(|key| split(key).is_none()) {
+            if seen == Seen::Marker {
+                return self.cooling.fenced.push(fenced);
             }
-            Some(Splitting::Split(layout))
-                if self.is_believed() && fenced.refused_by.as_ref() != Some(&layout.id) =>
-            {
-                self.plan_at_shards(fenced, &layout);
-            }
-            _ => self.cooling.fenced.push(fenced),
+            let node = self.node_of(fenced.key());
+            return self.send_fenced(&fenced, node, &fenced.request);
         }
+        match &fenced.keys[..] {
+            [key] => match split(key).cloned() {
+                Some(Splitting::Split(layout))
+                    if self.is_believed() && fenced.refused_by.as_ref() != Some(&layout.id) =>
+                {
+                    self.plan_at_shards(fenced, &layout);
+                }
+                _ => self.cooling.fenced.push(fenced),
+            },
+            keys => {
+                let command = self.name_of_request(&fenced.request);
+                let is_split = |key: &&Vec<u8>| matches!(split(key), Some(Splitting::Split(_)));
+                for key in keys.iter().filter(is_split) {
+                    self.shared.desk.want_whole(key, &command);
+                }
+                self.cooling.fenced.push(fenced);
+            }
+        }
+    }
+
+    /// Whether the lane that it came along is still there.
+    pub(super) fn has_way(&self, fenced: &Fenced) -> bool {
+        self.lanes.get(fenced.lane).is_some_and(|lane| lane.serial == fenced.serial)
     }
 
     fn plan_at_shards(&mut self, fenced: Fenced, layout: &Arc<Layout>) {
         let login = &self.lanes[fenced.lane].login;
         let resp3 = login.protocol == Protocol::Resp3;
         if login.user_name() != self.shared.base_login.user_name() {
-            self.shared.desk.want_whole(&fenced.key, ANOTHER_USER);
+            self.shared.desk.want_whole(fenced.key(), ANOTHER_USER);
             return self.cooling.fenced.push(fenced);
         }
         if let Purpose::Combined(id) = fenced.ticket.purpose {
-            if !self.step_split(id, &fenced.key, &fenced.request, fenced.lane) {
+            if !self.step_split(id, fenced.key(), &fenced.request, fenced.lane) {
                 self.batch_lost(id, &error_line(MOVING));
             }
             return;
@@ -298,17 +379,17 @@ impl Worker {
                 let step = is_step(layout, request)
                     .then(|| parts.iter().position(|part| part.shard == shard).unwrap_or(0));
                 let asker = Asker { client: fenced.ticket.client, place: 0 };
-                let collected = Collected::new(self.now, &fenced.key, layout, merge, resp3, false);
+                let collected = Collected::new(self.now, fenced.key(), layout, merge, resp3, false);
                 let is_read = self.is_read(&fenced.request);
                 let access = if is_read { Access::Read } else { Access::Write };
-                let collected = collected.with_alone(false).with_access(access);
+                let collected = collected.with_alone(false).with_access(access, turn);
                 let collected = collected.of_fenced(fenced, step);
                 self.ask_parts(asker, parts, collected, Mark::Nothing);
             }
             Plan::Answer(reply) => self.end_fenced(&fenced, &reply),
             Plan::Whole => {
                 let command = self.name_of_request(&fenced.request);
-                self.shared.desk.want_whole(&fenced.key, &command);
+                self.shared.desk.want_whole(fenced.key(), &command);
                 self.cooling.fenced.push(fenced);
             }
         }
@@ -330,4 +411,12 @@ impl Worker {
         self.go_on_waiting(fenced.ticket, fenced.until, fenced.refusal);
         self.conclude(fenced.ticket, reply);
     }
+}
+
+/// The keys of a command, if there are any, and not too many.
+fn keys_of(command: &Command, request: Request<'_>) -> Option<Vec<Vec<u8>>> {
+    let mut keys = Vec::new();
+    let arg = |index| request.arg(index).unwrap_or_default();
+    command.for_each_key(request.len(), arg, |index| keys.push(arg(index).to_vec()));
+    (1..=MAX_KEYS).contains(&keys.len()).then_some(keys)
 }
