@@ -137,6 +137,15 @@ impl Clients {
         }
     }
 
+    /// The reply that a client was being given this way will never be complete: the client is
+    /// closed behind what it has of it.
+    pub(crate) fn cut(&mut self, key: ClientKey, way: u32) {
+        if let Some((client, pool)) = self.get_with_pool(key) {
+            client.order.cut(way, pool);
+        }
+        self.close_after_replies(key);
+    }
+
     /// An error of Heatsink's own, in the form of a server's.
     pub(crate) fn error(&mut self, key: ClientKey, text: &str) {
         self.reply(key, &error_line(text));

@@ -181,6 +181,18 @@ impl Order {
         self.spread(pool).hole(way)
     }
 
+    /// The next reply of a way has been told in part, or may have been, and the rest of it will
+    /// not come: nothing behind it is ever told, whatever way that comes.
+    pub(crate) fn cut(&mut self, way: u32, pool: &mut BufferPool) {
+        self.spread(pool).cut(way);
+        self.outstanding -= 1;
+    }
+
+    /// Everything has been told that is before a reply that was cut.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.spread.as_ref().is_some_and(|spread| spread.is_cut())
+    }
+
     /// The reply of a place that no way leads to.
     pub(crate) fn fill(&mut self, place: u32, bytes: &[u8]) {
         if let Some(spread) = &mut self.spread

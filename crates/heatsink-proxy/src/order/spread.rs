@@ -52,6 +52,8 @@ enum Place {
     Open,
     /// It has come by itself.
     Filled(u32),
+    /// Only a part of it came, and no more will. It is never taken out.
+    Cut,
 }
 
 /// One way that replies come.
@@ -252,6 +254,22 @@ impl Spread {
 
     /// The next reply that would come a way will come by itself.
     pub(super) fn hole(&mut self, way: u32) -> u32 {
+        self.take_next(way, Place::Open)
+    }
+
+    /// The next reply that would come a way will never be complete. What is there of it and was
+    /// not told yet is not told either.
+    pub(super) fn cut(&mut self, way: u32) {
+        self.take_next(way, Place::Cut);
+    }
+
+    #[inline]
+    pub(super) fn is_cut(&self) -> bool {
+        self.places.front() == Some(&Place::Cut)
+    }
+
+    /// Takes the place of the next reply of a way from it; the number of the place.
+    fn take_next(&mut self, way: u32, becomes: Place) -> u32 {
         let of_way = |(_, place): &(usize, &mut Place)| **place == Place::Way(way);
         let Way { owed, replies, .. } = &mut self.ways[way as usize];
         let place = self.places.iter_mut().enumerate().filter(of_way).nth(replies.len());
@@ -259,7 +277,7 @@ impl Spread {
             debug_assert!(false, "a reply to a request that was answered");
             return self.first.wrapping_sub(1);
         };
-        *place = Place::Open;
+        *place = becomes;
         *owed -= 1;
         self.first.wrapping_add(index as u32)
     }
@@ -295,7 +313,7 @@ impl Spread {
                     output.push_from(&replies.bytes, start..end);
                 }
                 Place::Local => output.push(local.pop().unwrap_or_default()),
-                Place::Open => break,
+                Place::Open | Place::Cut => break,
                 Place::Filled(at) => output.push(&filled.remove(at as usize)),
             }
             places.pop_front();
@@ -361,7 +379,7 @@ impl Spread {
             let (way, replies) = match *place {
                 Place::Way(way) => (Some(way), &mut ways[way as usize].replies),
                 Place::Local => (None, &mut *local),
-                Place::Open | Place::Filled(_) => break,
+                Place::Open | Place::Filled(_) | Place::Cut => break,
             };
             let follows =
                 count > 0 && spans[count - 1].way == way && spans[count - 1].end == replies.told;

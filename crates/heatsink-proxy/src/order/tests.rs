@@ -55,6 +55,51 @@ fn one_way_needs_no_places() {
     assert_eq!(told(&mut order, &mut output, pool), b"abcd");
 }
 
+/// 1. of a large reply, a part is told; behind it is one that came another way, and one of ours
+/// 2. the rest of it will not come
+/// 3. what is behind it would be taken for the rest
+#[test]
+fn nothing_is_told_behind_a_reply_that_was_cut() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let first = order.expect(Source(1), 1, pool);
+    let large = order.expect(Source(2), 2, pool);
+    order.part(large, b"lar", &mut output);
+    let behind = order.expect(Source(3), 2, pool);
+    let place = order.reserve(pool);
+    order.arrived(behind, &[6], b"behind", &mut output);
+    order.local(b"ours", &mut output, pool);
+    order.cut(large, pool);
+    // What is before it still comes.
+    assert!(told(&mut order, &mut output, pool).is_empty() && !order.is_cut());
+    order.arrived(first, &[5], b"first", &mut output);
+    assert_eq!(told(&mut order, &mut output, pool), b"first");
+    assert!(order.is_cut());
+    // And what comes behind it is accounted for, but not told.
+    order.arrived(large, &[5], b"error", &mut output);
+    order.arrived(behind, &[6], b"behind", &mut output);
+    order.part(behind, b"beh", &mut output);
+    order.fill(place, b"filled");
+    let mut to = Narrow { room: usize::MAX, ..Narrow::default() };
+    order.write(Some(&mut to), &mut output, pool).unwrap();
+    assert!(to.taken.is_empty() && output.is_empty());
+    assert_eq!(order.outstanding(), 0);
+}
+
+/// The same where everything comes one way, and the part was told at once.
+#[test]
+fn a_reply_that_was_cut_is_the_last_of_one_way_too() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let way = order.expect(Source(1), 2, pool);
+    order.part(way, b"lar", &mut output);
+    order.cut(way, pool);
+    order.arrived(way, &[5], b"error", &mut output);
+    order.local(b"ours", &mut output, pool);
+    assert_eq!(told(&mut order, &mut output, pool), b"lar");
+    assert!(order.is_cut() && order.outstanding() == 0);
+}
+
 #[test]
 fn a_reply_that_comes_early_waits() {
     let (mut order, mut output) = (Order::default(), Outgoing::default());
