@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{RawClient, RedisCluster, Reply, encode, key_slot};
+use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, encode, key_slot};
 
 use crate::load::{REPLY_TIMEOUT, StopOnDrop, duration, seed};
 
@@ -26,7 +26,7 @@ const KEYS: usize = 15;
 const LARGE_KEYS: usize = 2;
 const VALUE_BYTES: usize = 20 << 10;
 /// A reply of this size is passed on in pieces.
-const LARGE_BYTES: usize = 300 << 10;
+const LARGE_BYTES: usize = 2 << 20;
 const RANGE_BYTES: usize = 10 << 10;
 /// Requests that are sent at once, at most.
 const BURST: usize = 300;
@@ -34,8 +34,12 @@ const BURST: usize = 300;
 const SULKED_BURSTS: usize = 4;
 /// How long it stays.
 const SULK: Duration = Duration::from_millis(300);
-/// How long one waits for a bite that reads slowly.
+/// How long one waits for a bite that reads slowly, and before the first.
 const SIP: Duration = Duration::from_millis(2);
+const FIRST_SIP: Duration = Duration::from_millis(20);
+
+/// How often connections to a node are cut, on average.
+const CUT_EVERY_MS: u64 = 40;
 
 /// What a client may be told instead of its value, while nodes are lost and found.
 const ALLOWED: [&str; 6] = [
@@ -110,8 +114,8 @@ impl Entry {
         let key = cluster.key_on(node, &format!("mix{client}:{number}"));
         let is_large = number + LARGE_KEYS >= KEYS;
         let len = if is_large { LARGE_BYTES } else { VALUE_BYTES } + number;
-        let blocks = (0..len).map(|block| format!("<{client:02}.{number:02}.{block:05}>"));
-        let value = blocks.take(len / 13 + 1).collect::<String>().into_bytes();
+        let blocks = (0..len).map(|block| format!("<{client:02}.{number:02}.{block:06}>"));
+        let value = blocks.take(len / 14 + 1).collect::<String>().into_bytes();
         Self { key, value: value[..len].to_vec() }
     }
 
@@ -148,7 +152,7 @@ impl Asked {
                 Self { command: words(&command), frame: [&b"*3\r\n"[..], &values].concat() }
             }
             // All of it, in pieces; seldom, for the sake of the others.
-            2..5 if entry.is_large() => {
+            2 if entry.is_large() => {
                 Self { command: words(&["GET", &entry.key]), frame: bulk(&entry.value) }
             }
             _ => {
@@ -224,9 +228,12 @@ fn round(
         return Ok(false);
     }
     let read = match temper {
-        Temper::Leaving => rng.usize(..asked.len()),
-        _ => asked.len(),
+        Temper::Leaving => rng.usize(..count),
+        _ => count,
     };
+    if matches!(temper, Temper::Slow) {
+        thread::sleep(FIRST_SIP);
+    }
     for (position, asked) in asked.iter().enumerate().take(read) {
         let at = |why| format!("reply {position} of {count}: {why}");
         match client.try_read_frame(REPLY_TIMEOUT) {
@@ -268,11 +275,31 @@ fn ask(
     Ok(tally)
 }
 
+/// Cuts Heatsink's connections to one node after the other until told to stop; how many.
+fn cut(nodes: &[SocketAddr], mut rng: Rng, stop: &AtomicBool) -> usize {
+    let mut cut = 0;
+    while !stop.load(Ordering::Acquire) {
+        thread::sleep(Duration::from_millis(rng.u64(..2 * CUT_EVERY_MS)));
+        // The node may be dead, or stand still.
+        let Ok(mut client) = RawClient::try_connect(nodes[rng.usize(..nodes.len())]) else {
+            continue;
+        };
+        client.set_timeout(Duration::from_millis(100));
+        let Ok(list) = client.try_command(&["CLIENT", "LIST", "TYPE", "normal"]) else { continue };
+        let list = list.text();
+        let of_heatsink = list.lines().filter(|line| line.contains(" name=heatsink"));
+        let id = |line: &str| Some(line.split(' ').next()?.strip_prefix("id=")?.to_owned());
+        for id in of_heatsink.filter_map(id) {
+            let killed = client.try_command(&["CLIENT", "KILL", "ID", &id]);
+            cut += usize::from(killed.is_ok_and(|killed| killed == Reply::Integer(1)));
+        }
+    }
+    cut
+}
+
 /// What happens to the cluster.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// All connections to a primary are cut, some times in a row.
-    Cut,
     /// A primary stands still, too briefly for the others to mind.
     Pause,
     /// A primary stands still until another has its place.
@@ -282,8 +309,7 @@ enum Event {
     Kill,
 }
 
-const EVENTS: [Event; 6] =
-    [Event::Move, Event::Pause, Event::Cut, Event::HandOver, Event::Freeze, Event::Kill];
+const EVENTS: [Event; 5] = [Event::Move, Event::Pause, Event::HandOver, Event::Freeze, Event::Kill];
 
 fn happen(event: Event, cluster: &mut RedisCluster, keys: &[String], rng: &mut Rng) {
     cluster.wait_until_ok();
@@ -293,13 +319,6 @@ fn happen(event: Event, cluster: &mut RedisCluster, keys: &[String], rng: &mut R
         thread::sleep(Duration::from_millis(rng.u64(least..most)));
     };
     match event {
-        Event::Cut => {
-            for _ in 0..10 {
-                let mut client = cluster.node(node).client();
-                client.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-                moment(rng, 5, 60);
-            }
-        }
         Event::Pause | Event::Freeze => {
             let heir = cluster.replicas_of(node)[0];
             cluster.pause(node);
@@ -346,6 +365,7 @@ fn no_reply_is_another_ones_under_load() {
     // An heir has everything.
     assert_eq!(client.command(&["WAIT", "1", "10000"]), Reply::Integer(1));
     let keys: Vec<String> = entries.iter().flatten().map(|entry| entry.key.clone()).collect();
+    let nodes: Vec<SocketAddr> = rig.cluster.nodes().map(RedisServer::addr).collect();
     let cluster = &mut rig.cluster;
     let stop = AtomicBool::new(false);
     let results: Vec<_> = thread::scope(|scope| {
@@ -356,6 +376,7 @@ fn no_reply_is_another_ones_under_load() {
                 scope.spawn(move || ask(addr, *temper, entries, Rng::with_seed(seed), stop))
             })
             .collect();
+        let cutting = scope.spawn(|| cut(&nodes, Rng::with_seed(seed), &stop));
         let mut rng = Rng::with_seed(seed);
         let until = Instant::now() + duration(SECONDS);
         // Each at least once.
@@ -374,6 +395,7 @@ fn no_reply_is_another_ones_under_load() {
         }
         cluster.wait_until_ok();
         drop(ending);
+        println!("{} connections cut", cutting.join().expect("shown above"));
         threads.into_iter().map(|thread| thread.join().expect("shown above")).collect()
     });
     let mut tally = Tally::default();
