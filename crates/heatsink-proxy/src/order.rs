@@ -48,6 +48,9 @@ pub(crate) struct Order {
     /// Requests so far, and so far when the last burst began; both may wrap around.
     asked: u32,
     burst: u32,
+    /// The number of the first place of the next spread. The numbers go on from one spread to the
+    /// next, so that a reply that comes a second time, late, is never put into another's place.
+    next_place: u32,
 }
 
 impl Order {
@@ -111,10 +114,10 @@ impl Order {
 
     /// The places of everything outstanding.
     fn spread(&mut self, pool: &mut BufferPool) -> &mut Spread {
-        let Self { spread, source, outstanding, .. } = self;
+        let Self { spread, source, outstanding, next_place, .. } = self;
         spread.get_or_insert_with(|| {
             let mut spread = pool.spreads.pop().unwrap_or_default();
-            spread.begin(*source, *outstanding);
+            spread.begin(*source, *outstanding, *next_place);
             spread
         })
     }
@@ -126,6 +129,7 @@ impl Order {
             spread.advance(output);
             if let Some(spread) = self.spread.take_if(|spread| spread.is_over()) {
                 debug_assert_eq!(self.outstanding, 0);
+                self.next_place = spread.next_place();
                 pool.give_spread(spread);
             }
         }

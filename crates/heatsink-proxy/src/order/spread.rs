@@ -163,14 +163,21 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// Everything outstanding, `owed` replies, comes from `source`.
-    pub(super) fn begin(&mut self, source: Source, owed: u32) {
+    /// Everything outstanding, `owed` replies, comes from `source`; its first place has the
+    /// number `first`.
+    pub(super) fn begin(&mut self, source: Source, owed: u32, first: u32) {
         debug_assert!(self.places.is_empty() && self.held == 0);
+        self.first = first;
         let hint = source.hint();
         let way = &mut self.ways[hint as usize];
         way.source = source;
         way.owed = owed;
         self.places.extend((0..owed).map(|_| Place::Way(hint)));
+    }
+
+    /// The number of the next place.
+    pub(super) fn next_place(&self) -> u32 {
+        self.first.wrapping_add(self.places.len() as u32)
     }
 
     /// Everything has been told.
@@ -226,8 +233,9 @@ impl Spread {
     }
 
     pub(super) fn reserve(&mut self) -> u32 {
+        let place = self.next_place();
         self.places.push_back(Place::Open);
-        self.first.wrapping_add(self.places.len() as u32 - 1)
+        place
     }
 
     #[inline]

@@ -156,6 +156,25 @@ fn answers_that_wait_for_one_thing_each_do_not_mix() {
     assert_eq!((told(&mut order, &mut output, pool), order.outstanding()), (b"ab".to_vec(), 0));
 }
 
+/// 1. a request is answered, and nothing is outstanding any more
+/// 2. the next request is sent; its place is among new ones
+/// 3. the first is answered again, late: that must not be taken for the answer to the next
+#[test]
+fn a_second_answer_is_not_given_to_a_later_request() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let place = order.reserve(pool);
+    order.fill(place, b"a");
+    assert_eq!(told(&mut order, &mut output, pool), b"a");
+    // Those that were used before have gone to another client.
+    pool.spreads.clear();
+    let later = order.reserve(pool);
+    order.fill(place, b"again");
+    assert!(told(&mut order, &mut output, pool).is_empty());
+    order.fill(later, b"b");
+    assert_eq!((told(&mut order, &mut output, pool), order.outstanding()), (b"b".to_vec(), 0));
+}
+
 #[test]
 fn a_way_that_is_no_longer_used_becomes_another() {
     let (mut order, mut output) = (Order::default(), Outgoing::default());
