@@ -402,7 +402,7 @@ fn no_reply_is_another_ones_under_load() {
     let mut wrong = Vec::new();
     for result in results {
         match result {
-            Ok(seen) => tally += seen,
+            Ok(one) => tally += one,
             Err(why) => wrong.push(why),
         }
     }
