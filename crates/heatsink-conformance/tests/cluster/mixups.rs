@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, encode, key_slot};
+use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, encode, key_slot, poll_until};
 
 use crate::load::{REPLY_TIMEOUT, StopOnDrop, duration, seed};
 
@@ -38,6 +38,8 @@ const SULK: Duration = Duration::from_millis(300);
 const SIP: Duration = Duration::from_millis(2);
 const FIRST_SIP: Duration = Duration::from_millis(20);
 
+/// Longer than nodes take to agree that one has failed.
+const TAKEN_OVER: Duration = Duration::from_secs(3);
 /// How often connections to a node are cut, on average.
 const CUT_EVERY_MS: u64 = 40;
 
@@ -311,35 +313,37 @@ enum Event {
 
 const EVENTS: [Event; 5] = [Event::Move, Event::Pause, Event::HandOver, Event::Freeze, Event::Kill];
 
+/// Waits for a node to take over, which it may not be able to.
+fn take_over(cluster: &RedisCluster, heir: usize) {
+    let mut client = cluster.node(heir).client();
+    poll_until(TAKEN_OVER, || client.command(&["ROLE"]).items()[0].text() == "master");
+}
+
 fn happen(event: Event, cluster: &mut RedisCluster, keys: &[String], rng: &mut Rng) {
     cluster.wait_until_ok();
     let primaries = cluster.primaries();
     let node = primaries[rng.usize(..primaries.len())];
-    let moment = |rng: &mut Rng, least: u64, most: u64| {
-        thread::sleep(Duration::from_millis(rng.u64(least..most)));
-    };
+    let Some(heir) = cluster.replicas_of(node).first().copied() else { return };
     match event {
-        Event::Pause | Event::Freeze => {
-            let heir = cluster.replicas_of(node)[0];
+        Event::Pause => {
             cluster.pause(node);
-            if matches!(event, Event::Pause) {
-                moment(rng, 300, 700);
-            } else {
-                let mut heir = cluster.node(heir).client();
-                let until = Instant::now() + Duration::from_secs(3);
-                while Instant::now() < until
-                    && heir.command(&["ROLE"]).items()[0].text() != "master"
-                {
-                    moment(rng, 10, 50);
-                }
-            }
+            thread::sleep(Duration::from_millis(rng.u64(300..700)));
+            cluster.resume(node);
+        }
+        Event::Freeze => {
+            cluster.pause(node);
+            take_over(cluster, heir);
             cluster.resume(node);
         }
         Event::Move => {
             let slot = key_slot(&keys[rng.usize(..keys.len())]);
             cluster.move_slot(slot, node);
         }
-        Event::HandOver => cluster.failover(cluster.replicas_of(node)[0]),
+        Event::HandOver => {
+            // Refused if it has just taken over by itself, on a busy machine.
+            cluster.node(heir).client().command(&["CLUSTER", "FAILOVER"]);
+            take_over(cluster, heir);
+        }
         Event::Kill => {
             cluster.kill(node);
             cluster.wait_until_ok();
