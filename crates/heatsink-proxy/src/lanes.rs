@@ -525,10 +525,12 @@ impl Worker {
             text.push_str("; it is unknown whether the command was executed");
         }
         let is_read_again = !reads.is_empty();
-        if part_sent && let Some((ticket, count)) = abandoned.first_mut() {
+        if part_sent
+            && let Some((ticket, count)) = abandoned.first_mut()
+            && self.clients.cut(ticket.client, ticket.seq)
+        {
             // Half a reply cannot be mended: whatever follows, from here or from elsewhere, would
             // be taken for the rest of it.
-            self.clients.cut(ticket.client, ticket.seq);
             *count -= 1;
             reads.drain(..reads.len().min(1));
         }

@@ -185,11 +185,14 @@ impl Order {
         self.spread(pool).hole(way)
     }
 
-    /// The next reply of a way has been told in part, or may have been, and the rest of it will
-    /// not come: nothing behind it is ever told, whatever way that comes.
-    pub(crate) fn cut(&mut self, way: u32, pool: &mut BufferPool) {
-        self.spread(pool).cut(way);
-        self.outstanding -= 1;
+    /// Only a part of the next reply of a way has come, and no more will. True if that was told, at
+    /// least in part: then nothing behind it is ever told, whatever way that comes. Otherwise it is
+    /// forgotten, and the reply is still waited for.
+    #[must_use]
+    pub(crate) fn cut(&mut self, way: u32, pool: &mut BufferPool) -> bool {
+        let is_told = self.spread(pool).cut(way);
+        self.outstanding -= u32::from(is_told);
+        is_told
     }
 
     /// Everything has been told that is before a reply that was cut.

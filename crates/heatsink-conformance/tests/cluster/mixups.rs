@@ -81,9 +81,7 @@ const TEMPERS: [Temper; 8] = [
 struct Tally {
     right: usize,
     refused: usize,
-    /// Closed before everything was answered, by Heatsink.
-    closed: usize,
-    /// The same, in the middle of a reply.
+    /// Closed by Heatsink in the middle of a reply.
     cut: usize,
 }
 
@@ -91,15 +89,14 @@ impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.right += other.right;
         self.refused += other.refused;
-        self.closed += other.closed;
         self.cut += other.cut;
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { right, refused, closed, cut } = self;
-        write!(f, "{right} right, {refused} refused, {closed} closed, {cut} of them within a reply")
+        let Self { right, refused, cut } = self;
+        write!(f, "{right} right, {refused} refused, {cut} cut")
     }
 }
 
@@ -182,9 +179,10 @@ impl Asked {
 
     /// The same for what had come of a reply when the connection was closed.
     fn judge_part(&self, got: &[u8], tally: &mut Tally) -> Result<(), String> {
-        tally.closed += 1;
-        tally.cut += usize::from(!got.is_empty());
-        if self.frame.starts_with(got) { Ok(()) } else { Err(self.difference(got)) }
+        tally.cut += 1;
+        // Between two replies there is no need to.
+        let is_part = !got.is_empty() && self.frame.starts_with(got);
+        if is_part { Ok(()) } else { Err(self.difference(got)) }
     }
 
     fn difference(&self, got: &[u8]) -> String {

@@ -133,6 +133,14 @@ impl Replies {
         Some((std::mem::replace(&mut self.told, end), end))
     }
 
+    /// Forgets what is there of one that is not complete; how many bytes.
+    fn forget_part(&mut self) -> usize {
+        let end = self.ends.last().map_or(self.told, |end| self.told.max(*end));
+        let part = self.bytes.len() - end;
+        self.bytes.truncate(end);
+        part
+    }
+
     /// What is there of one that is not.
     fn pop_part(&mut self) -> &[u8] {
         let start = std::mem::replace(&mut self.told, self.bytes.len());
@@ -262,13 +270,29 @@ impl Spread {
 
     /// The next reply that would come a way will come by itself.
     pub(super) fn hole(&mut self, way: u32) -> u32 {
-        self.take_next(way, Place::Open)
+        let Some(index) = self.next_of(way) else {
+            debug_assert!(false, "a reply to a request that was answered");
+            return self.first.wrapping_sub(1);
+        };
+        self.places[index] = Place::Open;
+        self.ways[way as usize].owed -= 1;
+        self.first.wrapping_add(index as u32)
     }
 
-    /// The next reply that would come a way will never be complete. What is there of it and was
-    /// not told yet is not told either.
-    pub(super) fn cut(&mut self, way: u32) {
-        self.take_next(way, Place::Cut);
+    /// The next reply that would come a way will never be complete. False if nothing of it is told:
+    /// what is there of it is forgotten, and another may come in its place.
+    pub(super) fn cut(&mut self, way: u32) -> bool {
+        let index = self.next_of(way);
+        debug_assert!(index.is_some(), "a part of a reply to a request that was answered");
+        let Way { owed, replies, .. } = &mut self.ways[way as usize];
+        if index == Some(0) {
+            // What has its turn is told as it comes.
+            self.places[0] = Place::Cut;
+            *owed -= 1;
+            return true;
+        }
+        self.held -= replies.forget_part();
+        false
     }
 
     #[inline]
@@ -276,18 +300,12 @@ impl Spread {
         self.places.front() == Some(&Place::Cut)
     }
 
-    /// Takes the place of the next reply of a way from it; the number of the place.
-    fn take_next(&mut self, way: u32, becomes: Place) -> u32 {
-        let of_way = |(_, place): &(usize, &mut Place)| **place == Place::Way(way);
-        let Way { owed, replies, .. } = &mut self.ways[way as usize];
-        let place = self.places.iter_mut().enumerate().filter(of_way).nth(replies.len());
-        let Some((index, place)) = place else {
-            debug_assert!(false, "a reply to a request that was answered");
-            return self.first.wrapping_sub(1);
-        };
-        *place = becomes;
-        *owed -= 1;
-        self.first.wrapping_add(index as u32)
+    /// Where the next reply belongs that comes a way.
+    fn next_of(&self, way: u32) -> Option<usize> {
+        let arrived = self.ways[way as usize].replies.len();
+        let of_way = |(_, place): &(usize, &Place)| **place == Place::Way(way);
+        let (index, _) = self.places.iter().enumerate().filter(of_way).nth(arrived)?;
+        Some(index)
     }
 
     /// False if nothing was waited for in that place.

@@ -60,30 +60,60 @@ fn one_way_needs_no_places() {
 /// 3. what is behind it would be taken for the rest
 #[test]
 fn nothing_is_told_behind_a_reply_that_was_cut() {
+    // The part may have come before its turn, too.
+    for is_early in [false, true] {
+        let (mut order, mut output) = (Order::default(), Outgoing::default());
+        let pool = &mut BufferPool::default();
+        let first = order.expect(Source(1), 1, pool);
+        let large = order.expect(Source(2), 2, pool);
+        let behind = order.expect(Source(3), 3, pool);
+        let place = order.reserve(pool);
+        order.arrived(behind, &[6], b"behind", &mut output);
+        if is_early {
+            order.part(large, b"lar", &mut output);
+        }
+        order.arrived(first, &[5], b"first", &mut output);
+        let mut seen = told(&mut order, &mut output, pool);
+        if !is_early {
+            order.part(large, b"lar", &mut output);
+            seen.extend(told(&mut order, &mut output, pool));
+        }
+        order.local(b"ours", &mut output, pool);
+        assert!(order.cut(large, pool) && order.is_cut());
+        // What comes behind it is accounted for, but not told.
+        order.arrived(large, &[5], b"error", &mut output);
+        order.arrived(behind, &[6], b"behind", &mut output);
+        order.part(behind, b"beh", &mut output);
+        order.arrived(behind, &[3], b"ind", &mut output);
+        order.fill(place, b"filled");
+        let mut to = Narrow { room: usize::MAX, ..Narrow::default() };
+        order.write(Some(&mut to), &mut output, pool).unwrap();
+        assert!(to.taken.is_empty() && output.is_empty());
+        assert_eq!((seen, order.outstanding()), (b"firstlar".to_vec(), 0), "{is_early}");
+    }
+}
+
+/// What is there of a reply that has not had its turn was told to nobody.
+#[test]
+fn a_part_that_was_not_told_makes_room_for_another_reply() {
     let (mut order, mut output) = (Order::default(), Outgoing::default());
     let pool = &mut BufferPool::default();
     let first = order.expect(Source(1), 1, pool);
-    let large = order.expect(Source(2), 2, pool);
+    let large = order.expect(Source(2), 3, pool);
+    let behind = order.expect(Source(3), 1, pool);
+    order.arrived(large, &[1], b"2", &mut output);
     order.part(large, b"lar", &mut output);
-    let behind = order.expect(Source(3), 2, pool);
-    let place = order.reserve(pool);
-    order.arrived(behind, &[6], b"behind", &mut output);
-    order.local(b"ours", &mut output, pool);
-    order.cut(large, pool);
-    // What is before it still comes.
-    assert!(told(&mut order, &mut output, pool).is_empty() && !order.is_cut());
-    order.arrived(first, &[5], b"first", &mut output);
-    assert_eq!(told(&mut order, &mut output, pool), b"first");
-    assert!(order.is_cut());
-    // And what comes behind it is accounted for, but not told.
-    order.arrived(large, &[5], b"error", &mut output);
-    order.arrived(behind, &[6], b"behind", &mut output);
-    order.part(behind, b"beh", &mut output);
-    order.fill(place, b"filled");
-    let mut to = Narrow { room: usize::MAX, ..Narrow::default() };
-    order.write(Some(&mut to), &mut output, pool).unwrap();
-    assert!(to.taken.is_empty() && output.is_empty());
-    assert_eq!(order.outstanding(), 0);
+    order.part(large, b"ge", &mut output);
+    order.arrived(behind, &[1], b"5", &mut output);
+    assert!(!order.cut(large, pool) && !order.is_cut());
+    assert_eq!((order.held_bytes(), order.outstanding()), (2, 3));
+    // One is answered elsewhere.
+    let place = order.hole(large, pool);
+    order.arrived(large, &[1], b"4", &mut output);
+    order.fill(place, b"3");
+    order.arrived(first, &[1], b"1", &mut output);
+    assert_eq!(told(&mut order, &mut output, pool), b"12345");
+    assert_eq!((order.held_bytes(), order.outstanding()), (0, 0));
 }
 
 /// The same where everything comes one way, and the part was told at once.
@@ -93,7 +123,7 @@ fn a_reply_that_was_cut_is_the_last_of_one_way_too() {
     let pool = &mut BufferPool::default();
     let way = order.expect(Source(1), 2, pool);
     order.part(way, b"lar", &mut output);
-    order.cut(way, pool);
+    assert!(order.cut(way, pool));
     order.arrived(way, &[5], b"error", &mut output);
     order.local(b"ours", &mut output, pool);
     assert_eq!(told(&mut order, &mut output, pool), b"lar");
