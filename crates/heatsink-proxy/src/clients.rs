@@ -137,6 +137,17 @@ impl Clients {
         }
     }
 
+    /// The reply that is coming to a client this way will never be complete. True if the client
+    /// has a part of it: then it is closed behind that. Otherwise it waits for another one.
+    pub(crate) fn cut(&mut self, key: ClientKey, way: u32) -> bool {
+        let Some((client, pool)) = self.get_with_pool(key) else { return false };
+        let is_told = client.order.cut(way, pool);
+        if is_told {
+            self.close_after_replies(key);
+        }
+        is_told
+    }
+
     /// An error of Heatsink's own, in the form of a server's.
     pub(crate) fn error(&mut self, key: ClientKey, text: &str) {
         self.reply(key, &error_line(text));

@@ -165,7 +165,8 @@ impl Worker {
             pool.reclaim(&mut client.output);
             let unread = client.output.len();
             let empty = unread == 0 && !client.socket.wants_write();
-            if client.closing == Closing::AfterReplies && empty && client.is_settled() {
+            let over = client.is_settled() || client.order.is_cut();
+            if client.closing == Closing::AfterReplies && empty && over {
                 self.linger(key);
                 continue;
             }

@@ -505,7 +505,7 @@ impl Worker {
         let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
         let address = upstream.link.address();
         let replica = upstream.replica;
-        let reads = if replica { self.unanswered_requests(slot) } else { Vec::new() };
+        let mut reads = if replica { self.unanswered_requests(slot) } else { Vec::new() };
         let Some(upstream) = self.links.get_mut(slot) else { return };
         let (part_sent, abandoned) = upstream.link.abandon();
         let mut abandoned: Vec<_> = abandoned.collect();
@@ -524,12 +524,17 @@ impl Worker {
         if !error.before_ready() {
             text.push_str("; it is unknown whether the command was executed");
         }
-        // Half a reply cannot be mended: whatever follows would be taken for the rest of it.
-        let cut = abandoned.first().filter(|_| part_sent).map(|(ticket, _)| ticket.client);
-        if let Some(client) = cut {
-            self.clients.close_after_replies(client);
+        let is_read_again = !reads.is_empty();
+        if part_sent
+            && let Some((ticket, count)) = abandoned.first_mut()
+            && self.clients.cut(ticket.client, ticket.seq)
+        {
+            // Half a reply cannot be mended: whatever follows, from here or from elsewhere, would
+            // be taken for the rest of it.
+            *count -= 1;
+            reads.drain(..reads.len().min(1));
         }
-        if !reads.is_empty() && cut.is_none() {
+        if is_read_again {
             // Its primary has what it had. What is no read, since the node was more than a
             // replica meanwhile, may have been executed and is not repeated.
             self.send_elsewhere(lane, reads, Self::is_read);
@@ -539,9 +544,8 @@ impl Worker {
         for (ticket, count) in abandoned {
             match ticket.purpose {
                 Purpose::Forward => {
-                    let error = if cut == Some(ticket.client) { &[][..] } else { &told };
                     for _ in 0..count {
-                        self.clients.deliver(ticket.client, ticket.seq, &[error.len()], error);
+                        self.clients.deliver(ticket.client, ticket.seq, &[told.len()], &told);
                     }
                 }
                 Purpose::Detour(_) | Purpose::Part { .. } => {

@@ -48,6 +48,9 @@ pub(crate) struct Order {
     /// Requests so far, and so far when the last burst began; both may wrap around.
     asked: u32,
     burst: u32,
+    /// The number of the first place of the next spread. The numbers go on from one spread to the
+    /// next, so that a reply that comes a second time, late, is never put into another's place.
+    next_place: u32,
 }
 
 impl Order {
@@ -131,10 +134,10 @@ impl Order {
 
     /// The places of everything outstanding.
     fn spread(&mut self, pool: &mut BufferPool) -> &mut Spread {
-        let Self { spread, source, outstanding, .. } = self;
+        let Self { spread, source, outstanding, next_place, .. } = self;
         spread.get_or_insert_with(|| {
             let mut spread = pool.spreads.pop().unwrap_or_default();
-            spread.begin(*source, *outstanding);
+            spread.begin(*source, *outstanding, *next_place);
             spread
         })
     }
@@ -146,6 +149,7 @@ impl Order {
             spread.advance(output);
             if let Some(spread) = self.spread.take_if(|spread| spread.is_over()) {
                 debug_assert_eq!(self.outstanding, 0);
+                self.next_place = spread.next_place();
                 pool.give_spread(spread);
             }
         }
@@ -199,6 +203,21 @@ impl Order {
     /// [`Self::fill`].
     pub(crate) fn hole(&mut self, way: u32, pool: &mut BufferPool) -> u32 {
         self.spread(pool).hole(way)
+    }
+
+    /// Only a part of the next reply of a way has come, and no more will. True if that was told, at
+    /// least in part: then nothing behind it is ever told, whatever way that comes. Otherwise it is
+    /// forgotten, and the reply is still waited for.
+    #[must_use]
+    pub(crate) fn cut(&mut self, way: u32, pool: &mut BufferPool) -> bool {
+        let is_told = self.spread(pool).cut(way);
+        self.outstanding -= u32::from(is_told);
+        is_told
+    }
+
+    /// Everything has been told that is before a reply that was cut.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.spread.as_ref().is_some_and(|spread| spread.is_cut())
     }
 
     /// The reply of a place that no way leads to.

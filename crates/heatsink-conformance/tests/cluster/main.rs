@@ -3,11 +3,13 @@
 //! `HEATSINK_CLUSTER_SECONDS` makes the runs under load longer, `HEATSINK_CLUSTER_SEED`
 //! repeats a random one; see also `differential`.
 
+mod cut;
 mod differential;
 mod failover;
 mod hostile;
 mod limits;
 mod load;
+mod mixups;
 mod moves;
 mod one_server;
 mod open;
@@ -20,3 +22,4 @@ mod topology;
 mod transactions;
 mod upstream_load;
 mod users;
+mod witness;

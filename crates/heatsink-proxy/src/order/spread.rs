@@ -52,6 +52,8 @@ enum Place {
     Open,
     /// It has come by itself.
     Filled(u32),
+    /// Only a part of it came, and no more will. It is never taken out.
+    Cut,
 }
 
 /// One way that replies come.
@@ -131,6 +133,14 @@ impl Replies {
         Some((std::mem::replace(&mut self.told, end), end))
     }
 
+    /// Forgets what is there of one that is not complete; how many bytes.
+    fn forget_part(&mut self) -> usize {
+        let end = self.ends.last().map_or(self.told, |end| self.told.max(*end));
+        let part = self.bytes.len() - end;
+        self.bytes.truncate(end);
+        part
+    }
+
     /// What is there of one that is not.
     fn pop_part(&mut self) -> &[u8] {
         let start = std::mem::replace(&mut self.told, self.bytes.len());
@@ -161,14 +171,21 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// Everything outstanding, `owed` replies, comes from `source`.
-    pub(super) fn begin(&mut self, source: Source, owed: u32) {
+    /// Everything outstanding, `owed` replies, comes from `source`; its first place has the
+    /// number `first`.
+    pub(super) fn begin(&mut self, source: Source, owed: u32, first: u32) {
         debug_assert!(self.places.is_empty() && self.held == 0);
+        self.first = first;
         let hint = source.hint();
         let way = &mut self.ways[hint as usize];
         way.source = source;
         way.owed = owed;
         self.places.extend((0..owed).map(|_| Place::Way(hint)));
+    }
+
+    /// The number of the next place.
+    pub(super) fn next_place(&self) -> u32 {
+        self.first.wrapping_add(self.places.len() as u32)
     }
 
     /// Everything has been told.
@@ -243,8 +260,9 @@ impl Spread {
     }
 
     pub(super) fn reserve(&mut self) -> u32 {
+        let place = self.next_place();
         self.places.push_back(Place::Open);
-        self.first.wrapping_add(self.places.len() as u32 - 1)
+        place
     }
 
     #[inline]
@@ -271,16 +289,42 @@ impl Spread {
 
     /// The next reply that would come a way will come by itself.
     pub(super) fn hole(&mut self, way: u32) -> u32 {
-        let of_way = |(_, place): &(usize, &mut Place)| **place == Place::Way(way);
-        let Way { owed, replies, .. } = &mut self.ways[way as usize];
-        let place = self.places.iter_mut().enumerate().filter(of_way).nth(replies.len());
-        let Some((index, place)) = place else {
+        let Some(index) = self.next_of(way) else {
             debug_assert!(false, "a reply to a request that was answered");
             return self.first.wrapping_sub(1);
         };
-        *place = Place::Open;
-        *owed -= 1;
+        self.places[index] = Place::Open;
+        self.ways[way as usize].owed -= 1;
         self.first.wrapping_add(index as u32)
+    }
+
+    /// The next reply that would come a way will never be complete. False if nothing of it is told:
+    /// what is there of it is forgotten, and another may come in its place.
+    pub(super) fn cut(&mut self, way: u32) -> bool {
+        let index = self.next_of(way);
+        debug_assert!(index.is_some(), "a part of a reply to a request that was answered");
+        let Way { owed, replies, .. } = &mut self.ways[way as usize];
+        if index == Some(0) {
+            // What has its turn is told as it comes.
+            self.places[0] = Place::Cut;
+            *owed -= 1;
+            return true;
+        }
+        self.held -= replies.forget_part();
+        false
+    }
+
+    #[inline]
+    pub(super) fn is_cut(&self) -> bool {
+        self.places.front() == Some(&Place::Cut)
+    }
+
+    /// Where the next reply belongs that comes a way.
+    fn next_of(&self, way: u32) -> Option<usize> {
+        let arrived = self.ways[way as usize].replies.len();
+        let of_way = |(_, place): &(usize, &Place)| **place == Place::Way(way);
+        let (index, _) = self.places.iter().enumerate().filter(of_way).nth(arrived)?;
+        Some(index)
     }
 
     /// False if nothing was waited for in that place.
@@ -315,7 +359,7 @@ impl Spread {
                     output.push_from(&replies.bytes, start..end);
                 }
                 Place::Local => output.push(local.pop().unwrap_or_default()),
-                Place::Open => break,
+                Place::Open | Place::Cut => break,
                 Place::Filled(at) => output.push(&filled.remove(at as usize)),
             }
             told += 1;
@@ -382,7 +426,7 @@ impl Spread {
             let (way, replies) = match *place {
                 Place::Way(way) => (Some(way), &mut ways[way as usize].replies),
                 Place::Local => (None, &mut *local),
-                Place::Open | Place::Filled(_) => break,
+                Place::Open | Place::Filled(_) | Place::Cut => break,
             };
             let follows =
                 count > 0 && spans[count - 1].way == way && spans[count - 1].end == replies.told;

@@ -58,6 +58,81 @@ fn one_way_needs_no_places() {
     assert_eq!(told(&mut order, &mut output, pool), b"abcd");
 }
 
+/// 1. of a large reply, a part is told; behind it is one that came another way, and one of ours
+/// 2. the rest of it will not come
+/// 3. what is behind it would be taken for the rest
+#[test]
+fn nothing_is_told_behind_a_reply_that_was_cut() {
+    // The part may have come before its turn, too.
+    for is_early in [false, true] {
+        let (mut order, mut output) = (Order::default(), Outgoing::default());
+        let pool = &mut BufferPool::default();
+        let first = order.expect(Source(1), 1, pool);
+        let large = order.expect(Source(2), 2, pool);
+        let behind = order.expect(Source(3), 3, pool);
+        let place = order.reserve(pool);
+        order.arrived(behind, &[6], b"behind", &mut output);
+        if is_early {
+            order.part(large, b"lar", &mut output);
+        }
+        order.arrived(first, &[5], b"first", &mut output);
+        let mut seen = told(&mut order, &mut output, pool);
+        if !is_early {
+            order.part(large, b"lar", &mut output);
+            seen.extend(told(&mut order, &mut output, pool));
+        }
+        order.local(b"ours", &mut output, pool);
+        assert!(order.cut(large, pool) && order.is_cut());
+        // What comes behind it is accounted for, but not told.
+        order.arrived(large, &[5], b"error", &mut output);
+        order.arrived(behind, &[6], b"behind", &mut output);
+        order.part(behind, b"beh", &mut output);
+        order.arrived(behind, &[3], b"ind", &mut output);
+        order.fill(place, b"filled");
+        let mut to = Narrow { room: usize::MAX, ..Narrow::default() };
+        order.write(Some(&mut to), &mut output, pool).unwrap();
+        assert!(to.taken.is_empty() && output.is_empty());
+        assert_eq!((seen, order.outstanding()), (b"firstlar".to_vec(), 0), "{is_early}");
+    }
+}
+
+/// What is there of a reply that has not had its turn was told to nobody.
+#[test]
+fn a_part_that_was_not_told_makes_room_for_another_reply() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let first = order.expect(Source(1), 1, pool);
+    let large = order.expect(Source(2), 3, pool);
+    let behind = order.expect(Source(3), 1, pool);
+    order.arrived(large, &[1], b"2", &mut output);
+    order.part(large, b"lar", &mut output);
+    order.part(large, b"ge", &mut output);
+    order.arrived(behind, &[1], b"5", &mut output);
+    assert!(!order.cut(large, pool) && !order.is_cut());
+    assert_eq!((order.held_bytes(), order.outstanding()), (2, 3));
+    // One is answered elsewhere.
+    let place = order.hole(large, pool);
+    order.arrived(large, &[1], b"4", &mut output);
+    order.fill(place, b"3");
+    order.arrived(first, &[1], b"1", &mut output);
+    assert_eq!(told(&mut order, &mut output, pool), b"12345");
+    assert_eq!((order.held_bytes(), order.outstanding()), (0, 0));
+}
+
+/// The same where everything comes one way, and the part was told at once.
+#[test]
+fn a_reply_that_was_cut_is_the_last_of_one_way_too() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let way = order.expect(Source(1), 2, pool);
+    order.part(way, b"lar", &mut output);
+    assert!(order.cut(way, pool));
+    order.arrived(way, &[5], b"error", &mut output);
+    order.local(b"ours", &mut output, pool);
+    assert_eq!(told(&mut order, &mut output, pool), b"lar");
+    assert!(order.is_cut() && order.outstanding() == 0);
+}
+
 #[test]
 fn a_reply_that_comes_early_waits() {
     let (mut order, mut output) = (Order::default(), Outgoing::default());
@@ -112,6 +187,25 @@ fn answers_that_wait_for_one_thing_each_do_not_mix() {
     order.fill(second, b"x");
     order.fill(first, b"a");
     assert_eq!((told(&mut order, &mut output, pool), order.outstanding()), (b"ab".to_vec(), 0));
+}
+
+/// 1. a request is answered, and nothing is outstanding any more
+/// 2. the next request is sent; its place is among new ones
+/// 3. the first is answered again, late: that must not be taken for the answer to the next
+#[test]
+fn a_second_answer_is_not_given_to_a_later_request() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let place = order.reserve(pool);
+    order.fill(place, b"a");
+    assert_eq!(told(&mut order, &mut output, pool), b"a");
+    // Those that were used before have gone to another client.
+    pool.spreads.clear();
+    let later = order.reserve(pool);
+    order.fill(place, b"again");
+    assert!(told(&mut order, &mut output, pool).is_empty());
+    order.fill(later, b"b");
+    assert_eq!((told(&mut order, &mut output, pool), order.outstanding()), (b"b".to_vec(), 0));
 }
 
 #[test]
