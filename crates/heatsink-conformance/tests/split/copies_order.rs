@@ -58,6 +58,9 @@ fn a_read_behind_one_that_found_no_copy_is_asked_of_the_key_as_well() {
     let copy = name(&copies);
     tell(&heatsink.proxy().handle(), &copies);
     let mut client = reader(|| heatsink.client(), &mut direct, &copy);
+    // Nothing else is out, for whose answer the second read would wait: the list of commands, say.
+    eventually(SOON, || server.calls("command") > 0);
+    assert_eq!(client.command(&["GET", "another"]), Reply::Null);
     relay.set(Way::HoldReplies);
     let before = server.calls("get");
     client.send(&["GET", KEY]);
