@@ -126,10 +126,14 @@ fn replies_are_all_numbers_and_respect_time() {
 fn nobody_looks_all_the_time_for_company() {
     let server = RedisServer::start();
     let heatsink = Heatsink::before_url(&server.url(), |config| config.workers = 1);
-    heat(&heatsink, &["counter"], EXACT);
+    let handle = heatsink.proxy().handle();
+    let hot: HotKeys = [(b"counter".to_vec(), EXACT)].into_iter().collect();
+    let version = handle.set_hot_keys(hot);
+    // From now on increments are combined: on the link there is never a crowd to pause for.
+    eventually(SOON, || handle.settled_version() >= version);
     let total = increments();
     count_up(&[heatsink.addr()], Counting { words: &["INCR", "counter"], total }).check(total);
-    eventually(SOON, || heatsink.proxy().handle().pauses_total() > 0);
+    eventually(SOON, || handle.pauses_total() > 0);
 }
 
 #[test]
