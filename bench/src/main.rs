@@ -1,7 +1,7 @@
 //! Heatsink beside its peers on this machine: throughput, latency and CPU per request.
 //!
 //! Called by: `cargo run --release -p heatsink-bench -- proxy` (or `hot`, `cold`,
-//! `viral`, `cache`, `cluster`, `split`, `idle`, `detect`, `fleet`).
+//! `viral`, `cache`, `cluster`, `split`, `rates`, `idle`, `detect`, `fleet`).
 //! Bound: about eight minutes with the defaults, under 20 s with `--quick`.
 //! Invariant: peers are measured in the same run, in turns, and compared as ratios; a figure
 //! of one peer alone says more about the machine and the hour than about the peer.
@@ -19,10 +19,12 @@ mod hot;
 mod idle;
 mod limits;
 mod machine;
+mod paced;
 mod pairs;
 mod peer;
 mod preload;
 mod proxy;
+mod rates;
 mod ratios;
 mod report;
 mod rounds;
@@ -47,6 +49,7 @@ use crate::detect::DetectArgs;
 use crate::fleet::FleetArgs;
 use crate::machine::Machine;
 use crate::peer::{ExtraPeer, HeatsinkChoice};
+use crate::rates::RatesArgs;
 use crate::rounds::Plan;
 use crate::split::SplitArgs;
 use crate::verdict::Verdict;
@@ -77,6 +80,8 @@ enum Command {
     Cluster(ComparisonArgs),
     /// Split keys on a cluster: who has the work, what it costs, how long writers wait
     Split(SplitArgs),
+    /// CPU per request at the same rate: a cluster beside one server, a split key beside whole ones
+    Rates(RatesArgs),
     /// A hit of the local cache alone, beside other caches
     Cache(CacheArgs),
     /// Memory of idle connections
@@ -141,6 +146,7 @@ fn main() -> ExitCode {
         Command::Cold(args) => cold::run(args),
         Command::Cluster(args) => compare(&cluster::COMPARISON, args),
         Command::Split(args) => split::run(args),
+        Command::Rates(args) => rates::run(args),
         Command::Cache(args) => cache::run(&args),
         Command::Idle(args) => idle(args),
         Command::Detect(args) => detect::run(&args),

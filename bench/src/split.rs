@@ -16,6 +16,8 @@ mod rig;
 
 use clap::{Args, ValueEnum};
 
+pub(crate) use rig::Rig;
+
 use crate::HeatsinkArgs;
 use crate::machine::{self, Machine};
 use crate::peer::HeatsinkChoice;

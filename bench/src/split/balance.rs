@@ -66,7 +66,7 @@ struct Counted {
 
 /// Commands per primary over all cases.
 pub(crate) fn over_primaries(effort: &Effort) -> Result<Section, String> {
-    let rig = Rig::start(effort)?;
+    let rig = Rig::start(&effort.choice)?;
     let mut section = Section::new(
         "Commands of a hot key over three primaries",
         "case",

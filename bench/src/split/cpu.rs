@@ -7,7 +7,6 @@
 
 use super::rig::Rig;
 use super::{Effort, FACTOR};
-use crate::admin;
 use crate::benchmark;
 use crate::ratios::{Ratios, ratios};
 use crate::section::{Goal, Section};
@@ -30,13 +29,8 @@ const DEPTHS: [u64; 2] = [1, 16];
 
 /// Ratios over all cases.
 pub(crate) fn per_request(effort: &Effort) -> Result<Section, String> {
-    let rig = Rig::start(effort)?;
-    let mut client = rig.client()?;
-    for key in [KEYS[SPLIT], KEYS[HOT], KEYS[COLD]] {
-        client.try_command(&["SADD", key, "m"]).map_err(|error| format!("{key}: {error}"))?;
-    }
-    admin::promote(rig.api, KEYS[HOT], "coalesce")?;
-    rig.split(KEYS[SPLIT])?;
+    let rig = Rig::start(&effort.choice)?;
+    rig.prepare_sets(KEYS[SPLIT], KEYS[HOT], KEYS[COLD])?;
     let mut section = Section::new(
         "CPU of the proxy per request with one member, 50 clients",
         "case",

@@ -38,7 +38,7 @@ struct Subject {
 
 /// A counter that is incremented and read.
 pub(crate) fn of_a_counter(effort: &Effort) -> Result<Section, String> {
-    let rig = Rig::start(effort)?;
+    let rig = Rig::start(&effort.choice)?;
     let subject = Subject {
         title: "Writes held while a counter is moved",
         key: "freeze:counter",
@@ -71,7 +71,7 @@ pub(crate) fn of_a_counter(effort: &Effort) -> Result<Section, String> {
 
 /// A set of 10 000 members, to which members are added that it has.
 pub(crate) fn of_a_set(effort: &Effort) -> Result<Section, String> {
-    let rig = Rig::start(effort)?;
+    let rig = Rig::start(&effort.choice)?;
     let subject = Subject {
         title: "Writes held while a set of 10 000 members is moved",
         key: "freeze:set",

@@ -26,7 +26,7 @@ const WHOLE: &str = "get:whole";
 
 /// What a read of a counter takes.
 pub(crate) fn of_a_counter(effort: &Effort) -> Result<Section, String> {
-    let rig = Rig::start(effort)?;
+    let rig = Rig::start(&effort.choice)?;
     let mut client = rig.client()?;
     for key in [SPLIT, WHOLE] {
         client.try_command(&["SET", key, "1000"]).map_err(|error| format!("{key}: {error}"))?;

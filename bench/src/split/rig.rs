@@ -1,6 +1,6 @@
 //! A cluster of three primaries with one Heatsink before it.
 //!
-//! Called by: every part of `split`.
+//! Called by: every part of `split`, and `rates`.
 //! Bound: `PATIENCE` until a value has been moved.
 //! Invariant: only what is promoted here is hot; the process ends before the cluster.
 
@@ -11,10 +11,10 @@ use std::time::Duration;
 use heatsink_testkit::{ProcStats, RawClient, RedisCluster, poll_until};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Effort, FACTOR};
+use super::FACTOR;
 use crate::admin;
 use crate::benchmark::Target;
-use crate::peer::{Backend, Peer};
+use crate::peer::{Backend, HeatsinkChoice, Peer};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// No key becomes hot by itself.
@@ -51,14 +51,18 @@ pub(crate) struct Rig {
 
 impl Rig {
     /// The process meets its fleet where it does by default: in the cluster itself.
-    pub(crate) fn start(effort: &Effort) -> Result<Self, String> {
+    pub(crate) fn start(choice: &HeatsinkChoice) -> Result<Self, String> {
         let cluster = Rc::new(RedisCluster::builder().replicas_per_primary(0).start());
         let url = cluster.seed_url();
         let mut args = vec!["--coordination-url", &url];
         args.extend(NEVER);
         let backend = Backend::Cluster(Rc::clone(&cluster));
-        let (peer, api) = effort.choice.start_with_admin("heatsink", backend, &args)?;
+        let (peer, api) = choice.start_with_admin("heatsink", backend, &args)?;
         Ok(Self { peer, api, cluster })
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     pub(crate) fn target(&self) -> Target {
@@ -103,6 +107,16 @@ impl Rig {
     pub(crate) fn split(&self, key: &str) -> Result<(), String> {
         admin::promote_to_split(self.api, key, FACTOR)?;
         self.wait_for(key, Some("split"))
+    }
+
+    /// Three sets of one member: one that is split, a hot one and one that nothing is done about.
+    pub(crate) fn prepare_sets(&self, split: &str, hot: &str, cold: &str) -> Result<(), String> {
+        let mut client = self.client()?;
+        for key in [split, hot, cold] {
+            client.try_command(&["SADD", key, "m"]).map_err(|error| format!("{key}: {error}"))?;
+        }
+        admin::promote(self.api, hot, "coalesce")?;
+        self.split(split)
     }
 
     /// Makes it whole, and waits until it is.

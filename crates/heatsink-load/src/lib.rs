@@ -45,7 +45,7 @@ pub mod run;
 pub mod scenario;
 mod socket;
 pub mod stamp;
-mod timer;
+pub mod timer;
 mod upstream;
 pub mod verdict;
 pub mod workload;

@@ -1,7 +1,7 @@
 //! Wakes an event loop at a moment finer than a millisecond.
 //!
-//! Called by: the engine, at a given rate: `epoll` waits in whole milliseconds, which would
-//! be added to the times measured.
+//! Called by: the engine, and other load at a given rate: `epoll` waits in whole milliseconds,
+//! which would be added to the times measured.
 //! Bound: one file descriptor.
 
 use std::io;
@@ -15,13 +15,15 @@ use rustix::time::{
     timerfd_settime,
 };
 
+/// A timer that is an event source.
 #[derive(Debug)]
-pub(crate) struct Timer {
+pub struct Timer {
     fd: OwnedFd,
 }
 
 impl Timer {
-    pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
+    /// A timer that tells `registry` by `token`.
+    pub fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)?;
@@ -29,7 +31,7 @@ impl Timer {
     }
 
     /// Wakes the loop once, after this time.
-    pub(crate) fn set(&self, after: Duration) -> io::Result<()> {
+    pub fn set(&self, after: Duration) -> io::Result<()> {
         // Zero would mean never.
         let after = after.max(Duration::from_nanos(1));
         let it_value =
@@ -41,7 +43,7 @@ impl Timer {
     }
 
     /// To be called when it has woken the loop, which otherwise is not woken again.
-    pub(crate) fn acknowledge(&self) {
+    pub fn acknowledge(&self) {
         let mut expirations = [0; 8];
         let _ = rustix::io::read(&self.fd, &mut expirations);
     }

@@ -14,8 +14,9 @@ use heatsink_resp::request::{ProtocolError, RequestScan, Status};
 use heatsink_resp::{encode, inline};
 
 use crate::clients::MAX_OUTSTANDING;
-use crate::cluster::lots::Lots;
+use crate::cluster::lots::{Lots, Text};
 use crate::connection::{Client, ClientKey, Closing, Lost};
+use crate::cool::splits::RENAMED_BYTES;
 use crate::cool::{Cool, Heat};
 use crate::decide::{decide, decide_clustered, needs_settled};
 use crate::lanes::{Purpose, Ticket};
@@ -64,8 +65,10 @@ pub(crate) struct Batch {
     bytes: Range<usize>,
     /// One for each.
     pub(crate) marks: Vec<Mark>,
-    /// Before a cluster: where each is in the client's bytes, and where it goes.
+    /// Before a cluster: where each is, and where it goes.
     pub(crate) lots: Lots,
+    /// Those that go to shards, under their names.
+    pub(crate) renamed: Vec<u8>,
 }
 
 /// The command before, which in a pipeline is often the same.
@@ -301,6 +304,11 @@ impl Worker {
                         && let Some(command) = command
                         && self.heat(key, request, command) == Heat::Hot
                     {
+                        if self.join_to_shard(key, request, command, at, batch) {
+                            self.taken += 1;
+                            at += len;
+                            continue;
+                        }
                         self.forward_batch(key, buf, batch);
                         // Before anything is remembered of it: a request that waits comes again.
                         if self.behind_old_map(key).is_some() {
@@ -325,16 +333,9 @@ impl Worker {
                         && self.cluster.is_some()
                         && let Some(command) = command
                     {
-                        let place = batch.marks.len();
                         if let Some(node) = self.straight_way(key, request, command, &batch.lots) {
-                            let mark = match &mut self.observer {
-                                Some(observer) => {
-                                    observer.sent_in_batch(key, command, request, at, place)
-                                }
-                                None => Mark::Nothing,
-                            };
-                            batch.marks.push(mark);
-                            batch.lots.push(node, at..at + len);
+                            let text = Text::Asked(at..at + len);
+                            self.join_batch(key, request, command, at, (node, text), batch);
                         } else {
                             self.forward_batch(key, buf, batch);
                             if self.forward_clustered(key, request, command) == Flow::Wait {
@@ -453,6 +454,45 @@ impl Worker {
         }
     }
 
+    /// A request goes on to a node with those that came before.
+    #[inline]
+    fn join_batch(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        at: usize,
+        to: (NodeId, Text),
+        batch: &mut Batch,
+    ) {
+        let place = batch.marks.len();
+        let mark = match &mut self.observer {
+            Some(observer) => observer.sent_in_batch(key, command, request, at, place),
+            None => Mark::Nothing,
+        };
+        batch.marks.push(mark);
+        batch.lots.push(to.0, to.1);
+    }
+
+    /// The same for one that goes to a shard of a split key; false if it does not.
+    #[inline]
+    fn join_to_shard(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        at: usize,
+        batch: &mut Batch,
+    ) -> bool {
+        let Batch { lots, renamed, .. } = batch;
+        let start = renamed.len();
+        let node = self.straight_to_shard(key, request, command, lots, renamed);
+        let Some(node) = node else { return false };
+        let text = Text::Renamed(start..renamed.len());
+        self.join_batch(key, request, command, at, (node, text), batch);
+        true
+    }
+
     /// Sends requests that need nothing but to be passed on.
     #[inline]
     fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
@@ -466,6 +506,8 @@ impl Worker {
             self.send_on(key, NodeId::FIRST, &buf[batch.bytes.clone()], &batch.marks);
         } else {
             self.forward_each(key, buf, batch);
+            batch.renamed.clear();
+            batch.renamed.shrink_to(RENAMED_BYTES);
         }
         batch.marks.clear();
         batch.bytes = 0..0;

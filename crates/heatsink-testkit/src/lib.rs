@@ -55,7 +55,7 @@ pub use client::{RawClient, encode};
 pub use hash_slot::{SLOTS, key_for_slot, key_slot};
 pub use load::{Load, SLOW, Tally};
 pub use port::free_port;
-pub use proc_stats::{ProcStats, open_fds};
+pub use proc_stats::{ProcStats, cpu_time, open_fds};
 pub use process::{Process, ProcessBuilder};
 pub use redis_cluster::{RedisCluster, RedisClusterBuilder};
 pub use redis_server::{ClientAuth, CommandStats, RedisServer, RedisServerBuilder};

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 /// A snapshot of one process.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,6 +25,19 @@ impl ProcStats {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         parse_stat(&stat).ok_or_else(|| io::Error::other("unexpected form of /proc/PID/stat"))
     }
+}
+
+/// CPU time that the threads of process `pid` have used, to the nanosecond: [`ProcStats`] counts in
+/// ticks of some milliseconds. What threads that have ended used is not in it.
+pub fn cpu_time(pid: u32) -> io::Result<Duration> {
+    let mut sum = Duration::ZERO;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let figures = fs::read_to_string(thread?.path().join("schedstat"))?;
+        let nanos = figures.split_whitespace().next().and_then(|first| first.parse().ok());
+        let unexpected = || io::Error::other("unexpected form of /proc/PID/task/TID/schedstat");
+        sum += Duration::from_nanos(nanos.ok_or_else(unexpected)?);
+    }
+    Ok(sum)
 }
 
 /// How many descriptors process `pid` has open.
@@ -62,6 +76,21 @@ mod tests {
         assert!((stats.cpu_seconds - 3.0).abs() < 1e-9);
         assert_eq!(stats.threads, 3);
         assert_eq!(stats.rss_bytes, 12 * rustix::param::page_size() as u64);
+    }
+
+    #[test]
+    fn cpu_time_grows_with_work_and_fits_the_ticks() {
+        let own = std::process::id();
+        let begin = cpu_time(own).expect("own figures");
+        let until = begin + Duration::from_millis(50);
+        while cpu_time(own).expect("own figures") < until {
+            std::hint::spin_loop();
+        }
+        let (ticks, precise) = (ProcStats::of(own), cpu_time(own));
+        let ticks = ticks.expect("own figures").cpu_seconds;
+        let precise = precise.expect("own figures").as_secs_f64();
+        // Other tests work beside this one, and their threads end.
+        assert!(precise >= 0.05 && precise < ticks + 0.5, "{precise} and {ticks}");
     }
 
     #[test]

@@ -224,18 +224,17 @@ impl<W: Waiter> Link<W> {
         self.queue(bytes, 0..bytes.len(), waiter, marks.len() as u32, now);
     }
 
-    /// The same for requests that are parts of `from`, a mark for each.
+    /// The same for requests that are each a part of something larger, a mark for each.
     #[inline]
-    pub fn push_each(
+    pub fn push_each<'a>(
         &mut self,
-        from: &[u8],
-        requests: impl ExactSizeIterator<Item = (Range<usize>, W::Mark)>,
+        requests: impl ExactSizeIterator<Item = (&'a [u8], Range<usize>, W::Mark)>,
         waiter: W,
         now: Instant,
     ) {
         let count = requests.len() as u32;
         let Self { marks, kept, outgoing, .. } = self;
-        for (request, mark) in requests {
+        for (from, request, mark) in requests {
             match kept {
                 Some(kept) => kept.push(from, request),
                 None => outgoing.push_from(from, request),

@@ -32,6 +32,10 @@ struct Type {
 }
 
 const MEMBERS: usize = 40;
+/// Commands that are sent in one piece, at most.
+const BURST: usize = 16;
+/// Among them are some about keys that nothing is done about, on all nodes.
+const OTHERS: [&str; 3] = ["INCR plain", "GET plain", "APPEND plain n"];
 
 const COUNTER: Type = Type {
     name: "counter",
@@ -283,6 +287,7 @@ fn words(rng: &mut Rng, command: &str) -> Vec<Vec<u8>> {
             "key" => b"{hot}key".to_vec(),
             "{key}other" => b"{hot}other".to_vec(),
             "m" => format!("member{}", rng.usize(..MEMBERS)).into_bytes(),
+            "plain" => format!("plain{}", rng.usize(..9)).into_bytes(),
             "r" => format!("random{}", rng.u32(..)).into_bytes(),
             "n" => rng.i32(-20..100).to_string().into_bytes(),
             "i" => rng.i32(0..6).to_string().into_bytes(),
@@ -345,6 +350,7 @@ fn compare(kind: &Type, resp3: bool) {
     }
     let (mut splits, mut answered_split) = (0, 0);
     let mut burst: Vec<(&str, Vec<Vec<u8>>)> = Vec::new();
+    let mut together = 1;
     for step in 0..steps() {
         match rng.u32(..400) {
             0..40 => splits += usize::from(mover.split(b"{hot}key", FACTORS[rng.usize(..5)])),
@@ -366,9 +372,14 @@ fn compare(kind: &Type, resp3: bool) {
         let some = if gone { kind.first } else { some };
         let command = some[rng.usize(..some.len())];
         burst.push((command, words(&mut rng, command)));
-        if burst.len() < 4 && rng.bool() {
+        if rng.u32(..4) == 0 {
+            let other = OTHERS[rng.usize(..OTHERS.len())];
+            burst.push((other, words(&mut rng, other)));
+        }
+        if burst.len() < together {
             continue;
         }
+        together = if rng.bool() { 1 } else { rng.usize(2..=BURST) };
         answered_split += usize::from(mover.is_split(b"{hot}key")) * burst.len();
         for side in [&mut sides.plain, &mut sides.tested] {
             let bytes: Vec<u8> = burst.iter().flat_map(|(_, words)| encode(words)).collect();

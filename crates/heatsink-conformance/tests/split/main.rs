@@ -9,6 +9,7 @@ mod differential;
 mod hand;
 mod late_reads;
 mod own_links;
+mod pipelines;
 mod reads;
 mod replicas;
 mod waiting;

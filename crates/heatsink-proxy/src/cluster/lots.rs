@@ -14,11 +14,36 @@ use crate::nodes::NodeId;
 use crate::observe::Mark;
 use crate::order::{Order, Source};
 
+/// Where a request is.
+#[derive(Clone, Debug)]
+pub(crate) enum Text {
+    /// Among the client's bytes.
+    Asked(Range<usize>),
+    /// Among those that got another name.
+    Renamed(Range<usize>),
+}
+
+impl Text {
+    /// Its bytes, those that it is a part of at hand.
+    pub(crate) fn of<'a>(&self, asked: &'a [u8], renamed: &'a [u8]) -> &'a [u8] {
+        let (from, range) = self.within(asked, renamed);
+        &from[range]
+    }
+
+    #[inline]
+    fn within<'a>(&self, asked: &'a [u8], renamed: &'a [u8]) -> (&'a [u8], Range<usize>) {
+        match self {
+            Self::Asked(range) => (asked, range.clone()),
+            Self::Renamed(range) => (renamed, range.clone()),
+        }
+    }
+}
+
 /// Requests by their nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Lots {
-    /// Where each request is in the client's bytes, and the number of its lot.
-    requests: Vec<(Range<usize>, u32)>,
+    /// Where each request is, and the number of its lot.
+    requests: Vec<(Text, u32)>,
     /// By the numbers of the nodes.
     of_nodes: Vec<Lot>,
     /// The nodes that get anything; their places are the numbers of the lots.
@@ -43,7 +68,7 @@ struct Lot {
 pub(crate) struct Departing<R> {
     pub(crate) link: usize,
     pub(crate) way: u32,
-    /// Where they are in the client's bytes, and what is remembered of them.
+    /// What each is a part of, where it is there, and what is remembered of it.
     pub(crate) requests: R,
 }
 
@@ -66,7 +91,7 @@ impl Lots {
 
     /// One more request.
     #[inline]
-    pub(crate) fn push(&mut self, node: NodeId, bytes: Range<usize>) {
+    pub(crate) fn push(&mut self, node: NodeId, text: Text) {
         if node.index() >= self.of_nodes.len() {
             self.of_nodes.resize_with(node.index() + 1, Lot::default);
         }
@@ -76,7 +101,7 @@ impl Lots {
             self.nodes.push(node);
         }
         lot.places.push(self.requests.len() as u32);
-        self.requests.push((bytes, lot.number));
+        self.requests.push((text, lot.number));
     }
 
     /// Looks for the link to each node, and what its replies come from. False if one is missing.
@@ -91,8 +116,8 @@ impl Lots {
     }
 
     /// Each request with its node, in the client's order.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = (Range<usize>, NodeId)> {
-        self.requests.iter().map(|(bytes, lot)| (bytes.clone(), self.nodes[*lot as usize]))
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (&Text, NodeId)> {
+        self.requests.iter().map(|(text, lot)| (text, self.nodes[*lot as usize]))
     }
 
     /// Their replies will come.
@@ -106,15 +131,19 @@ impl Lots {
     #[inline]
     pub(crate) fn departing<'a>(
         &'a self,
+        asked: &'a [u8],
+        renamed: &'a [u8],
         marks: &'a [Mark],
-    ) -> impl Iterator<Item = Departing<impl ExactSizeIterator<Item = (Range<usize>, Mark)> + 'a>>
-    {
+    ) -> impl Iterator<
+        Item = Departing<impl ExactSizeIterator<Item = (&'a [u8], Range<usize>, Mark)> + 'a>,
+    > {
         let links = self.links.iter().zip(&self.ways);
-        self.nodes.iter().zip(links).map(|(node, (link, way))| {
+        self.nodes.iter().zip(links).map(move |(node, (link, way))| {
             let places = self.of_nodes[node.index()].places.iter();
-            let requests = places.map(|place| {
+            let requests = places.map(move |place| {
                 let place = *place as usize;
-                (self.requests[place].0.clone(), marks[place])
+                let (from, range) = self.requests[place].0.within(asked, renamed);
+                (from, range, marks[place])
             });
             Departing { link: *link, way: *way, requests }
         })

@@ -9,7 +9,7 @@ use heatsink_resp::glob;
 use crate::clients::MAX_OUTSTANDING;
 use crate::cluster::fan_out::{Ending, Targets};
 use crate::cluster::lots::{Departing, Lots};
-use crate::connection::ClientKey;
+use crate::connection::{Client, ClientKey};
 use crate::intake::{Batch, Flow};
 use crate::lanes::{Purpose, Ticket};
 use crate::nodes::NodeId;
@@ -105,11 +105,21 @@ impl Worker {
         lots: &Lots,
     ) -> Option<NodeId> {
         let name = command.single_key_index().and_then(|index| request.arg(index))?;
-        let client = self.clients.get_ref(key)?;
+        self.straight_to_slot(self.clients.get_ref(key)?, slot::of_key(name), lots)
+    }
+
+    /// The same for a request of one slot.
+    #[inline]
+    pub(crate) fn straight_to_slot(
+        &self,
+        client: &Client,
+        slot: u16,
+        lots: &Lots,
+    ) -> Option<NodeId> {
         if client.bulky || client.within || client.epoch != self.epoch || self.reads_replicas {
             return None;
         }
-        let node = self.cluster.as_ref()?.routes.primary(slot::of_key(name))?;
+        let node = self.cluster.as_ref()?.routes.primary(slot)?;
         if !lots.go_to(node) {
             let link = self.lanes[client.lane].open_link(node)?;
             if self.links[link].is_full() {
@@ -123,7 +133,7 @@ impl Worker {
     /// Passes each request of a batch on to its node.
     #[inline]
     pub(crate) fn forward_each(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
-        let Batch { marks, lots, .. } = batch;
+        let Batch { marks, lots, renamed, .. } = batch;
         let Self { clients, lanes, links, dirty_links, now, .. } = self;
         let Some((client, pool)) = clients.get_with_pool(key) else { return lots.clear() };
         let lane = &lanes[client.lane];
@@ -132,17 +142,17 @@ impl Worker {
             Some((link, links[link].source(link)))
         });
         if !all_open {
-            for ((bytes, node), mark) in lots.in_order().zip(&*marks) {
-                self.send_on(key, node, &buf[bytes], &[*mark]);
+            for ((text, node), mark) in lots.in_order().zip(&*marks) {
+                self.send_on(key, node, text.of(buf, renamed), &[*mark]);
             }
             return lots.clear();
         }
         lots.expect(&mut client.order, pool);
-        for Departing { link, way, requests } in lots.departing(marks) {
+        for Departing { link, way, requests } in lots.departing(buf, renamed, marks) {
             let upstream = &mut links[link];
             let ticket = Ticket { client: key, seq: way, purpose: Purpose::Forward };
             upstream.requests += requests.len() as u64;
-            upstream.link.push_each(buf, requests, ticket, *now);
+            upstream.link.push_each(requests, ticket, *now);
             if !upstream.dirty {
                 upstream.dirty = true;
                 dirty_links.push(link);

@@ -10,6 +10,7 @@
 mod collected;
 mod fenced;
 mod frozen;
+mod straight;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ pub(crate) const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
 /// So many arguments are looked at without a place made for them.
 const FEW_ARGS: usize = 8;
 /// What is kept of the place where requests get the name of a shard.
-const RENAMED_BYTES: usize = 64 << 10;
+pub(crate) const RENAMED_BYTES: usize = 64 << 10;
 /// What a client is told whose command nobody has executed.
 const MOVING: &str = "TRYAGAIN heatsink: the value of this key is being moved; nothing was done";
 /// What a key is made whole for if the shards may not be asked.
@@ -277,12 +278,12 @@ impl Worker {
             && names == Names::Live
             && let Some(flow) = self.serve_change(key, request, command)
         {
-            return self.note_asked(key, flow);
+            return self.note_taken(key, flow);
         }
         if is_about_time(&command.name) && (layout.expires || is_never_empty(layout.kind)) {
             // The marker has it.
             let flow = self.forward_marker(key, request, command);
-            return self.note_asked(key, flow);
+            return self.note_taken(key, flow);
         }
         let mut few = [&[][..]; FEW_ARGS];
         let many: Vec<&[u8]>;
@@ -300,7 +301,7 @@ impl Worker {
         let plan = plan::plan(&context, args);
         let asked = !matches!(plan, Plan::Whole);
         if asked {
-            self.note_asked(key, Flow::Taken);
+            self.note_asked(key);
         }
         match (plan, names) {
             (Plan::Whole, _) => {
@@ -351,12 +352,17 @@ impl Worker {
 
     /// A request of the client goes to shards, or to the marker: what it sent there before must not
     /// be sent again.
-    fn note_asked(&mut self, key: ClientKey, flow: Flow) -> Flow {
-        if flow == Flow::Taken
-            && let Some(client) = self.clients.get(key)
-        {
+    fn note_asked(&mut self, key: ClientKey) {
+        if let Some(client) = self.clients.get(key) {
             client.held_since = None;
             client.asked_shards = client.asked_shards.wrapping_add(1);
+        }
+    }
+
+    /// The same, if it was taken.
+    fn note_taken(&mut self, key: ClientKey, flow: Flow) -> Flow {
+        if flow == Flow::Taken {
+            self.note_asked(key);
         }
         flow
     }

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use super::*;
-use crate::cluster::lots::{Departing, Lots};
+use crate::cluster::lots::{Departing, Lots, Text};
 use crate::nodes::NodeId;
 use crate::observe::Mark;
 
@@ -337,16 +337,21 @@ fn expect_batch(
     nodes: &[u16],
 ) -> Vec<(u16, u32)> {
     for (at, node) in nodes.iter().enumerate() {
-        lots.push(NodeId(*node), at..at + 1);
+        // Some are among what the client sent, some among what got another name.
+        let text = if at % 3 == 1 { Text::Renamed(at..at + 1) } else { Text::Asked(at..at + 1) };
+        lots.push(NodeId(*node), text);
     }
     assert!(lots.in_order().map(|(_, node)| node.0).eq(nodes.iter().copied()));
     assert!(lots.find_links(|node| Some((node.index() + 100, Source(u64::from(node.0))))));
     lots.expect(order, pool);
     let marks = vec![Mark::Nothing; nodes.len()];
+    let (asked, renamed) = (vec![b'a'; nodes.len()], vec![b'r'; nodes.len()]);
     let mut expected = vec![None; nodes.len()];
-    for Departing { link, way, requests } in lots.departing(&marks) {
+    for Departing { link, way, requests } in lots.departing(&asked, &renamed, &marks) {
         let mut before = None;
-        for (bytes, _) in requests {
+        for (from, bytes, _) in requests {
+            let expected_from = if bytes.start % 3 == 1 { &renamed } else { &asked };
+            assert_eq!(from, expected_from);
             assert_eq!(usize::from(nodes[bytes.start]) + 100, link);
             assert!(before.replace(bytes.start) < Some(bytes.start), "in the client's order");
             assert_eq!(expected[bytes.start].replace((nodes[bytes.start], way)), None);
