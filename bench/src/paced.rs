@@ -68,8 +68,8 @@ pub(crate) fn play(
     let Seen { answered, mut waits } = std::mem::take(&mut player.seen);
     waits.sort_unstable();
     let quantile = |part: f64| {
-        let place = ((waits.len() as f64 * part) as usize).min(waits.len().saturating_sub(1));
-        waits.get(place).map_or(f64::NAN, |wait| wait.as_secs_f64() * 1e3)
+        let index = ((waits.len() as f64 * part) as usize).min(waits.len().saturating_sub(1));
+        waits.get(index).map_or(f64::NAN, |wait| wait.as_secs_f64() * 1e3)
     };
     let due = pace.per_second * times.measured.as_secs_f64();
     let (p50_ms, p99_ms) = (quantile(0.5), quantile(0.99));
@@ -275,12 +275,14 @@ mod tests {
         };
         let pace = Pace { per_second: 2_000.0, clients: 5, depth: 4 };
         let figure = || Ok(made.get() as f64);
+        let begun = Instant::now();
         let played = play(redis.addr(), pace, TIMES, &mut next, &figure).expect("answers");
+        let most = (begun.elapsed().as_secs_f64() * pace.per_second) as u64 + 4;
         let (due, made) = (800.0, made.get());
         assert!(played.kept > 0.5 && played.kept < 1.05, "{played:?}");
         assert!((played.grown - due).abs() <= due / 2.0, "{played:?}");
         // Of those in the time before, and of what was out at the end, nothing is counted.
-        assert!(played.answered < made && made <= 1_000, "{played:?}, {made}");
+        assert!(played.answered < made && made <= most, "{played:?}, {made} of {most}");
         assert!(played.p50_ms <= played.p99_ms && played.p50_ms > 0.0, "{played:?}");
         let counted: u64 = redis.client().command(&["GET", "n"]).text().parse().expect("a number");
         assert!((played.answered..=made).contains(&counted), "{counted}, {played:?}");

@@ -126,11 +126,13 @@ pub(crate) fn run(args: RatesArgs) -> Result<bool, String> {
     Ok(!enforce || reached)
 }
 
+/// Appends a request.
+type Next = Box<dyn FnMut(&mut Vec<u8>)>;
+
 /// One of those that are compared.
 struct Contender<'a> {
     peer: &'a Peer,
-    /// Appends a request.
-    next: Box<dyn FnMut(&mut Vec<u8>)>,
+    next: Next,
 }
 
 /// By contender, a figure a round.
@@ -173,7 +175,8 @@ fn measure(
 
 impl Figures {
     fn cpu_cell(&self) -> String {
-        format!("{:.2}", middle(&self.cpu))
+        let unkept = if self.is_kept() { "" } else { " (rate not kept)" };
+        format!("{:.2}{unkept}", middle(&self.cpu))
     }
 
     fn wait_cell(&self) -> String {
@@ -204,34 +207,65 @@ fn quartiles(of: &Ratios) -> String {
     format!("{:.2} to {:.2}", of.lower, of.upper)
 }
 
-/// The worst ratio so far, and whether all rates were kept.
-#[derive(Clone, Copy)]
-struct Worst {
-    ratio: f64,
+/// The ratios of two contenders at all rates of all cases.
+#[derive(Default)]
+struct Balance {
+    cases: Vec<Weighed>,
+}
+
+/// One case: its ratios, one a rate.
+struct Weighed {
+    pipelined: bool,
+    ratios: Vec<f64>,
+    /// Both sides kept all rates.
     kept: bool,
 }
 
-impl Worst {
-    fn new() -> Self {
-        Self { ratio: 0.0, kept: true }
+impl Balance {
+    /// A further case begins.
+    fn begin(&mut self, pipelined: bool) {
+        self.cases.push(Weighed { pipelined, ratios: Vec::new(), kept: true });
     }
 
-    /// One more comparison; a ratio that is not kept by both sides says nothing.
+    /// A further rate of the case that began last.
     fn add(&mut self, one: &Figures, other: &Figures) -> Ratios {
         let of = ratios(&one.cpu, &other.cpu);
-        self.ratio = self.ratio.max(of.median);
-        self.kept &= one.is_kept() && other.is_kept();
+        if let Some(case) = self.cases.last_mut() {
+            case.ratios.push(of.median);
+            case.kept &= one.is_kept() && other.is_kept();
+        }
         of
     }
 
-    fn goal(self, what: &'static str, judges: bool) -> Goal {
-        let unkept = if self.kept { "" } else { "; a rate was not kept" };
-        Goal {
+    /// The worst case, each with the mean of its rates: what is judged; the worst rate, and the
+    /// worst of the cases with pipelining, to read beside it.
+    fn goals(&self, whats: [&'static str; 3], judges: bool) -> [Goal; 3] {
+        let plain = || self.cases.iter().filter(|case| !case.pipelined);
+        let pipelined = self.cases.iter().filter(|case| case.pipelined);
+        let worst = plain().map(Weighed::mean).fold(0.0, f64::max);
+        let kept = plain().all(|case| case.kept);
+        let worst_rate = plain().flat_map(|case| &case.ratios).copied().fold(0.0, f64::max);
+        let worst_pipelined = pipelined.map(Weighed::mean).fold(0.0, f64::max);
+        let shown = |what, figure: f64| Goal {
             what,
+            limit: "none".to_owned(),
+            figure: format!("{figure:.3}"),
+            reached: None,
+        };
+        let unkept = if kept { "" } else { "; a rate was not kept" };
+        let of_cases = Goal {
+            what: whats[0],
             limit: format!("at most {CPU_RATIO_MAX}"),
-            figure: format!("{:.3}{unkept}", self.ratio),
-            reached: judges.then_some(self.kept && self.ratio <= CPU_RATIO_MAX),
-        }
+            figure: format!("{worst:.3}{unkept}"),
+            reached: judges.then_some(kept && worst <= CPU_RATIO_MAX),
+        };
+        [of_cases, shown(whats[1], worst_rate), shown(whats[2], worst_pipelined)]
+    }
+}
+
+impl Weighed {
+    fn mean(&self) -> f64 {
+        self.ratios.iter().sum::<f64>() / self.ratios.len() as f64
     }
 }
 
@@ -245,22 +279,38 @@ mod tests {
         assert_eq!(rates, [30_000.0, 59_000.0, 89_000.0]);
     }
 
+    fn figures(cpu: f64, kept: f64) -> Figures {
+        Figures { cpu: vec![cpu; 3], kept: vec![kept; 3], ..Figures::default() }
+    }
+
+    fn judged(cases: &[(bool, &[(f64, f64)])]) -> [Goal; 3] {
+        let mut balance = Balance::default();
+        for (pipelined, rates) in cases {
+            balance.begin(*pipelined);
+            for (cpu, kept) in *rates {
+                balance.add(&figures(*cpu, *kept), &figures(1.0, 1.0));
+            }
+        }
+        balance.goals(["", "", ""], true)
+    }
+
+    #[test]
+    fn each_case_counts_with_the_mean_of_its_rates() {
+        let reached = |cases: &[(bool, &[(f64, f64)])]| judged(cases)[0].reached;
+        let cheap: (bool, &[(f64, f64)]) = (false, &[(0.5, 1.0)]);
+        assert_eq!(reached(&[cheap, (false, &[(1.0, 1.0), (1.19, 1.0)])]), Some(true));
+        assert_eq!(reached(&[cheap, (false, &[(1.0, 1.0), (1.21, 1.0)])]), Some(false));
+        assert_eq!(reached(&[(false, &[(1.2, 1.0)]), cheap]), Some(false));
+        let shown = judged(&[cheap, (false, &[(1.0, 1.0), (1.19, 1.0)]), (true, &[(1.5, 1.0)])]);
+        assert_eq!(shown.map(|goal| goal.figure), ["1.095", "1.190", "1.500"]);
+    }
+
     #[test]
     fn a_rate_that_was_not_kept_reaches_no_goal() {
-        let of = |cpu: f64, kept: f64| Figures {
-            cpu: vec![cpu; 3],
-            kept: vec![kept; 3],
-            ..Figures::default()
-        };
-        let reached = |one: &Figures, other: &Figures| {
-            let mut worst = Worst::new();
-            worst.add(&of(1.0, 1.0), &of(1.0, 1.0));
-            worst.add(one, other);
-            worst.goal("", true).reached
-        };
-        assert_eq!(reached(&of(1.09, 1.0), &of(1.0, 1.0)), Some(true));
-        assert_eq!(reached(&of(1.11, 1.0), &of(1.0, 1.0)), Some(false));
-        assert_eq!(reached(&of(0.5, 0.9), &of(1.0, 1.0)), Some(false));
-        assert_eq!(reached(&of(0.5, 1.0), &of(1.0, 0.9)), Some(false));
+        let rates: &[(f64, f64)] = &[(1.0, 1.0), (0.5, 0.9)];
+        assert_eq!(judged(&[(false, rates)])[0].reached, Some(false));
+        // Pipelining is not judged.
+        let cases: &[(bool, &[(f64, f64)])] = &[(false, &[(1.0, 1.0)]), (true, rates)];
+        assert_eq!(judged(cases)[0].reached, Some(true));
     }
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use heatsink_testkit::{RedisCluster, encode};
 
-use super::{Contender, Effort, Worst, measure, paces, quartiles};
+use super::{Balance, Contender, Effort, measure, paces, quartiles};
 use crate::benchmark::{self, Access};
 use crate::case::{self, Case, KEYS, Workload};
 use crate::peer::{Backend, Peer};
@@ -41,15 +41,16 @@ pub(super) fn beside_one_server(effort: &Effort) -> Result<Section, String> {
         ],
     );
     section.notes = vec![effort.note()];
-    let mut worst = Worst::new();
+    let mut balance = Balance::default();
     for case in cases {
         eprintln!("rates: cluster: {}", case.title());
+        balance.begin(case.pipeline > 1);
         let requests = case.requests(effort.requests);
         let full_speed = benchmark::run(&case, peers[0].target, requests)?.requests_per_second;
         for pace in paces(full_speed, case.clients as usize, case.pipeline as usize) {
             let mut contenders = peers.each_ref().map(|peer| contender(peer, case.workload));
             let figures = measure(effort, pace, &mut contenders)?;
-            let of = worst.add(&figures[0], &figures[1]);
+            let of = balance.add(&figures[0], &figures[1]);
             section.row(
                 case.title(),
                 [
@@ -60,13 +61,20 @@ pub(super) fn beside_one_server(effort: &Effort) -> Result<Section, String> {
                     quartiles(&of),
                     figures[0].wait_cell(),
                     figures[1].wait_cell(),
-                ]
-                .into_iter(),
+                ],
             );
         }
     }
-    let what = "CPU per request at the same rate, cluster ÷ one server, worst of all rates";
-    section.goals.push(worst.goal(what, effort.judges));
+    section.goals = balance
+        .goals(
+            [
+                "CPU per request, cluster ÷ one server, mean of the rates, worst case",
+                "the same at one rate, worst",
+                "with `-P 16`, mean of the rates, worst case",
+            ],
+            effort.judges,
+        )
+        .into();
     Ok(section)
 }
 

@@ -6,7 +6,7 @@
 
 use heatsink_testkit::encode;
 
-use super::{Contender, Effort, Worst, measure, paces, quartiles};
+use super::{Balance, Contender, Effort, measure, paces, quartiles};
 use crate::benchmark;
 use crate::section::Section;
 use crate::split::Rig;
@@ -42,7 +42,7 @@ pub(super) fn beside_whole(effort: &Effort) -> Result<Section, String> {
              nothing is done about it; {MEMBERS} members each"
         ),
     ];
-    let (mut of_hot, mut of_cold) = (Worst::new(), Worst::new());
+    let (mut of_hot, mut of_cold) = (Balance::default(), Balance::default());
     for depth in [1, 16] {
         for command in ["SADD", "SISMEMBER"] {
             let pipelined = if depth > 1 { format!(", -P {depth}") } else { String::new() };
@@ -51,6 +51,8 @@ pub(super) fn beside_whole(effort: &Effort) -> Result<Section, String> {
                 continue;
             }
             eprintln!("rates: split: {title}");
+            of_hot.begin(depth > 1);
+            of_cold.begin(depth > 1);
             let full_speed = full_speed(&rig, command, depth, effort)?;
             for pace in paces(full_speed, CLIENTS, depth) {
                 let mut contenders = KEYS.map(|key| contender(&rig, command, key));
@@ -70,15 +72,28 @@ pub(super) fn beside_whole(effort: &Effort) -> Result<Section, String> {
                         quartiles(&cold),
                         figures[0].wait_cell(),
                         figures[2].wait_cell(),
-                    ]
-                    .into_iter(),
+                    ],
                 );
             }
         }
     }
-    let hot = "CPU per request at the same rate, split ÷ hot and whole, worst of all rates";
-    let cold = "CPU per request at the same rate, split ÷ cold and whole, worst of all rates";
-    section.goals = vec![of_hot.goal(hot, effort.judges), of_cold.goal(cold, effort.judges)];
+    let of_hot = of_hot.goals(
+        [
+            "CPU per request, split ÷ hot and whole, mean of the rates, worst case",
+            "split ÷ hot at one rate, worst",
+            "split ÷ hot with `-P 16`, mean of the rates, worst case",
+        ],
+        effort.judges,
+    );
+    let of_cold = of_cold.goals(
+        [
+            "CPU per request, split ÷ cold and whole, mean of the rates, worst case",
+            "split ÷ cold at one rate, worst",
+            "split ÷ cold with `-P 16`, mean of the rates, worst case",
+        ],
+        effort.judges,
+    );
+    section.goals = of_hot.into_iter().chain(of_cold).collect();
     Ok(section)
 }
 
