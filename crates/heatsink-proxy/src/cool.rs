@@ -19,11 +19,13 @@
 mod broadcast;
 mod combine;
 pub(crate) mod copies;
+mod fences;
 mod late;
 mod lately;
 mod passing;
 mod reads;
 pub(crate) mod splits;
+mod tell;
 mod tracking;
 mod tunnels;
 mod writes;
@@ -37,24 +39,21 @@ use foldhash::fast::RandomState;
 use heatsink_cache::combine::{Answer, BatchLimits, Batches};
 use heatsink_cache::flights::{FlightId, FlightLimits, Flights};
 use heatsink_cache::joins::Joins;
-use heatsink_cache::local::{
-    KeyCounters, KeySettings, Limits, LinkId, LocalCache, Registered, WriteToken,
-};
+use heatsink_cache::local::{KeyCounters, KeySettings, Limits, LinkId, LocalCache, Registered};
 use heatsink_resp::command::{Access, Command};
 use slab::Slab;
 
 use crate::config;
 use crate::connection::{Client, ClientKey};
-use crate::hot_keys::{Guard, HotKeys, Told};
+use crate::hot_keys::HotKeys;
 use crate::intake::Flow;
-use crate::lanes::{Owner, Upstream};
 use crate::observe::Mark;
 use crate::request::Request;
-use crate::shared::CooledKeys;
 use crate::worker::Worker;
 use broadcast::Listening;
 use combine::{Departure, Held, SentBatch};
 use copies::{Served, Unremoved};
+use fences::Fence;
 use late::LateReplies;
 pub(crate) use passing::Heat;
 use reads::{Fill, Waiter};
@@ -182,17 +181,6 @@ struct Work {
     apart_until: Option<Instant>,
     /// How many more of them scripts carried out lately than it takes for those to pay.
     script_gain: i32,
-}
-
-/// What was under way when other keys became hot.
-#[derive(Debug)]
-struct Fence {
-    tokens: Vec<WriteToken>,
-    /// The hot keys that have settled when it is answered.
-    settles: Option<u64>,
-    /// Place and generation of a link, and how many replies it has told when it is through.
-    links: Vec<(usize, u32, u64)>,
-    clients: Vec<ClientKey>,
 }
 
 /// What becomes of a request because of hot keys.
@@ -347,51 +335,6 @@ impl Worker {
         self.change_hot_keys(&hot);
     }
 
-    /// Tells the others what was done for each key since the last time.
-    pub(crate) fn tell_cooling(&mut self) {
-        let Cooling { links, listening, .. } = &self.cooling;
-        let delay = links.iter().map(|link| link.delay).max();
-        let guard = match (links.is_empty(), listening.is_open()) {
-            (false, _) => Guard::Tracking,
-            (true, true) => Guard::Broadcast,
-            (true, false) => Guard::Nothing,
-        };
-        let told = Told { guard, delay };
-        self.shared.told[self.index].store(told.pack(), Ordering::Relaxed);
-        if !self.cooling.is_active() && self.cooling.told.is_empty() {
-            return;
-        }
-        let Cooling { cache, told, work, hot, .. } = &mut self.cooling;
-        let mut totals =
-            self.shared.cooled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for (key, work) in work.iter() {
-            let counters = cache.counters(key).copied().unwrap_or_default();
-            let now = (counters, *work);
-            if told.get(key) == Some(&now) {
-                continue;
-            }
-            let before = told.entry(key.clone()).or_default();
-            let (counters_before, work_before) = *before;
-            let more = |now: u64, before: u64| now.saturating_sub(before);
-            let CooledKeys { keys, all } = &mut *totals;
-            for total in [keys.entry(key.clone()).or_default(), all] {
-                total.hits += more(counters.hits, counters_before.hits);
-                let passed = more(work.passed, work_before.passed);
-                total.reads += more(work.flights, work_before.flights) + passed;
-                total.passed += passed;
-                total.joined += more(work.joined, work_before.joined);
-                total.changes += more(work.changes, work_before.changes);
-                total.batches += more(work.batches, work_before.batches);
-                total.invalidations += more(counters.invalidations, counters_before.invalidations);
-                total.bytes_served += more(counters.bytes_served, counters_before.bytes_served);
-            }
-            *before = now;
-        }
-        told.retain(|key, _| hot.get(key).is_some());
-        let hot = self.shared.hot_keys();
-        totals.keys.retain(|key, _| hot.get(key).is_some());
-    }
-
     /// Once a turn, before anything is read: takes over other hot keys, and notices that time
     /// has passed unseen.
     pub(crate) fn begin_cooling(&mut self) {
@@ -461,32 +404,6 @@ impl Worker {
         self.release_held();
     }
 
-    fn raise_fence(
-        &mut self,
-        tokens: Vec<WriteToken>,
-        settles: Option<u64>,
-        busy: impl Fn(&Client) -> bool,
-    ) {
-        // Clients with links of their own are asked themselves.
-        let shared = |upstream: &Upstream| {
-            matches!(upstream.owner, Owner::Lane | Owner::Tracked | Owner::Retired { .. })
-        };
-        let waits =
-            |(_, upstream): &(usize, &Upstream)| shared(upstream) && upstream.link.waiting() > 0;
-        let links = self.links.iter().filter(waits);
-        let until = |(slot, upstream): (usize, &Upstream)| {
-            let until = upstream.link.told() + upstream.link.waiting() as u64;
-            (slot, upstream.generation, until)
-        };
-        let links = links.map(until).collect();
-        let owns = |(slot, client): (usize, &Client)| {
-            let key = ClientKey { slot: slot as u32, generation: client.generation };
-            busy(client).then_some(key)
-        };
-        let clients = self.clients.slab.iter().filter_map(owns).collect();
-        self.cooling.fences.push(Fence { tokens, settles, links, clients });
-    }
-
     /// Once a turn, behind what came in it: what was waited for may be there. What it says leaves
     /// with the turn.
     pub(crate) fn end_cooling(&mut self) {
@@ -514,38 +431,6 @@ impl Worker {
             } else {
                 self.close_tracked();
                 self.stop_listening();
-            }
-        }
-    }
-
-    fn look_at_fences(&mut self) {
-        let Self { cooling, links, clients, shared, index, detours, later, .. } = self;
-        let mut at = 0;
-        while at < cooling.fences.len() {
-            let fence = &mut cooling.fences[at];
-            fence.links.retain(|(slot, generation, until)| {
-                let link = links.get(*slot).filter(|link| link.generation == *generation);
-                link.is_some_and(|upstream| upstream.link.told() < *until)
-            });
-            let settles = fence.settles.is_some();
-            fence.clients.retain(|key| {
-                let own = clients.get_ref(*key).and_then(|client| client.own.as_ref());
-                own.is_some_and(|own| !own.is_settled() || settles && own.tunnel)
-            });
-            let detoured = !detours.is_empty() || !later.is_empty();
-            let combined = settles && (detoured || cooling.combines_held());
-            let fence = &mut cooling.fences[at];
-            if fence.links.is_empty() && fence.clients.is_empty() && !combined {
-                let Fence { tokens, settles, .. } = cooling.fences.swap_remove(at);
-                for token in tokens {
-                    cooling.cache.write_done(token);
-                }
-                if let Some(version) = settles.filter(|version| *version > cooling.settled) {
-                    cooling.settled = version;
-                    shared.desk.settle(*index, version);
-                }
-            } else {
-                at += 1;
             }
         }
     }

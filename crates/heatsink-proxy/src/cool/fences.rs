@@ -1,0 +1,86 @@
+//! What was under way when other keys became hot, and the moment when all of it is answered.
+//!
+//! Called by: `cool`, when it takes over other hot keys, and once a turn.
+//! Bound: a fence for each change of the hot keys that is not through; each holds a number for each
+//! shared link and client that had something under way.
+//! Invariant: a key is not cached, and a version of the hot keys not settled, before everything is
+//! answered that was sent while other keys were hot.
+
+use heatsink_cache::local::WriteToken;
+
+use crate::connection::{Client, ClientKey};
+use crate::lanes::{Owner, Upstream};
+use crate::worker::Worker;
+
+/// What was under way when other keys became hot.
+#[derive(Debug)]
+pub(super) struct Fence {
+    tokens: Vec<WriteToken>,
+    /// The hot keys that have settled when it is answered.
+    settles: Option<u64>,
+    /// Place and generation of a link, and how many replies it has told when it is through.
+    links: Vec<(usize, u32, u64)>,
+    clients: Vec<ClientKey>,
+}
+
+impl Worker {
+    /// Notes what is under way now.
+    pub(super) fn raise_fence(
+        &mut self,
+        tokens: Vec<WriteToken>,
+        settles: Option<u64>,
+        busy: impl Fn(&Client) -> bool,
+    ) {
+        // Clients with links of their own are asked themselves.
+        let shared = |upstream: &Upstream| {
+            matches!(upstream.owner, Owner::Lane | Owner::Tracked | Owner::Retired { .. })
+        };
+        let waits =
+            |(_, upstream): &(usize, &Upstream)| shared(upstream) && upstream.link.waiting() > 0;
+        let links = self.links.iter().filter(waits);
+        let until = |(slot, upstream): (usize, &Upstream)| {
+            let until = upstream.link.told() + upstream.link.waiting() as u64;
+            (slot, upstream.generation, until)
+        };
+        let links = links.map(until).collect();
+        let owns = |(slot, client): (usize, &Client)| {
+            let key = ClientKey { slot: slot as u32, generation: client.generation };
+            busy(client).then_some(key)
+        };
+        let clients = self.clients.slab.iter().filter_map(owns).collect();
+        self.cooling.fences.push(Fence { tokens, settles, links, clients });
+    }
+
+    /// Ends those that are through.
+    pub(super) fn look_at_fences(&mut self) {
+        let Self { cooling, links, clients, shared, index, detours, later, .. } = self;
+        let mut at = 0;
+        while at < cooling.fences.len() {
+            let fence = &mut cooling.fences[at];
+            fence.links.retain(|(slot, generation, until)| {
+                let link = links.get(*slot).filter(|link| link.generation == *generation);
+                link.is_some_and(|upstream| upstream.link.told() < *until)
+            });
+            let settles = fence.settles.is_some();
+            fence.clients.retain(|key| {
+                let own = clients.get_ref(*key).and_then(|client| client.own.as_ref());
+                own.is_some_and(|own| !own.is_settled() || settles && own.tunnel)
+            });
+            let detoured = !detours.is_empty() || !later.is_empty();
+            let combined = settles && (detoured || cooling.combines_held());
+            let fence = &mut cooling.fences[at];
+            if fence.links.is_empty() && fence.clients.is_empty() && !combined {
+                let Fence { tokens, settles, .. } = cooling.fences.swap_remove(at);
+                for token in tokens {
+                    cooling.cache.write_done(token);
+                }
+                if let Some(version) = settles.filter(|version| *version > cooling.settled) {
+                    cooling.settled = version;
+                    shared.desk.settle(*index, version);
+                }
+            } else {
+                at += 1;
+            }
+        }
+    }
+}
