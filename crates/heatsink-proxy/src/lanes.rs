@@ -511,7 +511,7 @@ impl Worker {
         let mut abandoned: Vec<_> = abandoned.collect();
         self.drop_link(slot);
         if owner == Owner::Tracked && matches!(error, LinkError::Refused(_)) {
-            self.tracking_refused();
+            self.tracking_refused(error);
         } else if error.before_ready() {
             self.note_failure(lane, node, error, address);
         } else if owner == Owner::Lane {
@@ -559,6 +559,9 @@ impl Worker {
                 }
                 Purpose::Commands => self.forget_commands(),
                 Purpose::Topology => self.forget_topology_question(),
+                Purpose::Fill(fill) if owner == Owner::Tracked && error.before_ready() => {
+                    self.fill_as_usual(fill, &told);
+                }
                 Purpose::Fill(fill) => {
                     self.end_detour(ticket);
                     self.fill_failed(fill, &told);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use heatsink_conformance::Heatsink;
 use heatsink_proxy::hot_keys::{Guard, HotKeys, Treatment};
-use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
+use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, encode, eventually};
 
 use crate::served::SOON;
 
@@ -29,9 +29,47 @@ fn rig(server: &RedisServer) -> [Heatsink; 2] {
 fn warm(server: &RedisServer, client: &mut RawClient, key: &str) {
     eventually(SOON, || {
         let before = server.calls("get");
-        client.command(&["GET", key]);
+        let reply = client.command(&["GET", key]);
+        assert!(!reply.is_error(), "{reply}");
         server.calls("get") == before
     });
+}
+
+/// The first reads wait for a link on which changes are told of, and there is none to be had.
+///
+/// ```text
+/// 1. GET waits for that link     2. the server refuses CLIENT TRACKING     3. GET goes as usual
+/// ```
+#[test]
+fn nobody_is_refused_because_the_server_does_not_tell_of_changes() {
+    let server = RedisServer::start();
+    let mut admin = server.client();
+    for (user, rights) in [("reader", "+@read"), ("blind", "+@write")] {
+        let rule = ["ACL", "SETUSER", user, "on", ">pw", "~*", "&*", rights, "+hello"];
+        assert_eq!(admin.command(&rule), Reply::ok());
+    }
+    admin.command(&["SET", "k", "0"]);
+    let [heatsink, _] = rig(&server);
+    for user in ["default", "reader", "blind"] {
+        let mut clients = [(); 4].map(|()| {
+            let mut client = heatsink.client();
+            if user != "default" {
+                assert_eq!(client.command(&["AUTH", user, "pw"]), Reply::ok());
+            }
+            client
+        });
+        clients.iter_mut().for_each(|client| client.send_raw(&encode(&["GET", "k"]).repeat(8)));
+        for client in &mut clients {
+            for _ in 0..8 {
+                let reply = client.read_reply();
+                if user == "blind" {
+                    assert!(reply.error().starts_with("NOPERM"), "{reply}");
+                } else {
+                    assert_eq!(reply, Reply::bulk("0"), "{user}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

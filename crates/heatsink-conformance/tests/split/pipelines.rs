@@ -14,7 +14,7 @@ use crate::hand::Mover;
 const WINDOW_S: u32 = 8;
 
 struct Rig {
-    rig: ClusterRig,
+    before: ClusterRig,
     mover: Mover,
     detector: Detector,
 }
@@ -43,7 +43,7 @@ impl Rig {
         let owner = rig.cluster.owner_of(slot::of_key(b"split"));
         rig.cluster.node(owner).client().command(&add);
         assert!(mover.split(b"split", 8));
-        Self { rig, mover, detector }
+        Self { before: rig, mover, detector }
     }
 
     /// How often each key was read and written, once so much was counted in all.
@@ -74,7 +74,7 @@ fn together(client: &mut RawClient, commands: &[String]) -> Vec<Reply> {
 #[test]
 fn every_request_of_a_pipeline_is_answered_in_its_place_and_counted() {
     let mut rig = Rig::new();
-    let mut client = rig.rig.client();
+    let mut client = rig.before.client();
     let mut commands = Vec::new();
     let mut wanted = Vec::new();
     for number in 0..30 {
@@ -103,7 +103,7 @@ fn every_request_of_a_pipeline_is_answered_in_its_place_and_counted() {
 #[test]
 fn a_pipeline_of_any_length_reaches_its_shards() {
     let rig = Rig::new();
-    let mut client = rig.rig.client();
+    let mut client = rig.before.client();
     let add = |number: usize| format!("SADD split member{number}");
     let commands: Vec<String> = (0..20_000).map(add).collect();
     let replies = together(&mut client, &commands);

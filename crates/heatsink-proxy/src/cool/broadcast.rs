@@ -21,6 +21,7 @@ use heatsink_cache::identity::{LoginId, NodeId as CacheNode};
 use heatsink_cache::local::{LinkId, WriteToken, Written};
 use heatsink_resp::encode;
 use heatsink_resp::value::Value;
+use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::Framing;
 
 use crate::connection::ClientKey;
@@ -75,8 +76,10 @@ impl Listening {
 
 impl Worker {
     /// A server has refused to tell of changes.
-    pub(crate) fn tracking_refused(&mut self) {
-        self.cooling.listening.need = Need::Some;
+    pub(crate) fn tracking_refused(&mut self, error: &LinkError) {
+        if std::mem::replace(&mut self.cooling.listening.need, Need::Some) != Need::Some {
+            tracing::warn!("hot keys are cached without word of changes from the server: {error}");
+        }
     }
 
     /// A server tells of changes.

@@ -403,6 +403,24 @@ impl Worker {
         }
     }
 
+    /// The link of the cache that a read waited for is not to be had: the server does not tell this
+    /// user of changes, say. Nothing was sent; it goes as usual, and nothing is kept of it.
+    pub(crate) fn fill_as_usual(&mut self, id: u32, error: &[u8]) {
+        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        (fill.token, fill.converts) = (None, false);
+        let (lane, flight) = (fill.lane, fill.flight);
+        let request = self.cooling.flights.request(flight);
+        let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
+        let Some((name, request)) = request else { return self.fill_failed(id, error) };
+        let node = self.node_of(&name);
+        match self.lane_link(lane, node) {
+            Ok(link) => {
+                self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(id)), 1);
+            }
+            Err(why) => self.fill_failed(id, &error_line(&why)),
+        }
+    }
+
     /// Its time to live will not come: the reply is not kept.
     pub(crate) fn fill_ttl_failed(&mut self, id: u32) {
         // Unless its reply is still to come, or to be given up.
