@@ -66,7 +66,7 @@ impl Worker {
             upstream.dirty = false;
             let flushed = match upstream.owner {
                 Owner::Lane => upstream.link.flush_gathered(self.now),
-                _ => upstream.link.flush(),
+                _ => upstream.link.flush(self.now),
             };
             if let Err(error) = flushed {
                 self.lose_link(slot, &error);

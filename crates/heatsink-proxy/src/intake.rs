@@ -585,7 +585,7 @@ impl Worker {
     /// The shared link has more to send than it should: send now, or wait.
     pub(crate) fn throttle(&mut self, key: ClientKey, lane: usize, link: usize) {
         self.close_flights();
-        if let Err(error) = self.links[link].link.flush() {
+        if let Err(error) = self.links[link].link.flush(self.now) {
             self.lose_link(link, &error);
             return;
         }

@@ -609,8 +609,10 @@ impl Worker {
                     Owner::Listener => true,
                 };
                 let bound = match upstream.owner {
+                    // What the cache may believe rests on what the server says; that it takes
+                    // bytes is not enough.
                     Owner::Tracked | Owner::Listener => Some(SILENCE),
-                    _ => timeouts.silence,
+                    _ => timeouts.silence.map(|time| time + upstream.link.taking_time()),
                 };
                 let silence = bound.filter(|_| owed);
                 let error = upstream.link.overdue(self.now, timeouts.connect, silence)?;

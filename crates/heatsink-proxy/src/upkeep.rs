@@ -134,7 +134,7 @@ impl Worker {
             } else {
                 // What the client sent before it left is the server's to read.
                 if let Some(upstream) = self.links.get_mut(own.link) {
-                    let _ = upstream.link.flush();
+                    let _ = upstream.link.flush(self.now);
                 }
                 self.drop_link(own.link);
             }

@@ -17,6 +17,7 @@ use socket2::SockRef;
 
 use crate::address::Endpoint;
 use crate::stream::Stream;
+use crate::watched::Watched;
 
 /// Opens connections to one endpoint; shared by all workers.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ impl Dialer {
         if let Endpoint::InProcess(store) = &endpoint {
             let stream = store.dial()?;
             stream.set_nonblocking(true)?;
-            return Ok((Stream::Unix(UnixStream::from_std(stream)), None));
+            return Ok((Stream::Unix(Watched::new(UnixStream::from_std(stream))), None));
         }
         let address = {
             let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,9 +107,9 @@ impl Dialer {
         socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
         let stream = match (&self.tls, endpoint) {
             (Some(tls), Endpoint::Tcp { host, .. }) => {
-                Stream::Tls(Box::new(tls.connect(stream, &host)?))
+                Stream::Tls(Box::new(tls.connect(Watched::new(stream), &host)?))
             }
-            _ => Stream::Tcp(stream),
+            _ => Stream::Tcp(Watched::new(stream)),
         };
         Ok((stream, Some(address)))
     }

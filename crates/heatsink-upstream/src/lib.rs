@@ -13,5 +13,6 @@ pub mod outgoing;
 pub mod sentinel;
 mod stream;
 mod unanswered;
+mod watched;
 
 pub use greeting::{Login, Protocol};

@@ -5,6 +5,10 @@
 //! from clients above its limit. A reply is held here until it is complete or larger than
 //! [`STREAM_BYTES`]; from then on it is passed on as it comes.
 //! Invariant: replies are matched to waiters in the order the requests were pushed.
+//!
+//! A server that owes replies is silent if no bytes come, but not while it takes bytes which the
+//! socket had refused: a large request may take longer than any reply may. See
+//! [`Link::taking_time`].
 
 mod terms;
 
@@ -81,6 +85,10 @@ pub struct Link<W: Waiter> {
     holds: bool,
     /// When connecting began, the server was last heard, or an idle link got a request.
     since: Instant,
+    /// The time after `since` in which the server took what the socket had refused.
+    taking: Duration,
+    /// When the socket was full for the first time, or once more after it took something.
+    full_since: Option<Instant>,
     connection_id: Option<i64>,
     needs_auth: bool,
 }
@@ -125,6 +133,8 @@ impl<W: Waiter> Link<W> {
             within: false,
             holds: false,
             since: now,
+            taking: Duration::ZERO,
+            full_since: None,
             connection_id: None,
             needs_auth: false,
         })
@@ -261,7 +271,7 @@ impl<W: Waiter> Link<W> {
     #[inline]
     fn note_queued(&mut self, waiter: W, count: u32, now: Instant) {
         if self.waiting == 0 && self.is_ready() {
-            self.since = now;
+            self.expect_answer(now);
         }
         self.waiting += count as usize;
         self.unsent += count as usize;
@@ -278,7 +288,7 @@ impl<W: Waiter> Link<W> {
     }
 
     /// Writes what is queued, as far as the socket takes it.
-    pub fn flush(&mut self) -> Result<(), LinkError> {
+    pub fn flush(&mut self, now: Instant) -> Result<(), LinkError> {
         if !self.connected {
             if let Some(error) = self.stream.take_error().map_err(LinkError::Connect)? {
                 return Err(LinkError::Connect(error));
@@ -298,6 +308,7 @@ impl<W: Waiter> Link<W> {
             }
             .map_err(LinkError::Io)?;
             self.stream.flush().map_err(LinkError::Io)?;
+            self.note_taken(now);
             if self.backlog_bytes() == 0 {
                 self.unsent = 0;
             }
@@ -313,9 +324,10 @@ impl<W: Waiter> Link<W> {
     /// waits for one answer of the server at most, and only if the server is so near that it
     /// could answer within `GATHER_TIME`; nothing waits on a pipeline on which nothing is out.
     pub fn flush_gathered(&mut self, now: Instant) -> Result<(), LinkError> {
-        if self.stream.wants_write() {
-            // Encrypted, and not yet taken by the socket: it is no longer among what is queued.
-            return self.flush();
+        if self.stream.is_full() || self.stream.wants_write() {
+            // It was given to the socket already; if encrypted, it is no longer among what is
+            // queued.
+            return self.flush(now);
         }
         // Of what was sent in part, some may be answered while the rest is still unsent.
         let out = self.waiting.saturating_sub(self.unsent);
@@ -334,7 +346,7 @@ impl<W: Waiter> Link<W> {
         if out == 0 {
             self.sent_at = Some(now);
         }
-        self.flush()
+        self.flush(now)
     }
 
     /// Reads once and hands over what came. `scratch` is only used during the call.
@@ -363,7 +375,7 @@ impl<W: Waiter> Link<W> {
                 Err(error) => return Err(LinkError::Connect(error)),
             }
         };
-        self.since = now;
+        self.expect_answer(now);
         if let Some(sent_at) = self.sent_at.take() {
             let time = now.saturating_duration_since(sent_at);
             self.answer_time = self.answer_time.min(time);
@@ -402,8 +414,45 @@ impl<W: Waiter> Link<W> {
     }
 
     /// From now on the server is expected to say something.
+    #[inline]
     pub fn expect_answer(&mut self, now: Instant) {
         self.since = now;
+        self.taking = Duration::ZERO;
+    }
+
+    /// How much of the time in which nothing came is no silence, as the server took what the
+    /// socket had refused. Word that a server should give by itself does not come from one that
+    /// merely takes bytes; then this time counts, too.
+    ///
+    /// It is the time from bytes that were refused to bytes that were taken, and so on. A server
+    /// that stands still is given up all the same:
+    ///
+    /// 1. Requests are small: its kernel takes them, and the socket refuses none. They do not
+    ///    count, however many come; nobody knows whether they were read.
+    /// 2. A large one comes: the socket refuses bytes, and takes more as long as the kernels have
+    ///    room. Nobody makes any; when their few MiB are full, nothing is taken any more.
+    /// 3. So it is given up after its silence and the time in which the buffers were filled, at
+    ///    the speed of the network.
+    pub fn taking_time(&self) -> Duration {
+        self.taking
+    }
+
+    /// Called behind each attempt to write.
+    #[inline]
+    fn note_taken(&mut self, now: Instant) {
+        let is_full = self.stream.is_full();
+        if !is_full && self.full_since.is_none() {
+            return;
+        }
+        let took = self.stream.take_sign();
+        let Some(from) = self.full_since else {
+            self.full_since = Some(now);
+            return;
+        };
+        if took {
+            self.taking += now.saturating_duration_since(from.max(self.since));
+            self.full_since = is_full.then_some(now);
+        }
     }
 
     /// The server said something so recently, or was asked after a silence that it was free to
@@ -444,7 +493,7 @@ impl<W: Waiter> Link<W> {
 
     /// With TLS, the first words can be said only after what was just read.
     fn go_on_greeting(&mut self) -> Result<(), LinkError> {
-        if self.greeting.is_some() { self.flush() } else { Ok(()) }
+        if self.greeting.is_some() { self.flush(self.since) } else { Ok(()) }
     }
 
     /// Connected without TLS, and not a byte has come.
@@ -499,7 +548,8 @@ impl<W: Waiter> Link<W> {
             self.needs_auth = greeting.needs_auth;
             self.greeting = None;
             self.first_words = Outgoing::default();
-            self.flush()?;
+            // It was heard just now.
+            self.flush(self.since)?;
         }
         Ok(())
     }

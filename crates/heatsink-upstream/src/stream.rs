@@ -7,20 +7,22 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
+use crate::watched::Watched;
+
 #[derive(Debug)]
 pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-    Unix(UnixStream),
+    Tcp(Watched<TcpStream>),
+    Tls(Box<TlsStream<Watched<TcpStream>>>),
+    Unix(Watched<UnixStream>),
 }
 
 impl Stream {
     /// The error that ended a connection attempt, if there is one.
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self {
-            Self::Tcp(stream) => stream.take_error(),
-            Self::Tls(stream) => stream.get_ref().take_error(),
-            Self::Unix(stream) => stream.take_error(),
+            Self::Tcp(stream) => stream.get_ref().take_error(),
+            Self::Tls(stream) => stream.get_ref().get_ref().take_error(),
+            Self::Unix(stream) => stream.get_ref().take_error(),
         }
     }
 
@@ -48,11 +50,30 @@ impl Stream {
         matches!(self, Self::Tls(stream) if stream.wants_write())
     }
 
+    /// The socket refused the last bytes that it was given.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.is_full(),
+            Self::Tls(stream) => stream.get_ref().is_full(),
+            Self::Unix(stream) => stream.is_full(),
+        }
+    }
+
+    /// Whether the socket was full and took bytes again; told once.
+    pub(crate) fn take_sign(&mut self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.take_sign(),
+            Self::Tls(stream) => stream.get_mut().take_sign(),
+            Self::Unix(stream) => stream.take_sign(),
+        }
+    }
+
     /// True once the other side is there.
     pub(crate) fn is_connected(&self) -> bool {
         match self {
-            Self::Tcp(stream) => stream.peer_addr().is_ok(),
-            Self::Tls(stream) => stream.get_ref().peer_addr().is_ok(),
+            Self::Tcp(stream) => stream.get_ref().peer_addr().is_ok(),
+            Self::Tls(stream) => stream.get_ref().get_ref().peer_addr().is_ok(),
             Self::Unix(_) => true,
         }
     }

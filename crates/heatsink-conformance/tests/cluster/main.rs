@@ -17,6 +17,7 @@ mod order;
 mod pauses;
 mod replica_reads;
 mod retries;
+mod slow;
 mod state;
 mod topology;
 mod transactions;
