@@ -382,3 +382,67 @@ fn pipelines_keep_their_order_while_a_key_and_its_slots_are_moved() {
     });
     assert_eq!(set.mover.forced(), 0);
 }
+
+/// A shard goes to another node while a write to it is under way: what its client sends next does
+/// not go there before that.
+///
+/// ```text
+/// SADD shard x -> A     (old map)
+///                       new map: the shard is B's
+/// SREM shard x -> B     executed: 0
+/// A: MOVED, SADD shard x -> B     executed last: wrong
+/// ```
+#[test]
+fn a_shard_that_has_moved_gets_nothing_before_what_was_sent_to_the_old_node() {
+    let set = SplitSet::new();
+    let cluster = &set.rig.cluster;
+    // Pipelines of their own, so that one is held up and the other is not.
+    let (mut reader, mut writer) = (set.rig.client(), set.rig.client());
+    writer.command(&["HELLO", "3"]);
+    for client in [&mut reader, &mut writer] {
+        open_ways(client);
+    }
+    writer.command(&["SADD", "lone", "first"]);
+    assert!(set.mover.split(b"lone", 8));
+    let owner = |name: &[u8]| cluster.owner_of(slot::of_key(name));
+    let filled = || -> Vec<Vec<u8>> {
+        let exists = |name: &Vec<u8>| {
+            let mut node = cluster.node(owner(name)).client();
+            node.command(&[b"EXISTS", &name[..]]) == Reply::Integer(1)
+        };
+        set.mover.shards(b"lone").into_iter().filter(exists).collect()
+    };
+    let first = filled();
+    let (member, shard) = (0..64)
+        .find_map(|number| {
+            let member = number.to_string();
+            writer.command(&["SADD", "lone", &member]);
+            let found = filled().into_iter().find(|name| !first.contains(name));
+            writer.command(&["SREM", "lone", &member]);
+            Some((member, found?))
+        })
+        .expect("a member of another shard");
+    let (slot, from) = (slot::of_key(&shard), owner(&shard));
+    let to = (from + 1) % 3;
+    let mut node = cluster.node(from).client();
+    assert_eq!(node.command(&["CLIENT", "PAUSE", "20000", "WRITE"]), Reply::ok());
+    send(&mut writer, &[format!("SADD lone {member}")]);
+    eventually(Duration::from_secs(5), || {
+        node.command(&["CLIENT", "LIST"]).text().contains(" flags=b ")
+    });
+    let handle = set.rig.heatsink.proxy().handle();
+    let before = handle.slot_owners();
+    cluster.begin_move_slot(slot, to);
+    cluster.finish_move_slot(slot, to);
+    let ask = format!("SISMEMBER lone {member}");
+    eventually(Duration::from_secs(10), || {
+        assert_eq!(together(&mut reader, &[&ask]), [Reply::Integer(0)]);
+        handle.slot_owners() != before
+    });
+    send(&mut writer, &[format!("SREM lone {member}")]);
+    assert!(waits(&mut writer));
+    assert_eq!(node.command(&["CLIENT", "UNPAUSE"]), Reply::ok());
+    assert_eq!(writer.read_reply(), Reply::Integer(1));
+    assert_eq!(writer.read_reply(), Reply::Integer(1));
+    assert!(set.mover.is_split(b"lone") && set.mover.forced() == 0);
+}
