@@ -19,14 +19,14 @@ const WINDOW_S: u32 = 8;
 const A_WHILE: Duration = Duration::from_millis(100);
 
 /// A set `split` of the members 0 to 9, which is split; its proxy counts.
-struct SplitSet {
-    rig: ClusterRig,
-    mover: Mover,
+pub(crate) struct SplitSet {
+    pub(crate) rig: ClusterRig,
+    pub(crate) mover: Mover,
     detector: Detector,
 }
 
 impl SplitSet {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let settings = Settings {
             window_ms: WINDOW_S * 1000,
             tick_ms: 50,
@@ -68,19 +68,19 @@ impl SplitSet {
 }
 
 /// Sends all in one piece.
-fn send(client: &mut RawClient, commands: &[impl AsRef<str>]) {
+pub(crate) fn send(client: &mut RawClient, commands: &[impl AsRef<str>]) {
     let words = |command: &_| encode(&AsRef::<str>::as_ref(command).split(' ').collect::<Vec<_>>());
     client.send_raw(&commands.iter().flat_map(words).collect::<Vec<u8>>());
 }
 
 /// The same; the replies.
-fn together(client: &mut RawClient, commands: &[impl AsRef<str>]) -> Vec<Reply> {
+pub(crate) fn together(client: &mut RawClient, commands: &[impl AsRef<str>]) -> Vec<Reply> {
     send(client, commands);
     commands.iter().map(|_| client.read_reply()).collect()
 }
 
 /// Has the proxy open the client's ways to all nodes: before that, nothing goes straight.
-fn open_ways(client: &mut RawClient) {
+pub(crate) fn open_ways(client: &mut RawClient) {
     let commands: Vec<String> = (0..9).map(|number| format!("GET plain{number}")).collect();
     assert!(together(client, &commands).iter().all(|reply| *reply == Reply::Null));
 }
@@ -94,7 +94,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-fn waits(client: &mut RawClient) -> bool {
+pub(crate) fn waits(client: &mut RawClient) -> bool {
     client.try_read_frame(A_WHILE).expect("no error").is_none()
 }
 
@@ -381,138 +381,4 @@ fn pipelines_keep_their_order_while_a_key_and_its_slots_are_moved() {
         }
     });
     assert_eq!(set.mover.forced(), 0);
-}
-
-/// A shard goes to another node while a write to it is under way: what its client sends next does
-/// not go there before that.
-///
-/// ```text
-/// SADD shard x -> A     (old map)
-///                       new map: the shard is B's
-/// SREM shard x -> B     executed: 0
-/// A: MOVED, SADD shard x -> B     executed last: wrong
-/// ```
-#[test]
-fn a_shard_that_has_moved_gets_nothing_before_what_was_sent_to_the_old_node() {
-    let set = SplitSet::new();
-    let cluster = &set.rig.cluster;
-    // Pipelines of their own, so that one is held up and the other is not.
-    let (mut reader, mut writer) = (set.rig.client(), set.rig.client());
-    writer.command(&["HELLO", "3"]);
-    for client in [&mut reader, &mut writer] {
-        open_ways(client);
-    }
-    writer.command(&["SADD", "lone", "first"]);
-    assert!(set.mover.split(b"lone", 8));
-    let owner = |name: &[u8]| cluster.owner_of(slot::of_key(name));
-    let filled = || -> Vec<Vec<u8>> {
-        let exists = |name: &Vec<u8>| {
-            let mut node = cluster.node(owner(name)).client();
-            node.command(&[b"EXISTS", &name[..]]) == Reply::Integer(1)
-        };
-        set.mover.shards(b"lone").into_iter().filter(exists).collect()
-    };
-    let first = filled();
-    let (member, shard) = (0..64)
-        .find_map(|number| {
-            let member = number.to_string();
-            writer.command(&["SADD", "lone", &member]);
-            let found = filled().into_iter().find(|name| !first.contains(name));
-            writer.command(&["SREM", "lone", &member]);
-            Some((member, found?))
-        })
-        .expect("a member of another shard");
-    let (slot, from) = (slot::of_key(&shard), owner(&shard));
-    let to = (from + 1) % 3;
-    let mut node = cluster.node(from).client();
-    assert_eq!(node.command(&["CLIENT", "PAUSE", "20000", "WRITE"]), Reply::ok());
-    send(&mut writer, &[format!("SADD lone {member}")]);
-    eventually(Duration::from_secs(5), || {
-        node.command(&["CLIENT", "LIST"]).text().contains(" flags=b ")
-    });
-    let handle = set.rig.heatsink.proxy().handle();
-    let before = handle.slot_owners();
-    cluster.begin_move_slot(slot, to);
-    cluster.finish_move_slot(slot, to);
-    let ask = format!("SISMEMBER lone {member}");
-    eventually(Duration::from_secs(10), || {
-        assert_eq!(together(&mut reader, &[&ask]), [Reply::Integer(0)]);
-        handle.slot_owners() != before
-    });
-    send(&mut writer, &[format!("SREM lone {member}")]);
-    assert!(waits(&mut writer));
-    assert_eq!(node.command(&["CLIENT", "UNPAUSE"]), Reply::ok());
-    assert_eq!(writer.read_reply(), Reply::Integer(1));
-    assert_eq!(writer.read_reply(), Reply::Integer(1));
-    assert!(set.mover.is_split(b"lone") && set.mover.forced() == 0);
-}
-
-/// A rank takes several rounds. The later ones go by the map of their time, and must not come to a
-/// shard before what the client has sent there by an older one.
-///
-/// ```text
-/// ZADD shard 1 x -> A           (old map)
-/// ZRANK last: ZSCORE -> C       new map: the shard of x is B's
-/// ZCOUNT shard of x -> B        0
-/// A: MOVED, ZADD shard 1 x -> B     executed last: the rank is too low
-/// ```
-#[test]
-fn a_rank_tells_of_what_was_sent_before_it_to_a_shard_that_has_moved() {
-    let set = SplitSet::new();
-    let cluster = &set.rig.cluster;
-    let (mut reader, mut writer) = (set.rig.client(), set.rig.client());
-    writer.command(&["HELLO", "3"]);
-    for client in [&mut reader, &mut writer] {
-        open_ways(client);
-    }
-    writer.command(&["ZADD", "ranks", "5", "last"]);
-    assert!(set.mover.split(b"ranks", 8));
-    let owner = |name: &[u8]| cluster.owner_of(slot::of_key(name));
-    let size =
-        |name: &[u8]| cluster.node(owner(name)).client().command(&[b"ZCARD", name]).integer();
-    let shards = set.mover.shards(b"ranks");
-    let own = shards.iter().find(|name| size(name) == 1).expect("a shard with the member");
-    let mut add = |wanted: &dyn Fn(&[u8]) -> bool| {
-        (0..256)
-            .find_map(|number| {
-                let member = format!("m{number}");
-                let before: Vec<i64> = shards.iter().map(|name| size(name)).collect();
-                writer.command(&["ZADD", "ranks", "1", &member]);
-                let grown = shards.iter().zip(before).find(|(name, before)| size(name) > *before);
-                writer.command(&["ZREM", "ranks", &member]);
-                let name = grown?.0;
-                wanted(name).then(|| (member, name.clone()))
-            })
-            .expect("a member of such a shard")
-    };
-    let (moved, shard) = add(&|name| owner(name) != owner(own));
-    let (beside, _) = add(&|name| name == own);
-    let (from, other) = (owner(&shard), owner(own));
-    let to = 3 - from - other;
-    let mut nodes = [from, other].map(|node| cluster.node(node).client());
-    for node in &mut nodes {
-        assert_eq!(node.command(&["CLIENT", "PAUSE", "20000", "WRITE"]), Reply::ok());
-    }
-    let adds = [format!("ZADD ranks 1 {moved}"), format!("ZADD ranks 9 {beside}")];
-    send(&mut writer, &[&adds[0], &adds[1], "ZRANK ranks last"]);
-    for node in &mut nodes {
-        eventually(Duration::from_secs(5), || {
-            node.command(&["CLIENT", "LIST"]).text().contains(" flags=b ")
-        });
-    }
-    let handle = set.rig.heatsink.proxy().handle();
-    let before = handle.slot_owners();
-    cluster.begin_move_slot(slot::of_key(&shard), to);
-    cluster.finish_move_slot(slot::of_key(&shard), to);
-    let ask = format!("ZSCORE ranks {moved}");
-    eventually(Duration::from_secs(10), || {
-        assert_eq!(together(&mut reader, &[&ask]), [Reply::Null]);
-        handle.slot_owners() != before
-    });
-    let [held, ready] = &mut nodes;
-    assert_eq!(ready.command(&["CLIENT", "UNPAUSE"]), Reply::ok());
-    assert!(waits(&mut writer));
-    assert_eq!(held.command(&["CLIENT", "UNPAUSE"]), Reply::ok());
-    let replies: Vec<Reply> = (0..3).map(|_| writer.read_reply()).collect();
-    assert_eq!(replies, [1, 1, 1].map(Reply::Integer));
 }
