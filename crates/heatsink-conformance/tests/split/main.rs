@@ -8,6 +8,7 @@ mod copies_order;
 mod differential;
 mod hand;
 mod late_reads;
+mod moved_shards;
 mod own_links;
 mod pipelines;
 mod reads;

@@ -299,6 +299,16 @@ impl Worker {
         let stamp = if is_list { self.shared.desk.stamps(args.len()) } else { 0 };
         let context = Context { layout, names: Names::Live, resp3, turn, stamp };
         let plan = plan::plan(&context, args);
+        if matches!(&plan, Plan::Many { merge, .. } if merge.asks_again()) && self.has_asked(key) {
+            // Its later rounds go by the map of their time, and would come to a shard that has moved
+            // before what was sent to it by an older one:
+            //
+            // 1. ZADD shard x -> A; ZRANK: ZSCORE -> C (old map)
+            // 2. new map: the shard of x is B's
+            // 3. ZRANK: ZCOUNT shard -> B, executed
+            // 4. A: MOVED, ZADD shard x -> B, executed last: the rank is wrong
+            return Flow::Wait;
+        }
         let asked = !matches!(plan, Plan::Whole);
         if asked {
             self.note_asked(key);
@@ -348,6 +358,11 @@ impl Worker {
                 Flow::Taken
             }
         }
+    }
+
+    /// Whether requests of the client are not answered yet.
+    fn has_asked(&self, key: ClientKey) -> bool {
+        self.clients.get_ref(key).is_some_and(|client| client.order.outstanding() > 0)
     }
 
     /// A request of the client goes to shards, or to the marker: what it sent there before must not
