@@ -5,26 +5,25 @@
 //! [`BIG_REQUEST_BYTES`], then it is passed on piece by piece on a connection of its own) or
 //! that has to wait; nothing is read from a client that waits.
 
+mod batch;
+mod dispatch;
+mod passing_on;
+
 use std::io::{self, Read};
 use std::ops::Range;
 use std::rc::Rc;
 
 use heatsink_resp::command::{Command, CommandTable, Role};
 use heatsink_resp::request::{ProtocolError, RequestScan, Status};
-use heatsink_resp::{encode, inline};
 
 use crate::clients::MAX_OUTSTANDING;
-use crate::cluster::lots::{Lots, Text};
+use crate::cluster::lots::Text;
 use crate::connection::{Client, ClientKey, Closing, Lost};
-use crate::cool::splits::RENAMED_BYTES;
 use crate::cool::{Cool, Heat};
-use crate::decide::{decide, decide_clustered, needs_settled};
-use crate::lanes::{Purpose, Ticket};
-use crate::nodes::NodeId;
-use crate::observe::{Mark, Observer, Writer};
-use crate::own::Expected;
+use crate::observe::Mark;
 use crate::request::Request;
 use crate::worker::Worker;
+pub(crate) use batch::Batch;
 
 /// Requests above this size are passed on before they are complete.
 const BIG_REQUEST_BYTES: usize = 256 << 10;
@@ -56,19 +55,6 @@ pub(crate) enum Flow {
     Taken,
     /// It stays in the input until the client is resumed.
     Wait,
-}
-
-/// Requests of one client that are counted together, and sent on together: those next to each
-/// other in one piece, before a cluster each to its node.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    bytes: Range<usize>,
-    /// One for each.
-    pub(crate) marks: Vec<Mark>,
-    /// Before a cluster: where each is, and where it goes.
-    pub(crate) lots: Lots,
-    /// Those that go to shards, under their names.
-    pub(crate) renamed: Vec<u8>,
 }
 
 /// The command before, which in a pipeline is often the same.
@@ -451,272 +437,6 @@ impl Worker {
     fn stop(&mut self, key: ClientKey) {
         if let Some(client) = self.clients.get(key) {
             client.stopped = true;
-        }
-    }
-
-    /// A request goes on to a node with those that came before.
-    #[inline]
-    fn join_batch(
-        &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
-        at: usize,
-        to: (NodeId, Text),
-        batch: &mut Batch,
-    ) {
-        let place = batch.marks.len();
-        let mark = match &mut self.observer {
-            Some(observer) => observer.sent_in_batch(key, command, request, at, place),
-            None => Mark::Nothing,
-        };
-        batch.marks.push(mark);
-        batch.lots.push(to.0, to.1);
-    }
-
-    /// The same for one that goes to a shard of a split key; false if it does not.
-    #[inline]
-    fn join_to_shard(
-        &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
-        at: usize,
-        batch: &mut Batch,
-    ) -> bool {
-        let Batch { lots, renamed, .. } = batch;
-        let start = renamed.len();
-        let node = self.straight_to_shard(key, request, command, lots, renamed);
-        let Some(node) = node else { return false };
-        let text = Text::Renamed(start..renamed.len());
-        self.join_batch(key, request, command, at, (node, text), batch);
-        true
-    }
-
-    /// Sends requests that need nothing but to be passed on.
-    #[inline]
-    fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
-        if batch.marks.is_empty() {
-            return;
-        }
-        if let Some(observer) = &mut self.observer {
-            observer.count_batch(key, buf, &mut batch.marks);
-        }
-        if batch.lots.is_empty() {
-            self.send_on(key, NodeId::FIRST, &buf[batch.bytes.clone()], &batch.marks);
-        } else {
-            self.forward_each(key, buf, batch);
-            batch.renamed.clear();
-            batch.renamed.shrink_to(RENAMED_BYTES);
-        }
-        batch.marks.clear();
-        batch.bytes = 0..0;
-    }
-
-    /// Passes `count` requests on along the client's lane, to any node.
-    pub(crate) fn forward(&mut self, key: ClientKey, bytes: &[u8], count: u32) -> Flow {
-        debug_assert_eq!(count, 1);
-        self.forward_to(key, self.home(key), bytes)
-    }
-
-    /// Passes a request on to a node, along the client's lane.
-    #[inline]
-    pub(crate) fn forward_to(&mut self, key: ClientKey, node: NodeId, bytes: &[u8]) -> Flow {
-        if let Some(flow) = self.behind_old_map(key) {
-            return flow;
-        }
-        self.send_on(key, node, bytes, &[Mark::Nothing]);
-        Flow::Taken
-    }
-
-    /// The client has sent requests by a map that no longer holds, and they are not answered:
-    /// what it sends now would take another way, and might overtake them.
-    #[inline]
-    pub(crate) fn behind_old_map(&mut self, key: ClientKey) -> Option<Flow> {
-        let epoch = self.epoch;
-        let client = self.clients.get(key)?;
-        if client.epoch != epoch {
-            if client.order.outstanding() > 0 {
-                return Some(Flow::Wait);
-            }
-            client.epoch = epoch;
-        }
-        None
-    }
-
-    /// Sends requests on to a node, each with what is remembered of it.
-    #[inline]
-    pub(crate) fn send_on(&mut self, key: ClientKey, node: NodeId, bytes: &[u8], marks: &[Mark]) {
-        let count = marks.len() as u32;
-        let Some(client) = self.clients.get(key) else { return };
-        let lane = client.lane;
-        match self.lane_link(lane, node) {
-            Ok(link) => {
-                let source = self.links[link].source(link);
-                let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
-                let seq = client.order.expect(source, count, pool);
-                if client.order.outstanding() >= MAX_OUTSTANDING {
-                    client.stopped = true;
-                }
-                let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
-                self.push_marked(link, bytes, ticket, marks);
-                if self.links[link].is_full() {
-                    self.throttle(key, lane, link);
-                }
-            }
-            Err(why) => {
-                for mark in marks {
-                    self.clients.error(key, &why);
-                    self.give_up(*mark);
-                }
-            }
-        }
-    }
-
-    /// A client with too many unanswered requests sends no more of them.
-    pub(crate) fn stop_if_many(&mut self, key: ClientKey) {
-        if let Some(client) = self.clients.get(key)
-            && client.order.outstanding() >= MAX_OUTSTANDING
-        {
-            client.stopped = true;
-        }
-    }
-
-    /// The shared link has more to send than it should: send now, or wait.
-    pub(crate) fn throttle(&mut self, key: ClientKey, lane: usize, link: usize) {
-        self.close_flights();
-        if let Err(error) = self.links[link].link.flush(self.now) {
-            self.lose_link(link, &error);
-            return;
-        }
-        if self.links[link].is_full() {
-            self.stop(key);
-            self.lanes[lane].throttled.push(key);
-        }
-    }
-
-    /// A request in the telnet form, passed on in the usual one.
-    fn take_inline(
-        &mut self,
-        key: ClientKey,
-        line: &[u8],
-        table: &CommandTable,
-    ) -> Result<Flow, ProtocolError> {
-        let words = inline::split(line)?;
-        if words.is_empty() {
-            return Ok(Flow::Taken);
-        }
-        let mut bytes = Vec::new();
-        encode::command(&mut bytes, &words);
-        let mut args = Vec::new();
-        let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
-        RequestScan::default().advance(&bytes, limits, |span| args.push(span))?;
-        let request = Request { bytes: &bytes, args: &args };
-        let command = table.lookup(request.name(), request.arg(1));
-        Ok(self.dispatch(key, request, command))
-    }
-
-    /// Decides about one request and carries it out.
-    fn dispatch(
-        &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: Option<&Command>,
-    ) -> Flow {
-        let role = command.map(|command| command.role);
-        let service = self.shared.verifier.is_some();
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        if needs_settled(role, client) && !client.is_settled() {
-            return Flow::Wait;
-        }
-        let touches = |command: &Command| self.touches_hot_keys(request, command);
-        if self.waits_for_hot(key, command) || self.awaits_hot(key) && command.is_none_or(touches) {
-            return Flow::Wait;
-        }
-        if let Some(flow) = self.refuse_unknown(key, role, request) {
-            return flow;
-        }
-        if let Some(flow) = self.step_watched(key, role, request) {
-            return flow;
-        }
-        if let Some(command) = command
-            && let Some(flow) = self.make_whole(key, request, command)
-        {
-            return flow;
-        }
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let queueing = client.is_queueing();
-        if let Some(own) = &mut client.own {
-            own.unmarked = false;
-        }
-        let counted = self.observer.as_ref().map(Observer::counted);
-        let flow = if client.transaction.is_some() {
-            self.step_transaction(key, request, command)
-        } else {
-            let decision = match self.cluster {
-                Some(_) => decide_clustered(role, request, client, service),
-                None => decide(role, request, client, service),
-            };
-            self.carry_out(key, request, command, decision)
-        };
-        if flow == Flow::Taken && command.is_none() {
-            self.touch_all(key);
-        }
-        if flow == Flow::Taken
-            && let Some(command) = command
-        {
-            self.touch_dispatched(key, command, request, queueing);
-            if counted == self.observer.as_ref().map(Observer::counted) {
-                self.observe_apart(key, command, request, queueing);
-            }
-        }
-        flow
-    }
-
-    /// Counts the keys of a request that did not go the usual way; those of a transaction are
-    /// only noted, and counted when the server has executed it.
-    pub(crate) fn observe_apart(
-        &mut self,
-        key: ClientKey,
-        command: &Command,
-        request: Request<'_>,
-        queueing: bool,
-    ) {
-        let Some(observer) = &mut self.observer else { return };
-        let Some(client) = self.clients.get(key).filter(|client| !client.within) else { return };
-        // What went elsewhere, or was answered here, must not be taken for what went there last.
-        let own = client.own.as_mut().filter(|own| own.unmarked);
-        if !queueing {
-            // What a `MULTI` that was refused has left.
-            client.queued_keys = None;
-            let mark = observer.sent_apart(Writer(key.slot), command, request);
-            if let Some(own) = own
-                && own.expected.back() == Some(&Expected::Plain)
-                && let Some(last) = own.marks.back_mut()
-            {
-                *last = mark;
-            }
-            return;
-        }
-        match command.role {
-            Role::Exec => {
-                let queued = client.queued_keys.take();
-                if let Some(own) = own
-                    && own.expected.back() == Some(&Expected::Exec)
-                    && let Some(last) = own.executing.back_mut()
-                {
-                    *last = queued;
-                }
-            }
-            Role::Discard | Role::Reset | Role::Quit => client.queued_keys = None,
-            // It is not queued, and nothing else is executed either.
-            _ if command.refuses_count(request.len()) => {}
-            _ => {
-                let queued = client.queued_keys.get_or_insert_default();
-                if !queued.add(command, request) {
-                    let _ = observer.sent_apart(Writer(key.slot), command, request);
-                }
-            }
         }
     }
 
