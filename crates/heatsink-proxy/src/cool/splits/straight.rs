@@ -41,9 +41,9 @@ impl Worker {
         let login = &self.lanes[client.lane].login;
         let base = &self.shared.base_login;
         let may_ask = login.db == base.db && login.user_name() == base.user_name();
-        // Increments are combined, and what is pushed gets a stamp; nothing of theirs goes to one
-        // shard only, so that it would be planned in vain.
-        let is_plain = !matches!(layout.kind, Kind::Counter | Kind::List);
+        // Increments are combined, what is pushed gets a stamp, and what names no member is about
+        // all shards: nothing of that goes to one only, so that it would be planned in vain.
+        let is_plain = request.len() > 2 && !matches!(layout.kind, Kind::Counter | Kind::List);
         // Whoever has touched hot keys apart may be settled by now, which `cool` sees to.
         if !may_ask
             || !is_plain
