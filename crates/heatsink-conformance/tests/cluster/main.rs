@@ -18,6 +18,7 @@ mod pauses;
 mod replica_reads;
 mod retries;
 mod state;
+mod still;
 mod topology;
 mod transactions;
 mod upstream_load;
