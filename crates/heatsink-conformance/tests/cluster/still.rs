@@ -85,14 +85,15 @@ fn one_that_came_just_before_the_new_map_is_told_too() {
     let (still, other) = (primaries[1], primaries[2]);
     let heir = rig.cluster.replicas_of(still)[0];
     let key = rig.cluster.key_on(still, "late");
-    let mut client = served(&rig, &key);
     served(&rig, &rig.cluster.key_on(other, "other"));
-    // More connections to ask on than the one to the node that will not answer.
+    // More connections to ask on than the one to the node that will not answer; if it is that
+    // one's turn all the same, others are asked a second later.
     let elsewhere = rig.cluster.key_on(primaries[0], "elsewhere");
     served(&rig, &elsewhere);
     let mut newer = rig.client();
     newer.command(&["HELLO", "3"]);
     assert_eq!(newer.command(&["GET", &elsewhere]), Reply::Null);
+    let mut client = served(&rig, &key);
     rig.cluster.pause(still);
     wait_until_serving(&rig.cluster, heir);
     let sent_at = Instant::now();
