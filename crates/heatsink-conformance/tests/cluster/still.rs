@@ -82,13 +82,13 @@ fn those_who_wait_for_a_replaced_primary_are_told() {
 fn one_that_came_just_before_the_new_map_is_told_too() {
     let mut rig = rig(RedisCluster::builder());
     let primaries = rig.cluster.primaries();
-    let (still, other) = (primaries[1], primaries[2]);
+    let (still, other) = (primaries[1], primaries[0]);
     let heir = rig.cluster.replicas_of(still)[0];
     let key = rig.cluster.key_on(still, "late");
     served(&rig, &rig.cluster.key_on(other, "other"));
     // More connections to ask on than the one to the node that will not answer; if it is that
     // one's turn all the same, others are asked a second later.
-    let elsewhere = rig.cluster.key_on(primaries[0], "elsewhere");
+    let elsewhere = rig.cluster.key_on(primaries[2], "elsewhere");
     served(&rig, &elsewhere);
     let mut newer = rig.client();
     newer.command(&["HELLO", "3"]);
