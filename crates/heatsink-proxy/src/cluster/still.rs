@@ -6,8 +6,8 @@
 //! ```text
 //! 1. INCR n -> P, which stands still
 //! 2. the cluster elects Q
-//! 3. [`STILL`] after 1, and every [`LOOKS_APART`]: another node is asked, and names Q
-//! 4. the link to P is retired; [`LAST_WORD`] later it is given up, and the client is told that
+//! 3. STILL after 1, and every LOOKS_APART: another node is asked, and names Q
+//! 4. the link to P is retired; LAST_WORD later it is given up, and the client is told that
 //!    the outcome is unknown
 //! ```
 //!
