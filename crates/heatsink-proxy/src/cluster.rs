@@ -3,6 +3,7 @@
 //! | question | module |
 //! |---|---|
 //! | which node has a slot, and who finds out | `routes`, `slot_map`, `refresh` |
+//! | a node owes an answer and says nothing | `still` |
 //! | where does a request go | `route` |
 //! | a request for several nodes, and one reply made of theirs | `fan_out` |
 //! | a node says that it is not the one (`MOVED`, `ASK`, `TRYAGAIN` …) | `detours` |
@@ -35,4 +36,5 @@ pub(crate) mod refresh;
 pub(crate) mod route;
 pub(crate) mod routes;
 mod slot_map;
+pub(crate) mod still;
 pub(crate) mod transactions;

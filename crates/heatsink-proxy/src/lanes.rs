@@ -15,6 +15,7 @@ use heatsink_upstream::link::{Link, Use};
 use heatsink_upstream::{Login, Protocol};
 
 use crate::clients::error_line;
+use crate::cluster::still::LAST_WORD;
 use crate::connection::ClientKey;
 use crate::cool::SILENCE;
 use crate::intake::{BACKLOG_BYTES, KEPT_BYTES};
@@ -51,8 +52,8 @@ pub(crate) enum Owner {
     Tracked,
     /// The cache: word of other Heatsinks.
     Listener,
-    /// Whoever still waits for its replies; then it is closed, or at this time.
-    Retired { until: Instant },
+    /// Whoever still waits for its replies; then it is closed, or some time later.
+    Retired { since: Instant },
 }
 
 /// A link and its place in the worker.
@@ -332,7 +333,7 @@ impl Worker {
     /// from there. If its node was `replaced` by another one, it may not have noticed, and
     /// acknowledge what the other will never know of.
     pub(crate) fn retire_link(&mut self, slot: usize, replaced: bool) {
-        let until = self.now + RETIRED;
+        let since = self.now;
         let Some(upstream) = self.links.get_mut(slot) else { return };
         if upstream.link.waiting() == 0 {
             self.drop_link(slot);
@@ -340,7 +341,7 @@ impl Worker {
         }
         let ready = upstream.link.is_ready();
         let tracked = upstream.owner == Owner::Tracked;
-        upstream.owner = Owner::Retired { until };
+        upstream.owner = Owner::Retired { since };
         let (index, node, generation) = (upstream.lane, upstream.node, upstream.generation);
         if tracked {
             self.forget_tracked(index, node, false);
@@ -360,6 +361,7 @@ impl Worker {
             let requests = self.unanswered_requests(slot);
             let doubted = requests.iter().map(|(_, request)| self.may_write(request)).collect();
             self.links[slot].doubted = doubted;
+            self.next_tick = self.next_tick.min(since + LAST_WORD);
         }
         if !ready {
             // Nothing of it has been sent: all of it can go where it belongs now.
@@ -590,31 +592,22 @@ impl Worker {
             .links
             .iter()
             .filter_map(|(slot, upstream)| {
-                if let Owner::Retired { until } = upstream.owner
-                    && self.now >= until
+                if self.is_outlived(upstream) {
+                    let error = LinkError::Replaced { ready: true };
+                    return Some((slot, upstream.generation, error));
+                }
+                if let Owner::Retired { since } = upstream.owner
+                    && self.now >= since + RETIRED
                 {
                     return Some((slot, upstream.generation, LinkError::Silent));
                 }
-                let owed = match upstream.owner {
-                    Owner::Lane | Owner::Tracked | Owner::Retired { .. } => {
-                        upstream.link.waiting() > 0
-                    }
-                    Owner::Client(key) => {
-                        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
-                        own.is_some_and(|own| own.awaits_prompt_answer())
-                    }
-                    // `WAIT` may take as long as its client wants.
-                    Owner::Spare | Owner::Once => false,
-                    // It is asked all the time whether it is there.
-                    Owner::Listener => true,
-                };
                 let bound = match upstream.owner {
                     // What the cache may believe rests on what the server says; that it takes
                     // bytes is not enough.
                     Owner::Tracked | Owner::Listener => Some(SILENCE),
                     _ => timeouts.silence.map(|time| time + upstream.link.taking_time()),
                 };
-                let silence = bound.filter(|_| owed);
+                let silence = bound.filter(|_| self.owes_answer(upstream));
                 let error = upstream.link.overdue(self.now, timeouts.connect, silence)?;
                 Some((slot, upstream.generation, error))
             })

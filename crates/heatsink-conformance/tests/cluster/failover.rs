@@ -15,10 +15,10 @@ use crate::load::{REPLY_TIMEOUT, StopOnDrop, duration};
 
 const SECONDS: u64 = 2;
 /// From the cluster's own failover to the first success.
-const BACK_WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(1);
 /// The longest that clients of other nodes may have to wait.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-const FAILOVER_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const FAILOVER_TIMEOUT: Duration = Duration::from_secs(30);
 const UNKNOWN: &str = "it is unknown whether the command was executed";
 
 /// What a client that counts by itself saw.
@@ -114,7 +114,7 @@ fn keys_of_all(cluster: &RedisCluster) -> Vec<String> {
 }
 
 /// Waits until a node says that it is a primary and that all is well.
-fn wait_until_serving(cluster: &RedisCluster, node: usize) -> Instant {
+pub(crate) fn wait_until_serving(cluster: &RedisCluster, node: usize) -> Instant {
     let mut client = cluster.node(node).client();
     eventually(FAILOVER_TIMEOUT, || {
         client.command(&["ROLE"]).items()[0].text() == "master"

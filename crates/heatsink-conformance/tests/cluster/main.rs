@@ -19,6 +19,7 @@ mod replica_reads;
 mod retries;
 mod slow;
 mod state;
+mod still;
 mod topology;
 mod transactions;
 mod upstream_load;

@@ -1,5 +1,5 @@
 //! Finds the cluster's map out: at start, when a node says that it is not the one, when a
-//! node cannot be reached, and now and then.
+//! node cannot be reached or does not answer, and now and then.
 //!
 //! Any connection that is there is asked, so this needs no credentials of its own: where
 //! clients bring theirs, the first that is accepted asks with them.
@@ -13,6 +13,7 @@ use heatsink_upstream::address::Endpoint;
 use heatsink_upstream::error::LinkError;
 
 use crate::cluster::routes::{Cluster, Routes};
+use crate::cluster::still::LOOKS_APART;
 use crate::connection::ClientKey;
 use crate::intake::Flow;
 use crate::lanes::{Lane, Owner, Purpose, Ticket, Upstream};
@@ -187,8 +188,9 @@ impl Worker {
         self.next_tick = self.next_tick.min(self.now + LOOK_SOON);
     }
 
-    /// Asks on any link that is ready.
+    /// Asks on any link that is ready, and whose node is likely to answer.
     fn ask_any(&mut self) {
+        let still = self.still_nodes();
         let sick = |node: NodeId| {
             let view = self.cluster.as_ref();
             view.is_some_and(|view| view.sick.iter().any(|(sick, _)| *sick == node))
@@ -197,7 +199,8 @@ impl Worker {
             (upstream.owner == Owner::Lane
                 && upstream.link.is_ready()
                 && !upstream.link.needs_auth()
-                && !sick(upstream.node))
+                && !sick(upstream.node)
+                && !still.contains(&upstream.node))
             .then_some(slot)
         };
         let slots: Vec<_> = self.links.iter().filter_map(usable).collect();
@@ -206,18 +209,19 @@ impl Worker {
             self.turn = self.turn.wrapping_add(1);
             self.ask_topology(slot);
         } else if self.shared.cluster.as_ref().is_some_and(Cluster::is_wanted) {
-            self.connect_anywhere();
+            self.connect_anywhere(&still);
         }
     }
 
     /// No node can be asked on a connection that is there: the next one in turn gets one, and
     /// is asked when it is ready.
-    fn connect_anywhere(&mut self) {
+    fn connect_anywhere(&mut self, still: &[NodeId]) {
         let Some(view) = &self.cluster else { return };
         let seeds = self.shared.cluster.as_ref().map_or(0, |cluster| cluster.seeds);
         let mut nodes: Vec<NodeId> = view.routes.nodes().collect();
         nodes.extend((0..seeds).map(|seed| NodeId(seed as u16)));
-        let sick = |node: &NodeId| view.sick.iter().any(|(sick, _)| sick == node);
+        let sick =
+            |node: &NodeId| still.contains(node) || view.sick.iter().any(|(sick, _)| sick == node);
         let healthy: Vec<_> = nodes.iter().copied().filter(|node| !sick(node)).collect();
         let candidates = if healthy.is_empty() { nodes } else { healthy };
         let open = |(_, lane): &(usize, &Lane)| lane.clients > 0 && !lane.needs_auth;
@@ -316,6 +320,11 @@ impl Worker {
     /// Looks after the map now and then.
     pub(crate) fn look_after_topology(&mut self) {
         let now = self.now;
+        if let Some(cluster) = &self.shared.cluster
+            && !self.still_nodes().is_empty()
+        {
+            cluster.want_after(LOOKS_APART, now);
+        }
         let (Some(view), Some(cluster)) = (&mut self.cluster, &self.shared.cluster) else { return };
         view.sick.retain(|(_, until)| now < *until);
         if view.alert_until.is_some_and(|until| now >= until) {

@@ -152,6 +152,14 @@ impl Cluster {
         self.wanted.store(true, Ordering::Release);
     }
 
+    /// The same, unless it was looked at within this time.
+    pub(crate) fn want_after(&self, time: Duration, now: Instant) {
+        let asked_at = self.asked.lock().unwrap_or_else(PoisonError::into_inner).0;
+        if asked_at.is_none_or(|at| now.saturating_duration_since(at) >= time) {
+            self.want();
+        }
+    }
+
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Acquire)
     }
