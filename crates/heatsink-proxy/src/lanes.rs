@@ -127,6 +127,8 @@ struct Way {
     link: Option<usize>,
     /// When and why the last attempt to connect failed.
     failed: Option<(Instant, String)>,
+    /// The log says that there is no way.
+    reported: bool,
 }
 
 impl Lane {
@@ -318,7 +320,9 @@ impl Worker {
             }
         }
         for (_, lane) in &mut self.lanes {
-            lane.way(node).failed = None;
+            let way = lane.way(node);
+            way.failed = None;
+            way.reported = false;
         }
     }
 
@@ -446,9 +450,14 @@ impl Worker {
         address: Option<SocketAddr>,
     ) {
         let why = self.unavailable(node, error);
+        let told = &why["ERR heatsink: ".len()..];
+        let outage = !self.is_clients_own(lane, error);
         let way = self.lanes[lane].way(node);
-        if way.failed.is_none() {
-            tracing::warn!("{}", &why["ERR heatsink: ".len()..]);
+        if !outage {
+            tracing::debug!("{told}");
+        } else if !way.reported {
+            tracing::warn!("{told}");
+            way.reported = true;
         }
         way.failed = Some((self.now, why));
         if !matches!(error, LinkError::Refused(_)) {
@@ -457,6 +466,17 @@ impl Worker {
             }
             self.node_failed(node);
         }
+    }
+
+    /// Whether a connection failed for who a client says it is, or for the database or protocol
+    /// that it wants. Anybody can bring that about, and all others are served.
+    fn is_clients_own(&self, lane: usize, error: &LinkError) -> bool {
+        let (login, base) = (&self.lanes[lane].login, &self.lanes[self.base_lane].login);
+        let wrong_password =
+            matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS"));
+        let clients_word =
+            login.credentials != base.credentials || (login != base && !wrong_password);
+        clients_word && error.is_refused_login()
     }
 
     /// What clients are told when the upstream cannot be reached.
@@ -480,7 +500,9 @@ impl Worker {
         let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
         let needs_auth = upstream.link.needs_auth();
         let id = upstream.link.connection_id();
-        if self.lanes[lane].way(node).failed.take().is_some() {
+        let way = self.lanes[lane].way(node);
+        way.failed = None;
+        if std::mem::take(&mut way.reported) {
             tracing::warn!("upstream {} is back", self.endpoint(node));
         }
         self.lanes[lane].needs_auth = needs_auth;
