@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use heatsink_upstream::address::Endpoint;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::{Link, Use};
 use heatsink_upstream::{Login, Protocol};
@@ -62,6 +63,8 @@ pub(crate) struct Upstream {
     pub(crate) link: Link<Ticket>,
     pub(crate) lane: usize,
     pub(crate) node: NodeId,
+    /// Where the node was when the link was opened: a primary that sentinels tell of moves.
+    endpoint: Endpoint,
     /// The node was a replica when the link was opened.
     pub(crate) replica: bool,
     /// Of the replies that are still to come, in order: whether it is a write that they
@@ -200,7 +203,7 @@ impl Worker {
     fn open_lane_link(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
         self.still_failed(lane, node)?;
         let opened = self.open_link(lane, node, Owner::Lane);
-        let link = opened.map_err(|error| self.unavailable(node, &error))?;
+        let link = opened.map_err(|error| unavailable(&self.endpoint(node), &error))?;
         self.lanes[lane].way(node).link = Some(link);
         Ok(link)
     }
@@ -258,7 +261,8 @@ impl Worker {
             return Ok(slot);
         }
         self.still_failed(lane, node)?;
-        self.open_link(lane, node, owner).map_err(|error| self.unavailable(node, &error))
+        let opened = self.open_link(lane, node, owner);
+        opened.map_err(|error| unavailable(&self.endpoint(node), &error))
     }
 
     /// Gives a link back that no client needs any more and that carries no state.
@@ -400,6 +404,7 @@ impl Worker {
             tracking: owner == Owner::Tracked,
         };
         let dialer = self.node(node);
+        let endpoint = dialer.dialer.endpoint();
         self.next_generation = self.next_generation.wrapping_add(1);
         let generation = self.next_generation;
         let entry = self.links.vacant_entry();
@@ -421,6 +426,7 @@ impl Worker {
                     link,
                     lane,
                     node,
+                    endpoint,
                     replica: purpose.replica,
                     doubted: VecDeque::new(),
                     requests: 0,
@@ -436,7 +442,7 @@ impl Worker {
                 Ok(slot)
             }
             Err(error) => {
-                self.note_failure(lane, node, &error, None);
+                self.note_failure(lane, node, &endpoint, &error, None);
                 Err(error)
             }
         }
@@ -446,10 +452,11 @@ impl Worker {
         &mut self,
         lane: usize,
         node: NodeId,
+        endpoint: &Endpoint,
         error: &LinkError,
         address: Option<SocketAddr>,
     ) {
-        let why = self.unavailable(node, error);
+        let why = unavailable(endpoint, error);
         let told = &why["ERR heatsink: ".len()..];
         let outage = !self.is_clients_own(lane, error);
         let way = self.lanes[lane].way(node);
@@ -477,11 +484,6 @@ impl Worker {
         let clients_word =
             login.credentials != base.credentials || (login != base && !wrong_password);
         clients_word && error.is_refused_login()
-    }
-
-    /// What clients are told when the upstream cannot be reached.
-    pub(crate) fn unavailable(&mut self, node: NodeId, error: &LinkError) -> String {
-        format!("ERR heatsink: upstream {} unavailable: {error}", self.endpoint(node))
     }
 
     /// Called when a link has read something: the first time it is ready, see to what waits
@@ -525,7 +527,7 @@ impl Worker {
     pub(crate) fn lose_link(&mut self, slot: usize, error: &LinkError) {
         let Some(upstream) = self.links.get_mut(slot) else { return };
         let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
-        let address = upstream.link.address();
+        let (address, endpoint) = (upstream.link.address(), upstream.endpoint.clone());
         let replica = upstream.replica;
         let mut reads = if replica { self.unanswered_requests(slot) } else { Vec::new() };
         let Some(upstream) = self.links.get_mut(slot) else { return };
@@ -535,14 +537,13 @@ impl Worker {
         if owner == Owner::Tracked && matches!(error, LinkError::Refused(_)) {
             self.tracking_refused();
         } else if error.before_ready() {
-            self.note_failure(lane, node, error, address);
+            self.note_failure(lane, node, &endpoint, error, address);
         } else if owner == Owner::Lane {
-            let endpoint = self.endpoint(node);
             tracing::warn!(waiting = abandoned.len(), "upstream {endpoint} lost: {error}");
             self.forget_commands();
             self.node_failed(node);
         }
-        let mut text = self.unavailable(node, error);
+        let mut text = unavailable(&endpoint, error);
         if !error.before_ready() {
             text.push_str("; it is unknown whether the command was executed");
         }
@@ -684,4 +685,9 @@ impl Worker {
             self.forget_listening_lane(lane.serial);
         }
     }
+}
+
+/// What clients are told when the upstream cannot be reached.
+fn unavailable(endpoint: &Endpoint, error: &LinkError) -> String {
+    format!("ERR heatsink: upstream {endpoint} unavailable: {error}")
 }
