@@ -7,8 +7,10 @@
 //! failure tells whose fault it is.
 
 pub mod differential;
+mod log;
 mod relay;
 mod rig;
 
+pub use log::Log;
 pub use relay::{Relay, Way};
 pub use rig::{ClusterRig, Heatsink, Rig};

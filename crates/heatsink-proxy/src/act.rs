@@ -247,8 +247,6 @@ impl Worker {
 
     /// Brings a lost transaction to its end without anything of it being executed.
     pub(crate) fn step_lost(&mut self, key: ClientKey, step: LostStep) {
-        let node = self.home(key);
-        let endpoint = self.endpoint(node);
         let Some(client) = self.clients.get(key) else { return };
         match step {
             LostStep::BeginMoved => {
@@ -267,11 +265,10 @@ impl Worker {
                 self.clients.reply(key, b"+OK\r\n");
             }
             LostStep::Refuse => {
-                let text = format!(
-                    "ERR heatsink: upstream {endpoint} unavailable: \
-                     the connection of this transaction was lost, nothing of it is executed"
-                );
-                self.clients.error(key, &text);
+                // Which server that was is not known any more.
+                let text = "ERR heatsink: upstream unavailable: \
+                            the connection of this transaction was lost, nothing of it is executed";
+                self.clients.error(key, text);
             }
             LostStep::Abort => {
                 client.lost = Lost::Nothing;

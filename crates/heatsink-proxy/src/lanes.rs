@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use heatsink_upstream::address::Endpoint;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::{Link, Use};
 use heatsink_upstream::{Login, Protocol};
@@ -63,6 +64,8 @@ pub(crate) struct Upstream {
     pub(crate) link: Link<Ticket>,
     pub(crate) lane: usize,
     pub(crate) node: NodeId,
+    /// Where the node was when the link was opened: a primary that sentinels tell of moves.
+    endpoint: Endpoint,
     /// The node was a replica when the link was opened.
     pub(crate) replica: bool,
     /// Of the replies that are still to come, in order: whether it is a write that they
@@ -128,6 +131,8 @@ struct Way {
     link: Option<usize>,
     /// When and why the last attempt to connect failed.
     failed: Option<(Instant, String)>,
+    /// The log says that there is no way.
+    reported: bool,
 }
 
 impl Lane {
@@ -199,7 +204,7 @@ impl Worker {
     fn open_lane_link(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
         self.still_failed(lane, node)?;
         let opened = self.open_link(lane, node, Owner::Lane);
-        let link = opened.map_err(|error| self.unavailable(node, &error))?;
+        let link = opened.map_err(|error| unavailable(&self.endpoint(node), &error))?;
         self.lanes[lane].way(node).link = Some(link);
         Ok(link)
     }
@@ -257,7 +262,8 @@ impl Worker {
             return Ok(slot);
         }
         self.still_failed(lane, node)?;
-        self.open_link(lane, node, owner).map_err(|error| self.unavailable(node, &error))
+        let opened = self.open_link(lane, node, owner);
+        opened.map_err(|error| unavailable(&self.endpoint(node), &error))
     }
 
     /// Gives a link back that no client needs any more and that carries no state.
@@ -319,7 +325,9 @@ impl Worker {
             }
         }
         for (_, lane) in &mut self.lanes {
-            lane.way(node).failed = None;
+            let way = lane.way(node);
+            way.failed = None;
+            way.reported = false;
         }
     }
 
@@ -398,6 +406,7 @@ impl Worker {
             tracking: owner == Owner::Tracked,
         };
         let dialer = self.node(node);
+        let endpoint = dialer.dialer.endpoint();
         self.next_generation = self.next_generation.wrapping_add(1);
         let generation = self.next_generation;
         let entry = self.links.vacant_entry();
@@ -419,6 +428,7 @@ impl Worker {
                     link,
                     lane,
                     node,
+                    endpoint,
                     replica: purpose.replica,
                     doubted: VecDeque::new(),
                     requests: 0,
@@ -434,7 +444,7 @@ impl Worker {
                 Ok(slot)
             }
             Err(error) => {
-                self.note_failure(lane, node, &error, None);
+                self.note_failure(lane, node, &endpoint, &error, None);
                 Err(error)
             }
         }
@@ -444,13 +454,19 @@ impl Worker {
         &mut self,
         lane: usize,
         node: NodeId,
+        endpoint: &Endpoint,
         error: &LinkError,
         address: Option<SocketAddr>,
     ) {
-        let why = self.unavailable(node, error);
+        let why = unavailable(endpoint, error);
+        let told = &why["ERR heatsink: ".len()..];
+        let outage = !self.is_clients_own(lane, error);
         let way = self.lanes[lane].way(node);
-        if way.failed.is_none() {
-            tracing::warn!("{}", &why["ERR heatsink: ".len()..]);
+        if !outage {
+            tracing::debug!("{told}");
+        } else if !way.reported {
+            tracing::warn!("{told}");
+            way.reported = true;
         }
         way.failed = Some((self.now, why));
         if !matches!(error, LinkError::Refused(_)) {
@@ -461,9 +477,15 @@ impl Worker {
         }
     }
 
-    /// What clients are told when the upstream cannot be reached.
-    pub(crate) fn unavailable(&mut self, node: NodeId, error: &LinkError) -> String {
-        format!("ERR heatsink: upstream {} unavailable: {error}", self.endpoint(node))
+    /// Whether a connection failed for who a client says it is, or for the database or protocol
+    /// that it wants. Anybody can bring that about, and all others are served.
+    fn is_clients_own(&self, lane: usize, error: &LinkError) -> bool {
+        let (login, base) = (&self.lanes[lane].login, &self.lanes[self.base_lane].login);
+        let wrong_password =
+            matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS"));
+        let clients_word =
+            login.credentials != base.credentials || (login != base && !wrong_password);
+        clients_word && error.is_refused_login()
     }
 
     /// Called when a link has read something: the first time it is ready, see to what waits
@@ -482,7 +504,9 @@ impl Worker {
         let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
         let needs_auth = upstream.link.needs_auth();
         let id = upstream.link.connection_id();
-        if self.lanes[lane].way(node).failed.take().is_some() {
+        let way = self.lanes[lane].way(node);
+        way.failed = None;
+        if std::mem::take(&mut way.reported) {
             tracing::warn!("upstream {} is back", self.endpoint(node));
         }
         self.lanes[lane].needs_auth = needs_auth;
@@ -505,7 +529,7 @@ impl Worker {
     pub(crate) fn lose_link(&mut self, slot: usize, error: &LinkError) {
         let Some(upstream) = self.links.get_mut(slot) else { return };
         let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
-        let address = upstream.link.address();
+        let (address, endpoint) = (upstream.link.address(), upstream.endpoint.clone());
         let replica = upstream.replica;
         let mut reads = if replica { self.unanswered_requests(slot) } else { Vec::new() };
         let Some(upstream) = self.links.get_mut(slot) else { return };
@@ -515,14 +539,13 @@ impl Worker {
         if owner == Owner::Tracked && matches!(error, LinkError::Refused(_)) {
             self.tracking_refused(error);
         } else if error.before_ready() {
-            self.note_failure(lane, node, error, address);
+            self.note_failure(lane, node, &endpoint, error, address);
         } else if owner == Owner::Lane {
-            let endpoint = self.endpoint(node);
             tracing::warn!(waiting = abandoned.len(), "upstream {endpoint} lost: {error}");
             self.forget_commands();
             self.node_failed(node);
         }
-        let mut text = self.unavailable(node, error);
+        let mut text = unavailable(&endpoint, error);
         if !error.before_ready() {
             text.push_str("; it is unknown whether the command was executed");
         }
@@ -660,4 +683,9 @@ impl Worker {
             self.forget_listening_lane(lane.serial);
         }
     }
+}
+
+/// What clients are told when the upstream cannot be reached.
+fn unavailable(endpoint: &Endpoint, error: &LinkError) -> String {
+    format!("ERR heatsink: upstream {endpoint} unavailable: {error}")
 }

@@ -47,6 +47,21 @@ impl LinkError {
     }
 }
 
+impl LinkError {
+    /// True if the server is there, but not for who or what the greeting named: a user, a
+    /// password, a database, a protocol.
+    pub fn is_refused_login(&self) -> bool {
+        let Self::Refused(error) = self else { return false };
+        let kind = error.split(|byte| *byte == b' ').next().unwrap_or_default();
+        match kind {
+            b"WRONGPASS" | b"NOPERM" | b"NOAUTH" | b"NOPROTO" => true,
+            // Passwords of old servers, and databases.
+            b"ERR" => !error.starts_with(b"ERR max number of clients reached"),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,5 +92,34 @@ fn describe(error: &io::Error) -> String {
         io::ErrorKind::BrokenPipe => "connection closed by the server".to_owned(),
         io::ErrorKind::TimedOut => "connection timed out".to_owned(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_takes_nobody_has_not_refused_a_login() {
+        let refused = |error: &str| LinkError::Refused(error.into()).is_refused_login();
+        for error in [
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "NOAUTH HELLO must be called with the client already authenticated",
+            "ERR invalid password",
+            "ERR DB index is out of range",
+            "NOPERM this user has no permissions to run the 'select' command",
+        ] {
+            assert!(refused(error), "{error}");
+        }
+        for error in [
+            "ERR max number of clients reached",
+            "ERR max number of clients reached + cluster connections",
+            "DENIED Redis is running in protected mode",
+            "LOADING Redis is loading the dataset in memory",
+            "",
+        ] {
+            assert!(!refused(error), "{error}");
+        }
+        assert!(!LinkError::Closed.is_refused_login());
     }
 }

@@ -1,9 +1,14 @@
 //! Users with different rights, on every node.
 
+use std::time::Duration;
+
 use heatsink_conformance::{ClusterRig, Heatsink};
-use heatsink_testkit::{RawClient, RedisCluster, RedisClusterBuilder, Reply, encode};
+use heatsink_testkit::{
+    RawClient, RedisCluster, RedisClusterBuilder, Reply, encode, eventually, key_slot,
+};
 
 const KEYS: usize = 30;
+const SOON: Duration = Duration::from_secs(10);
 
 /// `reader` may not even ask where the nodes are.
 fn settings() -> RedisClusterBuilder {
@@ -89,4 +94,67 @@ fn a_user_who_may_not_ask_for_the_map_uses_that_of_others() {
         let reply = reader.command(&["GET", &format!("shared:{n}")]);
         assert!(!reply.is_error(), "{reply}");
     }
+}
+
+/// Asks for keys of which one is there and one has gone, so that the map is looked at again
+/// and again.
+fn ask_in_vain(cluster: &RedisCluster, client: &mut RawClient) {
+    let (from, to) = (cluster.owner_of(key_slot("{v}a")), cluster.primaries()[0]);
+    let to = if from == to { cluster.primaries()[1] } else { to };
+    assert_eq!(client.command(&["MSET", "{v}a", "1", "{v}b", "2"]), Reply::ok());
+    cluster.begin_move_slot(key_slot("{v}a"), to);
+    assert_eq!(cluster.migrate_some_keys(key_slot("{v}a"), to, 1), 1);
+    let refused = client.command(&["MGET", "{v}a", "{v}b"]);
+    assert!(refused.is_error() && refused.error().starts_with("TRYAGAIN"), "{refused}");
+    cluster.migrate_keys(key_slot("{v}a"), to);
+    cluster.finish_move_slot(key_slot("{v}a"), to);
+    assert_eq!(client.command(&["MGET", "{v}a", "{v}b"]), Reply::bulks(["1", "2"]));
+}
+
+#[test]
+fn the_map_is_asked_for_with_the_rights_of_the_url() {
+    let logins = ["redis+cluster://svc:svc-pw@", "redis+cluster://"];
+    for login_of_url in logins {
+        let cluster = RedisCluster::builder()
+            .replicas_per_primary(0)
+            .line("user svc on >svc-pw ~* &* +@all")
+            .line("user rw on >rw-pw ~* &* +@read +@write")
+            .start();
+        let url = cluster.seed_url().replace("redis+cluster://", login_of_url);
+        let heatsink = Heatsink::before_url(&url, |config| config.workers = 1);
+        let mut client = login(&heatsink, "rw");
+        // With a connection to each node.
+        for node in cluster.primaries() {
+            let key = cluster.key_on(node, "k");
+            assert_eq!(client.command(&["GET", &key]), Reply::Null);
+        }
+        let asked = |cluster: &RedisCluster| -> u64 {
+            cluster.primaries().iter().map(|node| cluster.calls(*node, "cluster|slots")).sum()
+        };
+        let before = asked(&cluster);
+        ask_in_vain(&cluster, &mut client);
+        assert!(asked(&cluster) > before + 5, "{login_of_url}: asked {}", asked(&cluster));
+        for node in cluster.primaries() {
+            let log = cluster.node(node).client().command(&["ACL", "LOG"]).to_string();
+            assert!(!log.contains("cluster|"), "{login_of_url}: {log}");
+        }
+    }
+}
+
+#[test]
+fn where_nobody_may_ask_for_the_map_a_user_who_may_does() {
+    let settings = RedisCluster::builder().replicas_per_primary(0);
+    let cluster = settings
+        .line("user default on nopass ~* +@read +@connection")
+        .line("user svc on >svc-pw ~* &* +@all")
+        .admin("svc", "svc-pw")
+        .start();
+    let heatsink = Heatsink::before_url(&cluster.seed_url(), |config| config.workers = 1);
+    let mut nobody = heatsink.client();
+    let refused = nobody.command(&["GET", "k"]);
+    assert!(refused.is_error() && refused.error().contains("map is not known"), "{refused}");
+    let mut client = login(&heatsink, "svc");
+    eventually(SOON, || client.command(&["SET", "k", "1"]) == Reply::ok());
+    assert_eq!(nobody.command(&["GET", "k"]), Reply::bulk("1"));
+    ask_in_vain(&cluster, &mut client);
 }

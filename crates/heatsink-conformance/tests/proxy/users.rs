@@ -1,8 +1,12 @@
 //! Who a client is: passwords, users, and what they may see.
 
-use heatsink_conformance::Rig;
-use heatsink_testkit::{RawClient, RedisServer, Reply, encode};
+use std::time::Duration;
+
+use heatsink_conformance::{Heatsink, Log, Rig};
+use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
 use heatsink_upstream::address::Credentials;
+
+const SOON: Duration = Duration::from_secs(10);
 
 fn with_users() -> Rig {
     let rig = Rig::new(1);
@@ -172,4 +176,36 @@ fn any_number_of_logins_opens_a_bounded_number_of_connections() {
     }
     assert!(rig.server().info_u64("clients", "connected_clients") <= 1030);
     assert_eq!(client.command(&["PING"]).text(), "PONG");
+}
+
+#[test]
+fn what_a_client_is_refused_is_no_outage() {
+    let log = Log::listen();
+    let rig = with_users();
+    let address = rig.server().addr().to_string();
+    let mut ann = login(&rig, "ann", "ann-pw");
+    for round in 0..20 {
+        let (mut client, wrong) = (rig.client(), format!("wrong-{round}"));
+        for (command, error) in [
+            (&["AUTH", "ann", &wrong][..], "WRONGPASS"),
+            (&["HELLO", "3", "AUTH", "bob", &wrong], "WRONGPASS"),
+            (&["SELECT", &(1000 + round).to_string()], "ERR DB index"),
+        ] {
+            let refused = client.command(command);
+            assert!(refused.error().starts_with(error), "{command:?}: {refused}");
+        }
+    }
+    // Nor one who was let in before and is not any more.
+    rig.server().client().command(&["ACL", "SETUSER", "ann", "off"]);
+    let refused = ann.command(&["BLPOP", "a:list", "0.01"]);
+    assert!(refused.error().starts_with("WRONGPASS"), "{refused}");
+    assert_eq!(log.lines(&address), Vec::<String>::new());
+    rig.server().client().command(&["ACL", "SETUSER", "ann", "on"]);
+    eventually(SOON, || ann.command(&["BLPOP", "a:list", "0.01"]) == Reply::Null);
+    assert_eq!(log.lines(&address), Vec::<String>::new());
+    // But if it is Heatsink itself that is refused, nobody is served.
+    let url = format!("redis://ann:wrong@{address}");
+    let heatsink = Heatsink::before_url(&url, |_| {});
+    assert!(heatsink.client().command(&["GET", "k"]).is_error());
+    eventually(SOON, || log.lines(&address).iter().any(|line| line.contains("WRONGPASS")));
 }

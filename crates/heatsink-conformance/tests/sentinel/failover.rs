@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::Heatsink;
+use heatsink_conformance::{Heatsink, Log};
 use heatsink_testkit::{RedisServer, Reply, SentinelRig, eventually, poll_until};
 
 use crate::load::Load;
@@ -149,4 +149,39 @@ fn what_the_old_primary_says_later_is_no_acknowledgement() {
         assert!(error.contains("unknown whether the command was executed"), "{error}");
     }
     assert_eq!(rig.servers()[new].admin_client().command(&["GET", "late"]), Reply::Null);
+}
+
+#[test]
+fn who_is_said_to_be_lost_is_the_old_primary() {
+    let _turn = my_turn();
+    let log = Log::listen();
+    let mut rig = SentinelRig::start();
+    let heatsink = Heatsink::before_url(&rig.url(), |config| {
+        config.workers = 1;
+        config.live.timeouts.silence = None;
+    });
+    let [mut sharing, mut waiting, mut queueing] = [(); 3].map(|()| heatsink.client());
+    eventually(SOON, || sharing.command(&["PING"]) == Reply::Simple("PONG".into()));
+    assert_eq!(queueing.command(&["MULTI"]), Reply::ok());
+    assert_eq!(queueing.command(&["INCR", "n"]).text(), "QUEUED");
+    // Leaves a connection behind: a new one would not be greeted.
+    assert_eq!(waiting.command(&["BLPOP", "list", "0.01"]), Reply::Null);
+    let old = rig.pause_primary();
+    sharing.send(&["INCR", "n"]);
+    waiting.send(&["BLPOP", "list", "0"]);
+    queueing.send(&["EXEC"]);
+    let new = rig.wait_for_new_primary();
+    let [old_address, new_address] =
+        [old, new].map(|server| rig.servers()[server].addr().to_string());
+    for client in [&mut sharing, &mut waiting, &mut queueing] {
+        client.set_timeout(SOON);
+        let error = client.read_reply().error();
+        assert!(error.contains("it is no longer the primary"), "{error}");
+        assert!(error.contains(&format!("upstream {old_address} unavailable")), "{error}");
+    }
+    let lost = |address: &str| log.lines(&format!("upstream {address} lost")).len();
+    eventually(SOON, || lost(&old_address) > 0);
+    assert_eq!(lost(&new_address), 0);
+    follows(&heatsink, &rig.servers()[new]);
+    rig.resume(old);
 }

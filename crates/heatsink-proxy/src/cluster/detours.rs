@@ -2,7 +2,7 @@
 //! is not right: the request goes there, or is tried again.
 //!
 //! Bound: [`MAX_HOPS`] nodes and `timeouts.cluster_retry_ms`; then the client gets the node's
-//! error.
+//! error, or what [`given_up`] makes of it.
 //! Invariant: of two requests of one client for one slot, the later is not executed first; see
 //! [`crate::cluster`].
 
@@ -34,6 +34,28 @@ const OWN_WORDS: [&[u8]; 7] = [
     b"-MASTERDOWN Link with MASTER is down",
     b"-MASTERDOWN Link with PRIMARY is down",
 ];
+
+/// What a server says of several keys of a slot that are not all in one place.
+const HALF_MOVED: &[u8] = b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
+/// What a server says of a slot that nobody is known to have.
+const UNSERVED: &[u8] = b"-CLUSTERDOWN Hash slot not served\r\n";
+
+/// What a client is told of a request that is followed no further. Where another node is named,
+/// that is none of its business: to it, there is one server.
+pub(crate) fn given_up<'a>(
+    redirect: Redirect<'_>,
+    error: &'a [u8],
+    in_transaction: bool,
+) -> &'a [u8] {
+    match redirect {
+        // It was asked there, where others of its keys are missing.
+        Redirect::Ask { .. } if in_transaction => HALF_MOVED,
+        Redirect::Moved { .. } | Redirect::Ask { .. } => UNSERVED,
+        Redirect::TryAgain | Redirect::ClusterDown | Redirect::Loading | Redirect::MasterDown => {
+            error
+        }
+    }
+}
 
 /// A request that is not where it was first sent.
 #[derive(Debug, Default)]
@@ -127,12 +149,13 @@ impl Worker {
             return self.meet_fence(lane, ticket, &request, error, overtaken);
         }
         let hops = self.note_hop(ticket);
-        let Some(redirect) = redirect::parse(error).filter(|_| hops <= MAX_HOPS) else {
+        let own = |redirect: &Redirect<'_>| self.is_servers_own(*redirect, error, &request);
+        let Some(redirect) = redirect::parse(error).filter(own) else {
             self.conclude(ticket, error);
             return;
         };
-        if !self.is_servers_own(redirect, error, &request) {
-            self.conclude(ticket, error);
+        if hops > MAX_HOPS {
+            self.conclude(ticket, given_up(redirect, error, false));
             return;
         }
         match redirect {
@@ -141,10 +164,12 @@ impl Worker {
                 if !asking {
                     self.want_topology();
                 }
-                match self.named_node(from, host, port) {
-                    Some(to) => self.resend(lane, to, ticket, &request, asking),
+                if let Some(to) = self.named_node(from, host, port) {
+                    self.resend(lane, to, ticket, &request, asking);
+                } else {
                     // It may have joined a moment ago.
-                    None => self.try_again(lane, from, ticket, request, error, overtaken),
+                    let told = given_up(redirect, error, false);
+                    self.try_again(lane, from, ticket, request, told, overtaken);
                 }
             }
             Redirect::Loading | Redirect::MasterDown if self.is_replica(from) => {
@@ -169,7 +194,7 @@ impl Worker {
         }
     }
 
-    /// Tries a request again after a pause, if that is allowed.
+    /// Tries a request again after a pause, if that is allowed; else its client is told `error`.
     fn try_again(
         &mut self,
         lane: usize,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use heatsink_cluster::redirect::{self, Redirect};
 use heatsink_upstream::Protocol;
 
-use crate::cluster::detours::{Later, MAX_HOPS, RETRY_PAUSE};
+use crate::cluster::detours::{Later, MAX_HOPS, RETRY_PAUSE, given_up};
 use crate::cluster::transactions::{CROSS_SLOT, MULTI};
 use crate::connection::{ClientKey, Lost};
 use crate::nodes::NodeId;
@@ -35,6 +35,7 @@ impl Worker {
         own.hops += 1;
         let give_up = *own.retry_until.get_or_insert(until) <= self.now || own.hops > MAX_HOPS;
         let expected = own.expected.front().copied();
+        let in_transaction = client.transaction.is_some();
         let (watched, bound_to) = match &client.transaction {
             Some(transaction) => (false, transaction.slot),
             None => (own.transaction != Transaction::None, own.slot),
@@ -66,30 +67,30 @@ impl Worker {
         if watched && let Some(client) = self.clients.get(key) {
             client.lost = Lost::Moved;
         }
-        if give_up {
+        // `EXEC` names no key, and a command that nobody knows may say anything.
+        let believed = |redirect: &Redirect<'_>| match expected {
+            Some(Expected::Exec) => true,
+            Some(Expected::Unknown) => false,
+            _ => self.is_servers_own(*redirect, error, &current),
+        };
+        let Some(redirect) = redirect::parse(error).filter(believed) else {
             self.answer_own(key, error);
-        } else {
-            // `EXEC` names no key, and a command that nobody knows may say anything.
-            let believed = |redirect: &Redirect<'_>| match expected {
-                Some(Expected::Exec) => true,
-                Some(Expected::Unknown) => false,
-                _ => self.is_servers_own(*redirect, error, &current),
-            };
-            let redirect = redirect::parse(error).filter(believed);
-            let to = match redirect {
-                Some(Redirect::Moved { host, port, .. } | Redirect::Ask { host, port, .. }) => {
-                    self.named_node(from, host, port)
-                }
-                _ => None,
-            };
-            self.want_topology();
-            match (redirect, to) {
-                (None, _) => self.answer_own(key, error),
-                (Some(redirect), Some(to)) => {
-                    self.replay_own(key, Some(to), matches!(redirect, Redirect::Ask { .. }));
-                }
-                (Some(_), None) => self.try_own_again(key),
+            return;
+        };
+        if give_up {
+            self.answer_own(key, given_up(redirect, error, in_transaction));
+            return;
+        }
+        let to = match redirect {
+            Redirect::Moved { host, port, .. } | Redirect::Ask { host, port, .. } => {
+                self.named_node(from, host, port)
             }
+            _ => None,
+        };
+        self.want_topology();
+        match to {
+            Some(to) => self.replay_own(key, Some(to), matches!(redirect, Redirect::Ask { .. })),
+            None => self.try_own_again(key),
         }
     }
 

@@ -1,8 +1,9 @@
 //! Finds the cluster's map out: at start, when a node says that it is not the one, when a
 //! node cannot be reached or does not answer, and now and then.
 //!
-//! Any connection that is there is asked, so this needs no credentials of its own: where
-//! clients bring theirs, the first that is accepted asks with them.
+//! Asked are the connections of the URL's own login: a client may lack the right. Only where the
+//! URL has no credentials and the servers want some, or nobody without any may ask, are those of
+//! clients: the first that is accepted asks with its own.
 
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,10 @@ pub(crate) struct View {
     error: Option<String>,
     /// The host that was asked: a node may leave its own out.
     asked_host: String,
+    /// Along the base lane.
+    asked_base: bool,
+    /// Who gives no credentials may not ask.
+    base_refused: bool,
     /// Seeds are tried in turn.
     seed: usize,
     alert_until: Option<Instant>,
@@ -54,6 +59,8 @@ impl View {
             version: 0,
             error: None,
             asked_host: String::new(),
+            asked_base: false,
+            base_refused: false,
             seed: 0,
             alert_until: None,
             next_look: now + PERIOD,
@@ -188,6 +195,14 @@ impl Worker {
         self.next_tick = self.next_tick.min(self.now + LOOK_SOON);
     }
 
+    /// Whether the map may be asked for along a lane.
+    fn asks_along(&self, lane: usize) -> bool {
+        let base = &self.lanes[self.base_lane];
+        let base_fails =
+            base.needs_auth || self.cluster.as_ref().is_some_and(|view| view.base_refused);
+        lane == self.base_lane || (base.login.credentials.is_none() && base_fails)
+    }
+
     /// Asks on any link that is ready, and whose node is likely to answer.
     fn ask_any(&mut self) {
         let still = self.still_nodes();
@@ -197,6 +212,7 @@ impl Worker {
         };
         let usable = |(slot, upstream): (usize, &Upstream)| {
             (upstream.owner == Owner::Lane
+                && self.asks_along(upstream.lane)
                 && upstream.link.is_ready()
                 && !upstream.link.needs_auth()
                 && !sick(upstream.node)
@@ -242,20 +258,16 @@ impl Worker {
     /// Asks on this link, if the map is wanted.
     pub(crate) fn ask_topology(&mut self, slot: usize) {
         let Some(cluster) = &self.shared.cluster else { return };
-        let known = self.cluster.as_ref().is_some_and(|view| view.routes.is_known());
-        let has_credentials = self.lanes[self.base_lane].login.credentials.is_some();
-        if !known && has_credentials && self.links[slot].lane != self.base_lane {
-            // The first client may not be allowed to ask; who the URL names is.
+        let (lane, node) = (self.links[slot].lane, self.links[slot].node);
+        if !self.asks_along(lane) || !cluster.may_ask(self.now) {
             return;
         }
-        if !cluster.may_ask(self.now) {
-            return;
-        }
-        let node = self.links[slot].node;
-        if let Endpoint::Tcp { host, .. } = self.endpoint(node)
-            && let Some(view) = &mut self.cluster
-        {
-            view.asked_host = host;
+        let endpoint = self.endpoint(node);
+        if let Some(view) = &mut self.cluster {
+            view.asked_base = lane == self.base_lane;
+            if let Endpoint::Tcp { host, .. } = endpoint {
+                view.asked_host = host;
+            }
         }
         // Nodes without a slot are part of the cluster too: one may be about to get some.
         let bytes = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n";
@@ -296,6 +308,7 @@ impl Worker {
             }
             Ok(topology) => {
                 view.error = None;
+                view.base_refused &= !view.asked_base;
                 let (shards, covered) = (topology.shards.len(), topology.covered());
                 if cluster.publish(topology, &self.shared.nodes) {
                     tracing::info!(shards, slots = covered, "the cluster's map has changed");
@@ -307,6 +320,9 @@ impl Worker {
                 return;
             }
             Err(error) => {
+                if view.asked_base {
+                    view.base_refused = error.starts_with("NOPERM");
+                }
                 if view.error.as_ref() != Some(&error) {
                     tracing::warn!("the cluster's map was not found out: {error}");
                 }
