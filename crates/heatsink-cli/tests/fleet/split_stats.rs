@@ -1,6 +1,7 @@
 //! What operators see of a split: what is in each shard, where it lies, and who is written to.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
 use serde_json::Value;
@@ -125,6 +126,20 @@ fn shards_of_a_counter_are_shown_with_their_numbers() {
         let is_it = |line: &str| line.starts_with(address) && line.ends_with(&share(node));
         assert!(run.stdout.lines().any(is_it), "{node} in {}", run.stdout);
     }
+}
+
+#[test]
+fn shards_are_looked_into_as_soon_as_they_are_there() {
+    let rig = rig();
+    let begun = Instant::now();
+    // Were they looked into every five seconds only, each would wait for that.
+    for key in ["a", "b", "c", "d"] {
+        rig.client().command(&["SET", key, "7"]);
+        rig.split(key, 2);
+        eventually(PATIENCE, || sum(&rig.stats(key), "value") == Some(7));
+    }
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[test]
