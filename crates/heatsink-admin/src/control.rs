@@ -213,6 +213,8 @@ pub struct Stats {
     pub own: Option<OwnStats>,
     /// The shards of a split key.
     pub shards: Option<Vec<Shard>>,
+    /// The nodes that they lie on.
+    pub nodes: Option<Vec<ShardNode>>,
 }
 
 /// What one proxy has done for a key since it is hot.
@@ -244,8 +246,61 @@ pub struct Shard {
     pub name: String,
     /// The node that holds it, as host:port; empty if that is not known here.
     pub node: String,
-    /// Members in it, or bytes of a counter or a `HyperLogLog`.
-    pub count: u64,
+    /// What is in it, as of the last look.
+    pub content: Option<ShardContent>,
+    /// Requests that write which the proxy that answers has sent to it.
+    pub writes_total: Option<u64>,
+}
+
+/// What is in a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardContent {
+    /// So many members, fields or elements.
+    Count(u64),
+    /// A counter's part, which may be negative.
+    Value(i64),
+    /// Registers of a `HyperLogLog`, in bytes: they are not elements that could be counted.
+    Bytes(u64),
+}
+
+/// A node that holds shards of a key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardNode {
+    /// As host:port; empty if that is not known here.
+    pub node: String,
+    /// How many it holds.
+    pub shards: u32,
+    /// Requests that write which the proxy that answers has sent to them.
+    pub writes_total: Option<u64>,
+    /// What part of all such requests that is, 0 to 1; none before the first.
+    pub write_share: Option<f64>,
+}
+
+impl ShardNode {
+    /// The nodes that shards lie on, in the order of the first shard of each.
+    pub fn of_shards(shards: &[Shard]) -> Vec<Self> {
+        let all: Option<u64> = shards.iter().map(|shard| shard.writes_total).sum();
+        let mut nodes: Vec<Self> = Vec::new();
+        for shard in shards {
+            let at = nodes.iter().position(|node| node.node == shard.node);
+            let at = at.unwrap_or_else(|| {
+                let node = shard.node.clone();
+                let writes_total = all.map(|_| 0);
+                nodes.push(Self { node, shards: 0, writes_total, write_share: None });
+                nodes.len() - 1
+            });
+            let node = &mut nodes[at];
+            node.shards += 1;
+            node.writes_total =
+                node.writes_total.zip(shard.writes_total).map(|(sum, more)| sum + more);
+        }
+        let share = |writes: u64, all: u64| writes as f64 / all as f64;
+        for node in &mut nodes {
+            let counted = node.writes_total.zip(all).filter(|(_, all)| *all > 0);
+            node.write_share = counted.map(|(writes, all)| share(writes, all));
+        }
+        nodes
+    }
 }
 
 /// One live member of the fleet.

@@ -74,6 +74,10 @@ pub struct KeyMetrics {
     pub local_cache: Option<CacheCounts>,
     /// Its share of coalescing.
     pub coalesce: Option<CollapseCounts>,
+    /// Physical keys that it is to be spread over, if it is to be split.
+    pub split_factor: Option<u32>,
+    /// Those that its value is in, if it is.
+    pub shards: Option<u32>,
 }
 
 /// Reads that asked the local cache.

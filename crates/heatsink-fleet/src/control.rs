@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use heatsink_admin::control::{
     Answer, Control, ControlError, Demotion, Event, Guard, HotKey, OwnStats, Policy, PolicyRule,
-    Promotion, Proxy, Readiness, Shard, Split, Stats,
+    Promotion, Proxy, Readiness, Shard, ShardNode, Split, Stats,
 };
 use heatsink_admin::metrics::Metrics;
 use heatsink_control::agent::{Agent, HotKey as AgentHotKey, HotSet};
-use heatsink_control::entry::{Entry, Mitigation, Origin, Phase, Status};
+use heatsink_control::entry::{Entry, Mitigation, Origin, Phase, SplitRecord, Status};
 use heatsink_control::policy::{Effective, Mode};
 use heatsink_control::registry::Record;
 use heatsink_control::views::KeyView;
@@ -234,6 +234,7 @@ impl Control for ControlSide {
             (reads > 0).then(|| cooled.hits as f64 / reads as f64)
         });
         let own = proxy.zip(cooled).map(|(proxy, cooled)| own_stats(proxy, &cooled));
+        let shards = shards(&self.state, &inner, key);
         Some(Stats {
             requests_per_second: hot.frequency,
             reads_per_second: hot.reads_per_second,
@@ -242,7 +243,8 @@ impl Control for ControlSide {
             local_cache_hit_ratio: cached,
             collapse_ratio: cooled.and_then(|cooled| cooled.collapse_ratio()),
             own,
-            shards: shards(&self.state, &inner, key),
+            nodes: shards.as_deref().map(ShardNode::of_shards),
+            shards,
         })
     }
 
@@ -271,19 +273,26 @@ impl Control for ControlSide {
     }
 }
 
-/// The shards of a key whose value is in them, by the last look.
+/// Whether the value of a key is in shards, rather than on its way, or at the key with copies.
+pub(crate) fn is_in_shards(split: &Split) -> bool {
+    split.phase == Phase::Split && split.kind != SplitRecord::COPIES
+}
+
+/// The shards of a key whose value is in them; what is in each, by the last look.
 fn shards(state: &State, inner: &Inner, key: &[u8]) -> Option<Vec<Shard>> {
     let split = inner.registry.get(key)?.entry.split.as_ref()?;
     let layout = lifecycle::layout(split).filter(|_| split.phase == Phase::Split)?;
-    let (id, sizes) = inner.splits.sizes.get(key)?;
-    let shard = |(index, count): (usize, &u64)| {
-        let server = state.proxy.as_ref()?.server_of_slot(layout.slot(index));
-        let name = String::from_utf8_lossy(layout.name(index, Names::Live)).into_owned();
-        let node = server.unwrap_or_default();
-        Some(Shard { index: index as u32, name, node, count: *count })
+    let known = inner.splits.contents.get(key).filter(|(id, _)| *id == layout.id);
+    let proxy = state.proxy.as_ref();
+    let writes = proxy.map(|proxy| proxy.shard_writes(&layout.id));
+    let shard = |index: usize| Shard {
+        index: index as u32,
+        name: String::from_utf8_lossy(layout.name(index, Names::Live)).into_owned(),
+        node: proxy.and_then(|proxy| proxy.server_of_slot(layout.slot(index))).unwrap_or_default(),
+        content: known.and_then(|(_, contents)| contents.get(index).copied().flatten()),
+        writes_total: writes.as_ref().map(|writes| writes.get(index).copied().unwrap_or(0)),
     };
-    (*id == layout.id && sizes.len() == layout.len())
-        .then(|| sizes.iter().enumerate().filter_map(shard).collect())
+    Some((0..layout.len()).map(shard).collect())
 }
 
 fn not_changed(error: &NotChanged) -> ControlError {

@@ -95,6 +95,8 @@ pub(crate) fn metrics(state: &State) -> Metrics {
                 coalesce: cooled.map(|cooled| collapse_counts(&cooled)),
                 reads_per_second: hot.reads_per_second,
                 writes_per_second: hot.writes_per_second,
+                split_factor: (hot.split_factor > 1).then_some(hot.split_factor),
+                shards: hot.split.filter(control::is_in_shards).map(|split| split.shards),
             })
             .collect(),
         local_cache: all_cooled.map(|cooled| cache_counts(&cooled)),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a client of this process's own proxy | `data` |
 //! | names, the manifest | `names` |
+//! | what is in the shards, for people to see | `contents` |
 //! | copies of a value | `copies` |
 //! | what is done on the upstream, step by step | `steps` |
 //! | changes of one record by compare and set | `change` |
@@ -15,6 +16,7 @@
 
 pub(crate) mod acks;
 pub(crate) mod change;
+mod contents;
 pub(crate) mod copies;
 mod data;
 pub(crate) mod drain;
@@ -31,6 +33,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use heatsink_admin::metrics::Histogram;
 
+use contents::Contents;
+
 /// What is known of splits for people to see.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
@@ -42,6 +46,6 @@ pub(crate) struct Figures {
     pub(crate) looked_at_ms: u64,
     /// How often registry and upstream did not agree.
     pub(crate) drift_total: u64,
-    /// How much is in each shard, by key, with the id of the split.
-    pub(crate) sizes: HashMap<Vec<u8>, (String, Vec<u64>)>,
+    /// What is in each shard, by key, with the id of the split.
+    pub(crate) contents: HashMap<Vec<u8>, (String, Contents)>,
 }

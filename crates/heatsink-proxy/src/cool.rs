@@ -118,6 +118,8 @@ pub(crate) struct Cooling {
     frozen: HashMap<Vec<u8>, Instant, RandomState>,
     /// Counts what may go to any shard.
     turns: usize,
+    /// Requests that write which went to each shard of the hot keys, since the others were told.
+    shard_writes: Vec<u64>,
     /// Where a request gets the name of a shard; empty otherwise.
     renamed: Vec<u8>,
     /// What was read of keys in mode `relaxed`.
@@ -222,6 +224,7 @@ impl Cooling {
             lately_moved: HashMap::default(),
             frozen: HashMap::default(),
             turns: 0,
+            shard_writes: Vec::new(),
             renamed: Vec::new(),
             late: LateReplies::default(),
             listening: Listening::default(),
@@ -358,6 +361,7 @@ impl Worker {
     }
 
     fn change_hot_keys(&mut self, hot: &Arc<HotKeys>) {
+        self.end_shard_writes(hot);
         let cooling = &mut self.cooling;
         let old = std::mem::replace(&mut cooling.hot, Arc::clone(hot));
         if self.reads_replicas {

@@ -116,9 +116,19 @@ impl Told {
 pub struct HotKeys {
     keys: HashMap<Vec<u8>, Treatment, RandomState>,
     /// Those of them whose values are moved, or have been.
-    splits: HashMap<Vec<u8>, Splitting, RandomState>,
+    splits: HashMap<Vec<u8>, SplitKey, RandomState>,
+    /// Shards of all of them.
+    shards: usize,
     /// Those of them that have copies.
     copies: HashMap<Vec<u8>, Arc<Copies>, RandomState>,
+}
+
+/// A key whose value is moved, or has been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SplitKey {
+    pub(crate) splitting: Splitting,
+    /// How many shards of others come before its own, where something is counted for each.
+    pub(crate) first: usize,
 }
 
 /// Copies of a value on several nodes.
@@ -150,7 +160,9 @@ impl HotKeys {
         for (key, splitting) in splits {
             // Increments are combined before they go to a shard.
             self.keys.insert(key.clone(), Treatment::EXACT);
-            self.splits.insert(key, splitting);
+            let first = self.shards;
+            self.shards += splitting.layout().len();
+            self.splits.insert(key, SplitKey { splitting, first });
         }
         self
     }
@@ -175,12 +187,28 @@ impl HotKeys {
     /// Where a key stands that is split, or about to be.
     #[inline]
     pub fn split(&self, key: &[u8]) -> Option<&Splitting> {
+        self.split_key(key).map(|split| &split.splitting)
+    }
+
+    /// The same, with the place of its shards among those of all.
+    #[inline]
+    pub(crate) fn split_key(&self, key: &[u8]) -> Option<&SplitKey> {
         if self.splits.is_empty() { None } else { self.splits.get(key) }
+    }
+
+    /// All of them.
+    pub(crate) fn split_keys(&self) -> impl Iterator<Item = &SplitKey> {
+        self.splits.values()
+    }
+
+    /// How many shards all of them have.
+    pub(crate) fn shards(&self) -> usize {
+        self.shards
     }
 
     /// All that are split, or about to be.
     pub fn splits(&self) -> impl Iterator<Item = (&[u8], &Splitting)> {
-        self.splits.iter().map(|(key, splitting)| (key.as_slice(), splitting))
+        self.splits.iter().map(|(key, split)| (key.as_slice(), &split.splitting))
     }
 
     /// All that have copies.

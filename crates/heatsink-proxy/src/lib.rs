@@ -329,6 +329,13 @@ impl Handle {
         cooled.keys.get(key).copied()
     }
 
+    /// How many requests that write were sent to each shard of the split with this id, up to a
+    /// tick ago. Empty if there were none.
+    pub fn shard_writes(&self, id: &str) -> Vec<u64> {
+        let cooled = self.shared.cooled.lock().unwrap_or_else(PoisonError::into_inner);
+        cooled.shard_writes.get(id).cloned().unwrap_or_default()
+    }
+
     /// What was done for all hot keys together, those that have cooled down included; up to a
     /// tick behind.
     pub fn cooled_total(&self) -> Cooled {

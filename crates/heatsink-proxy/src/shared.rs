@@ -108,6 +108,8 @@ pub(crate) struct Shared {
 pub(crate) struct CooledKeys {
     pub(crate) keys: HashMap<Vec<u8>, Cooled>,
     pub(crate) all: Cooled,
+    /// By the ids of splits: requests that write which went to each shard.
+    pub(crate) shard_writes: HashMap<String, Vec<u64>>,
 }
 
 impl Shared {

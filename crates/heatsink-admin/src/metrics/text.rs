@@ -130,6 +130,20 @@ fn keys(text: &mut Lines, keys: &[KeyMetrics], privacy: Privacy, limit: usize) {
         all,
         &|key| key.coalesce.and_then(collapse_ratio),
     );
+    family(
+        "heatsink_hot_key_split_factor",
+        "gauge",
+        "Physical keys that a hot key is to be spread over.",
+        named_len,
+        &|key| key.split_factor.map(f64::from),
+    );
+    family(
+        "heatsink_hot_key_shards",
+        "gauge",
+        "Physical keys that the value of a hot key is in.",
+        named_len,
+        &|key| key.shards.map(f64::from),
+    );
 }
 
 fn sum(keys: &[&KeyMetrics]) -> KeyMetrics {

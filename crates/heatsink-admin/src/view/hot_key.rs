@@ -5,7 +5,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::control::{Demotion, Guard, HotKey, Shard, Stats};
+use crate::control::{Demotion, Guard, HotKey, Shard, ShardContent, ShardNode, Stats};
 use crate::key_name::Privacy;
 use crate::timestamp::rfc3339;
 use crate::vocabulary::{GuardName, MitigationName, OriginName, PhaseName, StatusName};
@@ -187,6 +187,9 @@ pub(crate) struct StatsView {
     /// The shards of a split key.
     #[schema(required)]
     shards: Option<Vec<ShardView>>,
+    /// The nodes that they lie on, and the share of its writes that each gets.
+    #[schema(required)]
+    nodes: Option<Vec<ShardNodeView>>,
 }
 
 /// What one proxy has done for a key since it is hot.
@@ -223,19 +226,67 @@ pub(crate) struct ShardView {
     name: String,
     /// The node that holds it, as host:port; empty if that is not known here.
     node: String,
-    /// Members in it, or bytes of a counter or a `HyperLogLog`.
-    count: u64,
+    /// Members, fields or elements in it, as of the last look; only of a set, a hash, a sorted
+    /// set or a list that was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    count: Option<u64>,
+    /// Its number, as of the last look; only of a counter that was looked at, which is their sum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = 775)]
+    value: Option<i64>,
+    /// Its bytes, as of the last look; only of a `HyperLogLog` that was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    bytes: Option<u64>,
+    /// Requests that write which the process that answers has sent to it since the key is split;
+    /// increments that were combined are one.
+    #[schema(required)]
+    writes_total: Option<u64>,
+}
+
+impl ShardView {
+    fn new(shard: Shard) -> Self {
+        let (mut count, mut value, mut bytes) = (None, None, None);
+        match shard.content {
+            Some(ShardContent::Count(members)) => count = Some(members),
+            Some(ShardContent::Value(part)) => value = Some(part),
+            Some(ShardContent::Bytes(len)) => bytes = Some(len),
+            None => {}
+        }
+        let Shard { index, name, node, writes_total, .. } = shard;
+        Self { index, name, node, count, value, bytes, writes_total }
+    }
+}
+
+/// A node that holds shards of a split key.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ShardNode)]
+pub(crate) struct ShardNodeView {
+    /// As host:port; empty if that is not known here.
+    #[schema(example = "10.0.0.1:6379")]
+    node: String,
+    /// Shards that it holds.
+    #[schema(minimum = 1)]
+    shards: u32,
+    /// Requests that write which the process that answers has sent to them.
+    #[schema(required)]
+    writes_total: Option<u64>,
+    /// What part that is of such requests to all shards; null before the first.
+    #[schema(required, minimum = 0, maximum = 1)]
+    write_share: Option<f64>,
+}
+
+impl ShardNodeView {
+    fn new(node: ShardNode) -> Self {
+        let ShardNode { node, shards, writes_total, write_share } = node;
+        Self { node, shards, writes_total, write_share }
+    }
 }
 
 impl StatsView {
     pub(crate) fn new(key: &[u8], stats: Stats, privacy: Privacy) -> Self {
         let name = privacy.name(key);
-        let shard = |shard: Shard| ShardView {
-            index: shard.index,
-            name: shard.name,
-            node: shard.node,
-            count: shard.count,
-        };
         Self {
             key: name.key,
             key_base64: name.key_base64,
@@ -255,7 +306,8 @@ impl StatsView {
                 guard: own.guard.map(Guard::name),
                 invalidation_delay_ms: own.invalidation_delay_ms,
             }),
-            shards: stats.shards.map(|shards| shards.into_iter().map(shard).collect()),
+            shards: stats.shards.map(|shards| shards.into_iter().map(ShardView::new).collect()),
+            nodes: stats.nodes.map(|nodes| nodes.into_iter().map(ShardNodeView::new).collect()),
         }
     }
 }

@@ -134,10 +134,24 @@ fn stats_fleet_and_policy() {
     let stats = rig.get("/hotkeys/user:9999/stats").json();
     assert_eq!(stats["hit_ratio"], 0.75);
     assert!(stats["local_cache_hit_ratio"].is_null() && stats.get("key_base64").is_none());
-    let shard = json!({
-        "index": 0, "name": "heatsink:{a}:1:0", "node": "10.0.0.1:6379", "count": 3
+    let shard = |index: u32, field: &str, content: i64| {
+        let name = format!("heatsink:{{a}}:1:{index}");
+        json!({
+            "index": index, "name": name, "node": "10.0.0.1:6379", field: content,
+            "writes_total": 10
+        })
+    };
+    let shards = [shard(0, "count", 3), shard(1, "value", -775), shard(2, "bytes", 12)];
+    assert_eq!(stats["shards"].as_array().unwrap()[..3], shards);
+    let unseen = json!({
+        "index": 3, "name": "heatsink:{a}:1:3", "node": "10.0.0.2:6379", "writes_total": 90
     });
-    assert_eq!(stats["shards"][0], shard);
+    assert_eq!(stats["shards"][3], unseen, "what nobody has looked into is left out");
+    let nodes = json!([
+        {"node": "10.0.0.1:6379", "shards": 3, "writes_total": 30, "write_share": 0.25},
+        {"node": "10.0.0.2:6379", "shards": 1, "writes_total": 90, "write_share": 0.75}
+    ]);
+    assert_eq!(stats["nodes"], nodes);
     let proxies = rig.get("/proxies").json();
     assert_eq!(proxies["items"][0]["id"], "a");
     assert_eq!(proxies["items"][1]["last_seen_at"], "2026-01-01T00:00:00.000Z");

@@ -27,6 +27,9 @@ pub(crate) fn filled(keys: &[Vec<u8>]) -> Metrics {
         writes_per_second: 1.5,
         local_cache: Some(CacheCounts { hits_total: 3, misses_total: 1 }),
         coalesce: Some(CollapseCounts { requests_total: 50, fetches_total: 4 }),
+        split_factor: Some(8),
+        // It has not been split anew yet.
+        shards: Some(4),
     };
     Metrics {
         version: "0.1.0".into(),
@@ -102,6 +105,8 @@ fn everything_is_there_and_well_formed() {
     let user = [("key", "user:9999")];
     assert_eq!(text.value("heatsink_hot_key_local_cache_hit_ratio", &user), Some(0.75));
     assert_eq!(text.value("heatsink_hot_key_collapse_ratio", &user), Some(12.5));
+    assert_eq!(text.value("heatsink_hot_key_split_factor", &user), Some(8.0));
+    assert_eq!(text.value("heatsink_hot_key_shards", &user), Some(4.0));
     assert_eq!(text.value("heatsink_members", &[("role", "proxy")]), Some(3.0));
     let done = [("way", "split"), ("outcome", "done")];
     assert_eq!(text.value("heatsink_split_moves_total", &done), Some(3.0));

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use heatsink_admin::control::{
     Answer, Change, Control, ControlError, Demotion, Event, Guard, HotKey, Load, NodeRate,
-    OwnStats, Policy, PolicyRule, Promotion, Proxy, Readiness, Shard, Stats,
+    OwnStats, Policy, PolicyRule, Promotion, Proxy, Readiness, Shard, ShardContent, ShardNode,
+    Stats,
 };
 use heatsink_admin::metrics::Metrics;
 use heatsink_admin::{Server, Settings};
@@ -64,6 +65,24 @@ pub(crate) fn load(served_per_second: f64, first: f64, second: f64) -> Load {
     }
 }
 
+/// One of each kind, which no key has.
+fn shards() -> Vec<Shard> {
+    let shard = |(index, content): (usize, Option<ShardContent>)| Shard {
+        index: index as u32,
+        name: format!("heatsink:{{a}}:1:{index}"),
+        node: format!("10.0.0.{}:6379", 1 + index / 3),
+        content,
+        writes_total: Some(if index < 3 { 10 } else { 90 }),
+    };
+    let contents = [
+        Some(ShardContent::Count(3)),
+        Some(ShardContent::Value(-775)),
+        Some(ShardContent::Bytes(12)),
+        None,
+    ];
+    contents.into_iter().enumerate().map(shard).collect()
+}
+
 impl Control for Fake {
     fn hot_keys(&self) -> Vec<HotKey> {
         self.hot.lock().unwrap().clone()
@@ -115,12 +134,8 @@ impl Control for Fake {
                 guard: Some(Guard::Tracking),
                 invalidation_delay_ms: Some(0.25),
             }),
-            shards: Some(vec![Shard {
-                index: 0,
-                name: "heatsink:{a}:1:0".into(),
-                node: "10.0.0.1:6379".into(),
-                count: 3,
-            }]),
+            nodes: Some(ShardNode::of_shards(&shards())),
+            shards: Some(shards()),
         })
     }
 

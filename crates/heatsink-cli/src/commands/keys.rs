@@ -93,7 +93,8 @@ fn words(verb: &Verb, answer: &Value) -> String {
             text(answer, "key"),
             answer["blocked_seconds"]
         ),
-        Verb::Stats { .. } | Verb::Policy { .. } => pairs(answer),
+        Verb::Stats { .. } => stats(answer),
+        Verb::Policy { .. } => pairs(answer),
         Verb::Policies => rules(answer["items"].as_array().map_or(&[], Vec::as_slice)),
     }
 }
@@ -173,6 +174,65 @@ fn rules(items: &[Value]) -> String {
             text(item, "mode"),
             joined(allowed.map(shown).collect()),
             joined(settings.map(|(name, value)| format!("{name} = {}", shown(value))).collect()),
+        ]);
+    }
+    table.to_string()
+}
+
+/// The figures, and a table each of the shards and their nodes, if the key is split.
+fn stats(answer: &Value) -> String {
+    let mut figures = answer.clone();
+    let mut take = |field: &str| match figures[field].take() {
+        Value::Array(items) => Some(items),
+        _ => None,
+    };
+    let (shards, nodes) = (take("shards"), take("nodes"));
+    if let Some(fields) = figures.as_object_mut() {
+        fields.retain(|name, _| !matches!(name.as_str(), "shards" | "nodes"));
+    }
+    let tables = [shards.map(|shards| shard_table(&shards)), nodes.map(|nodes| node_table(&nodes))];
+    let parts = std::iter::once(pairs(&figures)).chain(tables.into_iter().flatten());
+    parts.collect::<Vec<_>>().join("\n\n")
+}
+
+fn shard_table(shards: &[Value]) -> String {
+    let fields = [("value", "VALUE"), ("count", "MEMBERS"), ("bytes", "BYTES")];
+    let is_there = |field: &str| shards.iter().any(|shard| !shard[field].is_null());
+    let (field, head) =
+        fields.into_iter().find(|(field, _)| is_there(field)).unwrap_or(("count", "MEMBERS"));
+    let mut table = Table::new(&[
+        ("SHARD", Align::Right),
+        ("NODE", Align::Left),
+        (head, Align::Right),
+        ("WRITES", Align::Right),
+        ("NAME", Align::Left),
+    ]);
+    for shard in shards {
+        table.row(vec![
+            shown(&shard["index"]),
+            shown(&shard["node"]),
+            shown(&shard[field]),
+            shown(&shard["writes_total"]),
+            shown(&shard["name"]),
+        ]);
+    }
+    table.to_string()
+}
+
+fn node_table(nodes: &[Value]) -> String {
+    let mut table = Table::new(&[
+        ("NODE", Align::Left),
+        ("SHARDS", Align::Right),
+        ("WRITES", Align::Right),
+        ("SHARE", Align::Right),
+    ]);
+    for node in nodes {
+        let share = node["write_share"].as_f64();
+        table.row(vec![
+            shown(&node["node"]),
+            shown(&node["shards"]),
+            shown(&node["writes_total"]),
+            share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0)),
         ]);
     }
     table.to_string()
@@ -277,5 +337,33 @@ mod tests {
         let verb = Verb::Stats { key: "a".to_owned() };
         let answer = json!({"requests_per_second": 12.5, "hit_ratio": null});
         assert_eq!(words(&verb, &answer), "hit_ratio            -\nrequests_per_second  12.5");
+    }
+
+    #[test]
+    fn shards_and_their_nodes_are_tables() {
+        let verb = Verb::Stats { key: "a".to_owned() };
+        let answer = json!({
+            "hit_ratio": 0.5,
+            "shards": [
+                {"index": 0, "name": "s:0", "node": "n1:1", "value": -775, "writes_total": 30},
+                {"index": 1, "name": "s:1", "node": "n2:1", "writes_total": 10}
+            ],
+            "nodes": [
+                {"node": "n1:1", "shards": 1, "writes_total": 30, "write_share": 0.75},
+                {"node": "n2:1", "shards": 1, "writes_total": 10, "write_share": null}
+            ]
+        });
+        assert_eq!(
+            words(&verb, &answer),
+            "hit_ratio  0.5\n\n\
+             SHARD  NODE  VALUE  WRITES  NAME\n    \
+             0  n1:1   -775      30  s:0\n    \
+             1  n2:1      -      10  s:1\n\n\
+             NODE  SHARDS  WRITES   SHARE\n\
+             n1:1       1      30  75.0 %\n\
+             n2:1       1      10       -"
+        );
+        let whole = json!({"hit_ratio": 0.5, "shards": null, "nodes": null});
+        assert_eq!(words(&verb, &whole), "hit_ratio  0.5");
     }
 }

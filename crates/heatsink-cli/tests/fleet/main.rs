@@ -15,6 +15,7 @@ mod split_chaos;
 mod split_ends;
 mod split_kills;
 mod split_load;
+mod split_stats;
 mod split_unseen;
 mod split_upstreams;
 mod split_waits;

@@ -168,7 +168,12 @@ impl Reconciler {
                 None => continue,
                 Some(split) => format!("{} {}", split.id, split.phase.name()),
             };
-            if entry.split.as_ref().is_some_and(|split| !seen.contains(&split.id)) {
+            let looked_into = inner.splits.contents.get(key).map(|(id, _)| id);
+            let is_unseen = |split: &SplitRecord| {
+                let is_dark = split.phase == Phase::Split && looked_into != Some(&split.id);
+                !seen.contains(&split.id) || is_dark && !split.is_copies()
+            };
+            if entry.split.as_ref().is_some_and(is_unseen) {
                 self.unseen.notify_one();
             }
             let waits = (key.to_vec(), what);
@@ -285,10 +290,7 @@ impl Reconciler {
         if measure || !splits.is_empty() {
             self.look_at_index().await?;
         }
-        if measure {
-            self.measure(&splits).await?;
-        }
-        Ok(())
+        self.measure(&splits, measure).await
     }
 
     /// Whether slots have moved so that one node has had more than twice its share of the shards
@@ -344,15 +346,25 @@ impl Reconciler {
         Ok(())
     }
 
+    /// Looks into the shards of all splits, or of those only that nobody has looked into.
     async fn measure(
         &self,
         splits: &[(Vec<u8>, Layout, Phase)],
+        all: bool,
     ) -> Result<(), super::data::DataError> {
-        let mut sizes = HashMap::new();
+        let mut contents = HashMap::new();
         for (key, layout, _) in splits.iter().filter(|(_, _, phase)| *phase == Phase::Split) {
-            sizes.insert(key.clone(), (layout.id.clone(), self.mover.steps.sizes(layout).await?));
+            let known = (!all).then(|| {
+                let inner = self.mover.state.lock();
+                inner.splits.contents.get(key).filter(|(id, _)| *id == layout.id).cloned()
+            });
+            let content = match known.flatten() {
+                Some(known) => known,
+                None => (layout.id.clone(), self.mover.steps.contents(layout).await?),
+            };
+            contents.insert(key.clone(), content);
         }
-        self.mover.state.lock().splits.sizes = sizes;
+        self.mover.state.lock().splits.contents = contents;
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ use heatsink_resp::value::Value;
 use heatsink_split::layout::Names;
 use heatsink_split::{Kind, Layout, moving, placement};
 
+use super::contents::size;
 use super::data::{Data, DataError, command, decode, refusal};
 use super::fault;
 use super::names::{self, Known, Manifest};
@@ -160,15 +161,6 @@ impl Steps {
             Ok((is_fence(&replies[0], &layout.id)?, left))
         };
         splits.iter().zip(replies.chunks_exact(2)).map(look).collect()
-    }
-
-    /// How much is in each shard.
-    pub(crate) async fn sizes(&self, layout: &Layout) -> Result<Vec<u64>, DataError> {
-        let ask = |shard| size(layout.kind, layout.name(shard, Names::Live));
-        let requests: Vec<_> = (0..layout.len()).map(ask).collect();
-        let values = self.connect()?.values(&requests).await?;
-        let number = |value: &Value| value.integer().and_then(|size| u64::try_from(size).ok());
-        Ok(values.iter().map(|value| number(value).unwrap_or(0)).collect())
     }
 
     /// Moves a value into shards that do not exist yet, and commits.
@@ -474,17 +466,6 @@ async fn sample_bytes(
     let each = if matches!(kind, Kind::Hash | Kind::SortedSet) { 2 } else { 1 };
     let taken = (sample.array().len() / each).max(1) as u64;
     Ok(bytes as u64 * members / taken)
-}
-
-fn size(kind: Kind, key: &[u8]) -> Vec<u8> {
-    let ask: &[u8] = match kind {
-        Kind::Counter | Kind::HyperLogLog => b"STRLEN",
-        Kind::Set => b"SCARD",
-        Kind::Hash => b"HLEN",
-        Kind::SortedSet => b"ZCARD",
-        Kind::List => b"LLEN",
-    };
-    command(&[ask, key])
 }
 
 fn number(reply: &[u8]) -> Result<u64, DataError> {

@@ -8,6 +8,7 @@
 //! a value is, and is refused; what is left of that is listed in decision 15.
 
 mod collected;
+mod counted;
 mod fenced;
 mod frozen;
 mod straight;
@@ -327,6 +328,9 @@ impl Worker {
             (Plan::One(shard), Names::Live) => {
                 let mark = self.observe(key, command, request);
                 let node = self.primary_of(layout.slot(shard), key);
+                if command.access == Access::Write {
+                    self.cooling.note_shard_writes(name, &layout.id, [shard]);
+                }
                 let mut renamed = std::mem::take(&mut self.cooling.renamed);
                 layout.rename(shard, request.bytes, request.args, &mut renamed);
                 self.send_on(key, node, &renamed, &[mark]);

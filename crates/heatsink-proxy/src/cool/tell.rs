@@ -25,9 +25,10 @@ impl Worker {
         if !self.cooling.is_active() && self.cooling.told.is_empty() {
             return;
         }
-        let Cooling { cache, told, work, hot, .. } = &mut self.cooling;
         let mut totals =
             self.shared.cooled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.cooling.tell_shard_writes(&mut totals);
+        let Cooling { cache, told, work, hot, .. } = &mut self.cooling;
         for (key, work) in work.iter() {
             let counters = cache.counters(key).copied().unwrap_or_default();
             let now = (counters, *work);
@@ -37,7 +38,7 @@ impl Worker {
             let before = told.entry(key.clone()).or_default();
             let (counters_before, work_before) = *before;
             let more = |now: u64, before: u64| now.saturating_sub(before);
-            let CooledKeys { keys, all } = &mut *totals;
+            let CooledKeys { keys, all, .. } = &mut *totals;
             for total in [keys.entry(key.clone()).or_default(), all] {
                 total.hits += more(counters.hits, counters_before.hits);
                 let passed = more(work.passed, work_before.passed);

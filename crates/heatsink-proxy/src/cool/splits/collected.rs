@@ -142,6 +142,15 @@ impl Collected {
         }
     }
 
+    /// Whether one of the parts may change something.
+    fn writes(&self, part: usize) -> bool {
+        match (self.batch, self.taker) {
+            (Some((_, step)), _) => part == step,
+            (None, Some(taker)) => part == taker,
+            (None, None) => self.access == Access::Write,
+        }
+    }
+
     /// The same for a command that was refused before.
     pub(super) fn of_fenced(self, fenced: Fenced, step: Option<usize>) -> Self {
         Self { fenced: Some((Box::new(fenced), step)), ..self }
@@ -205,6 +214,10 @@ impl Worker {
     ) {
         let node = |part: &Part| self.primary_of(collected.layout.slot(part.shard), asker.client);
         let nodes: Vec<NodeId> = parts.iter().map(node).collect();
+        let id = &collected.layout.id;
+        let written = parts.iter().enumerate().filter(|(at, _)| collected.writes(*at));
+        let written = written.map(|(_, part)| part.shard);
+        self.cooling.note_shard_writes(&collected.key, id, written);
         let parts = parts.into_iter().map(|part| part.bytes);
         let questions: Vec<_> = nodes.into_iter().zip(parts).collect();
         self.ask_several(lane, asker, &questions, Ending::Collected(Box::new(collected)), mark);

@@ -372,6 +372,9 @@ impl Worker {
             Plan::One(shard) => {
                 let node = self.primary_of(layout.slot(shard), fenced.ticket.client);
                 let part = plan::under_name(&context, shard, &args);
+                if !self.is_read(&fenced.request) {
+                    self.cooling.note_shard_writes(fenced.key(), &layout.id, [shard]);
+                }
                 self.send_fenced(&fenced, node, &part.bytes);
             }
             Plan::Many { parts, merge } => {

@@ -7,7 +7,7 @@
 //! Whatever needs a closer look is left to that, behind the batch: so a client's requests reach
 //! each link in its order.
 
-use heatsink_resp::command::Command;
+use heatsink_resp::command::{Access, Command};
 use heatsink_split::layout::{Kind, Names};
 use heatsink_split::plan::{self, Context, Plan};
 use heatsink_upstream::Protocol;
@@ -15,6 +15,7 @@ use heatsink_upstream::Protocol;
 use super::FEW_ARGS;
 use crate::cluster::lots::Lots;
 use crate::connection::ClientKey;
+use crate::hot_keys::SplitKey;
 use crate::nodes::NodeId;
 use crate::request::Request;
 use crate::splits::Splitting;
@@ -36,7 +37,8 @@ impl Worker {
             return None;
         }
         let name = command.single_key_index().and_then(|index| request.arg(index))?;
-        let Splitting::Split(layout) = self.cooling.hot.split(name)? else { return None };
+        let SplitKey { splitting, first } = self.cooling.hot.split_key(name)?;
+        let Splitting::Split(layout) = splitting else { return None };
         let client = self.clients.get_ref(key)?;
         let login = &self.lanes[client.lane].login;
         let base = &self.shared.base_login;
@@ -63,7 +65,11 @@ impl Worker {
         let Plan::One(shard) = plan::plan(&context, args) else { return None };
         let node = self.straight_to_slot(client, layout.slot(shard), lots)?;
         layout.rename(shard, request.bytes, request.args, renamed);
+        let first = *first;
         self.cooling.turns = turn;
+        if command.access == Access::Write {
+            self.cooling.note_shard_write(first + shard);
+        }
         self.note_asked(key);
         Some(node)
     }
