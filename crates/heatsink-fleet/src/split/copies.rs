@@ -82,7 +82,7 @@ impl Reconciler {
                 Some(split) if split.is_copies() => copied.push((key.to_vec(), split.clone())),
                 None if entry.wants_copies() => {
                     let paused = entry.pause.as_ref().is_some_and(|pause| now_ms < pause.until_ms);
-                    let allowed = inner.live.policies.of(key).mode.allows(Mitigation::Copies);
+                    let allowed = inner.live.policies.of(key).allows(Mitigation::Copies);
                     if !paused && allowed && is_first_choice(&inner, key, &state.id) {
                         wanting.push(key.to_vec());
                     }
