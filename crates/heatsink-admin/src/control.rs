@@ -158,6 +158,8 @@ pub enum ControlError {
         /// Which rule forbids what.
         why: String,
     },
+    /// The key is one of Heatsink's own, about which nothing is ever done.
+    OwnKey,
     /// What was asked for makes no sense for this key.
     Invalid {
         /// What is wrong with it.
@@ -184,6 +186,7 @@ impl fmt::Display for ControlError {
             Self::NotAllowed { why } | Self::Invalid { why } | Self::Conflict { why } => {
                 f.write_str(why)
             }
+            Self::OwnKey => f.write_str("the key is one of Heatsink's own"),
             Self::Full => f.write_str("the registry is full"),
             Self::StoreUnavailable { why } => {
                 write!(f, "the coordination store is unavailable: {why}")

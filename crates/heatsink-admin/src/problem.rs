@@ -158,6 +158,13 @@ impl Problem {
                 "The policy of this key does not allow it",
                 format!("{why} GET /policy?key= shows the rule; change it to allow this."),
             ),
+            ControlError::OwnKey => Self::new(
+                StatusCode::FORBIDDEN,
+                "own-key",
+                "This is a key of Heatsink itself",
+                "Keys that begin with heatsink:{ hold the registry, shards and copies; they are \
+                 counted, and nothing else is done about them.",
+            ),
             ControlError::Invalid { why } => Self::unprocessable("invalid", why),
             ControlError::Conflict { why } => Self::new(
                 StatusCode::CONFLICT,

@@ -95,10 +95,21 @@ fn serve() -> Command {
     configured(Command::new("serve").about("Run the proxy until SIGTERM or SIGINT"))
 }
 
+const DRAIN: &str = "\
+Make every split key whole again and remove all copies of values, with the configuration of the
+proxies. They may be running or not.
+
+Every key that was split, or had copies, when it began is named once, with how many of them are done:
+  whole: KEY (1 of 40)               made whole by this command
+  whole, by a proxy: KEY (2 of 40)   made whole by a running proxy meanwhile
+  copies removed: KEY (3 of 40)      its copies are read no more; they expire within a second
+Exit code 0: nothing is left. It can be run again at any time.";
+
 fn drain() -> Command {
     configured(
         Command::new("drain")
-            .about("Make every split key whole again, with the configuration of the proxies"),
+            .about("Make every split key whole again and remove all copies of values")
+            .long_about(DRAIN),
     )
 }
 

@@ -73,8 +73,11 @@ pub struct Decision {
     pub reason: String,
 }
 
-/// Decides; nothing if the policy wants the key left alone.
+/// Decides; nothing if the policy wants the key left alone, or it is one of Heatsink's own.
 pub fn decide(case: &Case<'_>, settings: &Settings) -> Option<Decision> {
+    if case.policy.own {
+        return None;
+    }
     let choice = match case.policy.mode {
         Mode::Off => return None,
         Mode::Exact => Choice::of(Mitigation::Coalesce).because("mode exact allows no other"),

@@ -18,6 +18,16 @@ use crate::words;
 /// Rules that a set of policies may have.
 pub const MAX_RULES: usize = 1024;
 
+/// What the names begin with of all that Heatsink keeps on servers for itself: the registry and
+/// what belongs to it, the index of splits, shards, copies, locks and permits.
+const OWN: &[u8] = b"heatsink:{";
+
+/// Whether a key is Heatsink's own. Nothing is ever done about such a key: what a fleet needs to
+/// move a value back must not be moved itself.
+pub fn is_own(key: &[u8]) -> bool {
+    key.starts_with(OWN)
+}
+
 /// The strongest relaxation a key may get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -136,6 +146,8 @@ pub struct Effective<'a> {
     pub rights: Rights,
     /// The rule that decided: its place, from 0, and its pattern; `None` is the last resort.
     pub rule: Option<(usize, &'a [u8])>,
+    /// The key is one of Heatsink's own: it is counted, and nothing is done about it.
+    pub own: bool,
 }
 
 impl Policies {
@@ -158,7 +170,7 @@ impl Policies {
     pub fn of(&self, key: &[u8]) -> Effective<'_> {
         let found =
             self.rules.iter().enumerate().find(|(_, rule)| glob::matches(&rule.pattern, key));
-        found.map_or_else(|| self.otherwise(), Self::by_rule)
+        Effective { own: is_own(key), ..found.map_or_else(|| self.otherwise(), Self::by_rule) }
     }
 
     /// What each rule gives, in order, and behind them what holds where none matches.
@@ -172,11 +184,12 @@ impl Policies {
             mode: rule.mode,
             rights: rule.rights,
             rule: Some((place, rule.pattern.as_slice())),
+            own: false,
         }
     }
 
     fn otherwise(&self) -> Effective<'_> {
-        Effective { mode: self.last_resort, rights: Rights::default(), rule: None }
+        Effective { mode: self.last_resort, rights: Rights::default(), rule: None, own: false }
     }
 
     /// The rules, in order.
@@ -191,6 +204,11 @@ impl Policies {
 }
 
 impl Effective<'_> {
+    /// Whether a mitigation may be in force on the key.
+    pub fn allows(&self, mitigation: Mitigation) -> bool {
+        !self.own && self.mode.allows(mitigation)
+    }
+
     /// The pattern of the rule, as text; `default` if no rule matched.
     pub fn pattern(&self) -> String {
         self.rule.map_or_else(|| "default".to_owned(), |(_, pattern)| words::key_text(pattern))
@@ -208,6 +226,9 @@ impl Effective<'_> {
 
     /// Why the key has this mode and what that means, in words.
     pub fn explain(&self) -> String {
+        if self.own {
+            return "a key of Heatsink itself; it is counted, and nothing is done about it".into();
+        }
         let mode = self.mode;
         let mut text = match self.rule {
             Some((place, _)) => {
@@ -331,6 +352,17 @@ mod tests {
         for mode in Mode::ALL {
             assert_eq!(mode.name().parse(), Ok(mode));
         }
+    }
+
+    #[test]
+    fn no_rule_allows_anything_on_heatsinks_own_keys() {
+        let rules = vec![rule("heatsink:*", Mode::Relaxed)];
+        let policies = Policies::new(rules).expect("few rules");
+        let own = policies.of(b"heatsink:{default}:registry");
+        assert!(own.mode.counts() && Mitigation::ALL.iter().all(|one| !own.allows(*one)));
+        assert!(own.explain().starts_with("a key of Heatsink itself"), "{}", own.explain());
+        let other = policies.of(b"heatsink:load:1");
+        assert!(Mitigation::ALL.iter().all(|one| other.allows(*one)));
     }
 
     #[test]

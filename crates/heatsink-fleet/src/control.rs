@@ -130,6 +130,9 @@ impl ControlSide {
         let Promotion { mitigation, split_factor, ttl_seconds } = promotion;
         let inner = self.state.lock();
         let policy = inner.live.policies.of(key);
+        if policy.own {
+            return Err(ControlError::OwnKey);
+        }
         if !policy.mode.allows(mitigation) {
             let (mode, rule) = (policy.mode.name(), policy.pattern());
             let why = format!("mode {mode} of the rule {rule} does not allow {mitigation}.");
@@ -312,7 +315,7 @@ fn policy(policy: &Effective<'_>) -> Policy {
     if let Some(threshold) = rights.hot_threshold {
         settings.push(("hot_threshold".to_owned(), threshold.to_string()));
     }
-    let allowed = Mitigation::ALL.iter().copied().filter(|one| policy.mode.allows(*one));
+    let allowed = Mitigation::ALL.iter().copied().filter(|one| policy.allows(*one));
     Policy {
         mode: policy.mode.name().to_owned(),
         rule: policy.rule.map(|(index, pattern)| PolicyRule {

@@ -45,7 +45,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use control::ControlSide;
 use run::{Run, Told};
-pub use split::drain::{Drained, Progress, drain};
+pub use split::drain::{Drained, How, Progress, drain};
 use split::lifecycle::Mover;
 use split::reconcile::Reconciler;
 use split::steps::Steps;

@@ -105,7 +105,8 @@ fn decided(facts: &Facts<'_>, threshold: f64) -> Mitigation {
         bytes_per_second: value_bytes * requests,
         ..KeyHeat::default()
     };
-    let policy = Effective { mode: Mode::Coherent, rights: Rights::default(), rule: None };
+    let (mode, rights) = (Mode::Coherent, Rights::default());
+    let policy = Effective { mode, rights, rule: None, own: false };
     let case = Case {
         heat: &heat,
         value: facts.kind,

@@ -100,13 +100,15 @@ fn what_the_control_plane_refuses_has_its_status() {
     let why = || "Because of this.".to_owned();
     for (error, status, kind) in [
         (ControlError::NotAllowed { why: why() }, 403, "not-allowed"),
+        (ControlError::OwnKey, 403, "own-key"),
         (ControlError::Invalid { why: why() }, 422, "invalid"),
         (ControlError::Conflict { why: why() }, 409, "conflict"),
         (ControlError::Full, 507, "registry-full"),
         (ControlError::StoreUnavailable { why: why() }, 503, "store-unavailable"),
         (ControlError::UnknownKey, 404, "unknown-key"),
     ] {
-        let says_why = !matches!(error, ControlError::Full | ControlError::UnknownKey);
+        let says_why =
+            !matches!(error, ControlError::OwnKey | ControlError::Full | ControlError::UnknownKey);
         *rig.fake.fails_with.lock().unwrap() = Some(error);
         let reply = rig.promote("k", r#"{"mitigation_type":"split"}"#);
         assert_eq!(reply.problem(status, kind).starts_with("Because of this."), says_why);

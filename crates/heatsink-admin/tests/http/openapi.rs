@@ -180,6 +180,7 @@ fn every_operation_fails_as_the_document_says() {
         for error in [
             ControlError::UnknownKey,
             ControlError::NotAllowed { why: why() },
+            ControlError::OwnKey,
             ControlError::Invalid { why: why() },
             ControlError::Conflict { why: why() },
             ControlError::Full,

@@ -1,4 +1,5 @@
-//! `heatsink drain`: makes every split key whole, with nothing but the upstream if need be.
+//! `heatsink drain`: makes every split key whole, with nothing but the upstream if need be, and has
+//! copies removed.
 //!
 //! Life: configuration -> a proxy of its own, on a port that nobody is told -> the registry's and
 //! the upstream's word on what is split -> a line a key -> a summary.
@@ -8,7 +9,7 @@ use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use heatsink_fleet::{Drained, Progress};
+use heatsink_fleet::{Drained, How, Progress};
 use heatsink_proxy::Proxy;
 use heatsink_upstream::address::Url;
 
@@ -37,13 +38,16 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
         .map_err(|error| Failure::Runtime(format!("cannot start a proxy: {error}")))?;
     let drained = heatsink_fleet::drain(proxy.handle(), store, config.fleet.clone(), tell)
         .map_err(|error| Failure::Runtime(format!("cannot drain: {error}")))?;
-    let Drained { whole, dropped, left, unknown } = drained;
-    say(&format!("{whole} made whole, {dropped} had ended before, {left} left"));
+    let Drained { whole, by_proxies, copies, dropped, left, unknown } = drained;
+    say(&format!(
+        "{whole} made whole, {by_proxies} by proxies meanwhile, {copies} rid of copies, {dropped} \
+         had ended before, {left} left"
+    ));
     if unknown {
         return Err(Failure::Runtime("the upstream cannot be asked what is split".to_owned()));
     }
     if left > 0 {
-        return Err(Failure::Runtime(format!("{left} splits are left; run it again")));
+        return Err(Failure::Runtime(format!("{left} keys are left; run it again")));
     }
     Ok(())
 }
@@ -54,9 +58,16 @@ fn tell(progress: Progress) {
         Progress::WithoutStore(why) => {
             format!("without the coordination store, by the upstream's index alone: {why}")
         }
-        Progress::Whole(key) => format!("whole: {}", name(key)),
+        Progress::Done { key, how, done, of } => {
+            let how = match how {
+                How::Whole => "whole",
+                How::WholeByProxy => "whole, by a proxy",
+                How::CopiesRemoved => "copies removed",
+            };
+            format!("{how}: {} ({done} of {of})", name(key))
+        }
         Progress::Dropped(key) => format!("had ended before: {}", name(key)),
-        Progress::Removed(key) => format!("not to be split any more: {}", name(key)),
+        Progress::Removed(key) => format!("not to be split or copied any more: {}", name(key)),
         Progress::Failed(key, why) => format!("not yet: {}: {why}", name(key)),
         Progress::Trouble(why) => format!("not yet: {why}"),
     });

@@ -1,5 +1,7 @@
 //! Copies of a value on several nodes, as an operator has them made and removed.
 
+use std::time::{Duration, Instant};
+
 use heatsink_admin::control::Promotion;
 use heatsink_control::entry::Mitigation;
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
@@ -92,4 +94,49 @@ fn one_server_has_no_place_for_copies() {
         node.entry(KEY).is_some_and(|entry| entry.to_string().contains("no other node"))
     });
     assert_eq!(node.client().command(&["GET", KEY]), Reply::bulk("v"));
+}
+
+/// The first write waits until nobody reads the copy that it cannot remove, or that has expired.
+/// Then there are no copies, for as long as their nodes do not answer.
+#[test]
+fn a_node_that_is_down_does_not_make_every_write_late() {
+    let place = Place::empty();
+    let settings = RedisCluster::builder().replicas_per_primary(0);
+    let mut cluster = settings.line("cluster-require-full-coverage no").start();
+    let store = RedisServer::start();
+    let (store_url, upstream) = (store.url(), cluster.seed_url());
+    let serve =
+        || Node::start(&place, &["--coordination-url", &store_url, "--upstream", &upstream]);
+    let nodes = [serve(), serve()];
+    assemble(&[&nodes[0], &nodes[1]]);
+    let key = cluster.key_on(0, "value");
+    let mut clients: Vec<RawClient> = (0..12).map(|number| nodes[number % 2].client()).collect();
+    clients[0].command(&["SET", &key, "first"]);
+    nodes[0].api().promote(key.as_bytes(), COPIES).expect("promoted");
+    all(&nodes, PATIENCE, "there are copies", |node| {
+        node.entry(&key).is_some_and(|entry| entry["split"]["phase"] == "split")
+    });
+    cluster.kill(1);
+    let mut took = Vec::new();
+    for round in 0..6 {
+        let (begun, value) = (Instant::now(), round.to_string());
+        assert_eq!(clients[0].command(&["SET", &key, &value]), Reply::ok());
+        took.push(begun.elapsed());
+        for client in &mut clients {
+            assert_eq!(client.command(&["GET", &key]), Reply::bulk(&value));
+        }
+    }
+    println!("{took:?}");
+    assert!(took[2..].iter().all(|took| *took < Duration::from_secs(1)), "{took:?}");
+    let entry = nodes[1].entry(&key).expect("it is registered");
+    assert!(entry.to_string().contains("no copies: a write that does not reach"), "{entry}");
+    // Where nobody answers, none are begun.
+    let other = cluster.key_on(0, "other");
+    nodes[0].api().promote(other.as_bytes(), COPIES).expect("promoted");
+    all(&nodes, PATIENCE, "it says why not", |node| {
+        node.entry(&other).is_some_and(|entry| entry.to_string().contains("no copies yet"))
+    });
+    let begun = Instant::now();
+    assert_eq!(clients[1].command(&["SET", &other, "v"]), Reply::ok());
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }

@@ -5,6 +5,7 @@ mod alone;
 mod chaos;
 mod copies;
 mod degraded;
+mod drains;
 mod http;
 mod live;
 mod node;

@@ -7,9 +7,39 @@ use heatsink_admin::client::ClientError;
 use heatsink_testkit::{RedisServer, eventually};
 
 use crate::node::{CACHE, Node, all, assemble};
+use crate::splits::split;
 use crate::support::{PATIENCE, Place};
 
 const ROUNDS: usize = 50;
+
+/// A fleet whose members or registry were moved into shards could not be told to move them back.
+#[test]
+fn keys_of_heatsink_itself_are_refused() {
+    let place = Place::empty();
+    // The store is the upstream, so that the keys are really there.
+    let server = RedisServer::start();
+    let node = Node::member(&place, "all", &server.url(), &server.url());
+    assemble(&[&node]);
+    let own = ["members", "registry", "presence", "splits", "anything"];
+    for key in own.map(|name| format!("heatsink:{{default}}:{name}")) {
+        for promotion in [split(4), CACHE] {
+            match node.api().promote(key.as_bytes(), promotion) {
+                Err(ClientError::Refused { status: 403, .. }) => {}
+                other => panic!("{key}: {other:?}"),
+            }
+        }
+        assert!(node.lacks(&key));
+    }
+    let (key, url) = ("heatsink:{default}:members", node.admin_url());
+    let promote = ["keys", "--admin", &url, "promote", key, "--mitigation", "split"];
+    let refused = place.run(&promote);
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{refused:?}");
+    assert!(refused.stderr.contains("key of Heatsink itself"), "{refused:?}");
+    let policy = node.json(&format!("/policy?key={key}")).expect("a policy");
+    assert_eq!(policy["allowed_mitigations"], serde_json::json!([]), "{policy}");
+    // Others may look like them.
+    node.api().promote(b"heatsink:load:1", CACHE).expect("promoted");
+}
 
 /// What the others agreed on meanwhile is newer than what it wants to do.
 #[test]

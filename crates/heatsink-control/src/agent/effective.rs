@@ -134,7 +134,11 @@ fn hot_key(scene: &Scene<'_>, key: &[u8], entry: &Entry, epoch: u64) -> Option<H
     if has_moved_data(entry) {
         return Some(hot);
     }
-    match scene.policies.of(key).mode {
+    let policy = scene.policies.of(key);
+    if policy.own {
+        return None;
+    }
+    match policy.mode {
         Mode::Off => return None,
         Mode::Observe => hot.dry_run = true,
         Mode::Exact => hot.mitigation = Mitigation::Coalesce,

@@ -299,6 +299,19 @@ fn a_watched_key_is_told_by_a_mere_estimate() {
 }
 
 #[test]
+fn alone_nothing_is_done_about_heatsinks_own_keys() {
+    let mut bench = Bench::new(1, Policies::default());
+    // Of an older release, which did not refuse it.
+    bench.put("heatsink:{a}:registry", Mitigation::LocalCache, Origin::Manual, None);
+    bench.store_is_up = false;
+    for _ in 0..60 {
+        bench.tick(&[("heatsink:{a}:members", 9000.0), ("other", 9000.0)]);
+    }
+    let other = ("other".to_owned(), Mitigation::LocalCache, Origin::Local, false);
+    assert_eq!(bench.hot(), [other]);
+}
+
+#[test]
 fn alone_a_rule_s_own_threshold_counts() {
     let rule = |pattern: &str, hot_threshold| Rule {
         pattern: pattern.into(),

@@ -146,6 +146,9 @@ impl Aggregator {
     ) -> Option<Intent> {
         let policy = self.policies.of(key);
         let by_policy = self.policies_since >= track.since;
+        if policy.own {
+            return Self::retire(key, record);
+        }
         if !policy.mode.counts() {
             return if by_policy { Self::retire(key, record) } else { None };
         }

@@ -218,6 +218,23 @@ fn policies_decide_what_is_done() {
 }
 
 #[test]
+fn nothing_is_decided_on_heatsinks_own_keys() {
+    let rights = Rights { whole_traffic: true, ..Rights::default() };
+    let mut bench = Bench::new(1, policies(&[("heatsink:*", Mode::Relaxed, rights)]));
+    let keys = [
+        ("heatsink:{default}:registry", 9000, 0),
+        ("heatsink:{1f}:19a8-5e88:0", 0, 90_000),
+        ("heatsink:load:1", 2000, 0),
+    ];
+    bench.run(500, &keys);
+    assert_eq!(bench.registry.len(), 1);
+    assert_eq!(bench.entry("heatsink:load:1").mitigation, Mitigation::LocalCache);
+    // They are counted all the same.
+    let live = bench.aggregator.live(b"heatsink:{default}:registry").expect("reported");
+    assert!(live.heat.reads_per_second > 1000.0, "{live:?}");
+}
+
+#[test]
 fn new_policies_change_what_they_forbid_at_once() {
     let mut bench = Bench::new(1, Arc::default());
     let keys = [("a", 2000, 0), ("b", 2000, 0), ("c", 2000, 0)];

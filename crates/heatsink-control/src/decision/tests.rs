@@ -25,7 +25,7 @@ fn heat(reads: f64, writes: f64, bytes: f64) -> KeyHeat {
 }
 
 fn decided(heat: &KeyHeat, value: ValueKind, mode: Mode, rights: Rights) -> Option<Decision> {
-    let policy = Effective { mode, rights, rule: None };
+    let policy = Effective { mode, rights, rule: None, own: false };
     let case = Case { heat, value, proxies: 2, kind: HeatKind::Rate, threshold: 5000.0, policy };
     decide(&case, &Settings::default())
 }
@@ -96,7 +96,7 @@ fn reasons_have_words_and_numbers() {
 #[test]
 fn other_heat_is_told_in_its_own_unit() {
     let heat = KeyHeat { misses_per_second: 812.0, ..heat(900.0, 0.0, 0.0) };
-    let policy = Effective { mode: Mode::Coherent, rights: NO_RIGHTS, rule: None };
+    let policy = Effective { mode: Mode::Coherent, rights: NO_RIGHTS, rule: None, own: false };
     let case = Case {
         heat: &heat,
         value: Unknown,
@@ -116,7 +116,7 @@ fn other_heat_is_told_in_its_own_unit() {
 #[test]
 fn what_is_not_available_is_a_dry_run_that_says_so() {
     let settings = Settings { available: [Coalesce].into_iter().collect(), ..Settings::default() };
-    let policy = Effective { mode: Mode::Coherent, rights: NO_RIGHTS, rule: None };
+    let policy = Effective { mode: Mode::Coherent, rights: NO_RIGHTS, rule: None, own: false };
     for (heat, mitigation, dry_run) in
         [(heat(9e3, 0.0, 0.0), LocalCache, true), (heat(0.0, 9e3, 0.0), Coalesce, false)]
     {

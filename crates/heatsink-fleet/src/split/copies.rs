@@ -82,7 +82,7 @@ impl Reconciler {
                 Some(split) if split.is_copies() => copied.push((key.to_vec(), split.clone())),
                 None if entry.wants_copies() => {
                     let paused = entry.pause.as_ref().is_some_and(|pause| now_ms < pause.until_ms);
-                    let allowed = inner.live.policies.of(key).mode.allows(Mitigation::Copies);
+                    let allowed = inner.live.policies.of(key).allows(Mitigation::Copies);
                     if !paused && allowed && is_first_choice(&inner, key, &state.id) {
                         wanting.push(key.to_vec());
                     }
@@ -101,6 +101,11 @@ impl Reconciler {
             return mover.pause(key, PAUSE_MS, why).await;
         };
         let id = names::new_id(unix_ms());
+        // Every write would wait for a node that is down.
+        if let Err(error) = self.reach(&tags, &id).await {
+            let why = format!("no copies yet: {error}");
+            return mover.pause(key, TROUBLE_MS, why).await;
+        }
         mover
             .tell(key, |seen| {
                 let Some(seen) = seen.filter(|seen| seen.entry.wants_copies()) else {
@@ -128,6 +133,16 @@ impl Reconciler {
                 )
             })
             .await;
+    }
+
+    /// Asks each node that is to have a copy.
+    async fn reach(&self, tags: &[String], id: &str) -> Result<(), DataError> {
+        let mut data = self.mover.steps.connect()?;
+        for (index, tag) in tags.iter().enumerate() {
+            let copy = layout::copy_name(tag, id, index);
+            data.accepted(&[command(&[b"EXISTS", &copy])]).await?;
+        }
+        Ok(())
     }
 
     /// A tag on each primary but the key's own; none if there is no other.

@@ -3,17 +3,30 @@
 //! Called by: `heatsink drain`, with a proxy of its own and no other part in the fleet.
 //! Bound: [`MAX_ROUNDS`] rounds over what is left.
 //! Invariant: may be begun again at any time, and beside a running fleet. Needs nothing but the
-//! upstream: what was moved is in its index.
+//! upstream: what was moved is in its index. Every key that was split, or had copies, when it began
+//! is told of once. That is looked up before anybody is told to end it:
+//!
+//! ```text
+//! drain                              a proxy
+//! index: k; marker at k: it is split
+//! registry: k drains                 hears it, makes k whole, drops it from the index
+//! index: nothing of k                so k was made whole, and not by us
+//! ```
+//!
+//! If the proxy is between its commit and the index, there is no marker, and what is left is
+//! dropped here: by what was looked up, the same is told.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heatsink_control::entry::Phase;
-use heatsink_coordination::Store;
+use heatsink_control::entry::{Entry, Phase};
+use heatsink_coordination::{Store, StoreError};
 use heatsink_proxy::Handle as ProxyHandle;
 
 use super::change::{self, Next, NotChanged};
-use super::lifecycle::Mover;
+use super::data::DataError;
+use super::lifecycle::{self, Mover};
 use super::names::Known;
 use super::steps::{Steps, Whole};
 use crate::members::{Card, Present};
@@ -32,11 +45,20 @@ const MEMBER_LIFE: Duration = Duration::from_secs(10);
 pub enum Progress {
     /// The store cannot be reached, and why; the upstream's index is all there is.
     WithoutStore(String),
-    /// A key is whole again.
-    Whole(Vec<u8>),
+    /// A key that was split, or had copies, is so no more.
+    Done {
+        /// The key.
+        key: Vec<u8>,
+        /// What happened to it.
+        how: How,
+        /// How many are done, with this one.
+        done: usize,
+        /// How many there are.
+        of: usize,
+    },
     /// What an ended or given up split of a key had left was dropped.
     Dropped(Vec<u8>),
-    /// An entry that would have been split was removed.
+    /// An entry that would have been split, or have had copies, was removed.
     Removed(Vec<u8>),
     /// It did not work yet.
     Failed(Vec<u8>, String),
@@ -44,20 +66,87 @@ pub enum Progress {
     Trouble(String),
 }
 
+/// How a key came to be plain again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It was made whole here.
+    Whole,
+    /// A proxy has made it whole meanwhile.
+    WholeByProxy,
+    /// Its copies are read no more, and expire.
+    CopiesRemoved,
+}
+
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     /// Keys that were made whole.
     pub whole: usize,
+    /// Keys that proxies have made whole meanwhile.
+    pub by_proxies: usize,
+    /// Keys whose copies were removed.
+    pub copies: usize,
     /// Splits whose remains were dropped.
     pub dropped: usize,
-    /// Splits that are left.
+    /// Splits, and keys with copies, that are left.
     pub left: usize,
     /// Nobody knows whether anything is left.
     pub unknown: bool,
 }
 
-/// Makes every split key whole. Blocks until it is done or given up.
+/// What there was when it began and is still there, by the ids of splits.
+struct Ledger<'a, F> {
+    splits: BTreeMap<String, Vec<u8>>,
+    copies: BTreeMap<String, Vec<u8>>,
+    done: usize,
+    drained: Drained,
+    told: &'a mut F,
+}
+
+impl<F: FnMut(Progress)> Ledger<'_, F> {
+    /// A key is plain again.
+    fn done(&mut self, key: Vec<u8>, how: How) {
+        self.done += 1;
+        match how {
+            How::Whole => self.drained.whole += 1,
+            How::WholeByProxy => self.drained.by_proxies += 1,
+            How::CopiesRemoved => self.drained.copies += 1,
+        }
+        let of = self.done + self.splits.len() + self.copies.len();
+        (self.told)(Progress::Done { key, how, done: self.done, of });
+    }
+
+    /// What was tried at a split of the index.
+    fn tried(&mut self, known: Known, outcome: Result<Whole, String>) {
+        match outcome {
+            Ok(Whole::Committed) => {
+                self.splits.remove(&known.layout.id);
+                self.done(known.key, How::Whole);
+            }
+            Ok(Whole::NotOurs) => {
+                if let Some(key) = self.splits.remove(&known.layout.id) {
+                    self.done(key, How::WholeByProxy);
+                } else {
+                    self.drained.dropped += 1;
+                    (self.told)(Progress::Dropped(known.key));
+                }
+            }
+            Err(why) => return (self.told)(Progress::Failed(known.key, why)),
+        }
+        self.drained.left -= 1;
+    }
+
+    /// Those that the index knows no more were made whole by others.
+    fn compare(&mut self, known: &[Known]) {
+        let gone = |id: &String| known.iter().all(|known| known.layout.id != *id);
+        let gone: Vec<_> = self.splits.keys().filter(|id| gone(id)).cloned().collect();
+        for key in gone.iter().filter_map(|id| self.splits.remove(id)).collect::<Vec<_>>() {
+            self.done(key, How::WholeByProxy);
+        }
+    }
+}
+
+/// Makes every split key whole, and has all copies end. Blocks until it is done or given up.
 pub fn drain(
     proxy: ProxyHandle,
     store: Store,
@@ -81,55 +170,100 @@ async fn run(
     let steps = Steps::new(proxy.clone(), store.settings().namespace());
     let state = Arc::new(State::new(&id, Role::Aggregator, None, live, Some(proxy)));
     let mover = Mover { state, store, steps };
-    let mut drained = Drained::default();
+    let (splits, copies) = (BTreeMap::new(), BTreeMap::new());
+    let mut ledger = Ledger { splits, copies, done: 0, drained: Drained::default(), told };
+    let mut looked = false;
     for round in 0..MAX_ROUNDS {
         if round > 0 {
             tokio::time::sleep(PAUSE).await;
         }
-        if let Err(why) = forget_wishes(&mover, block, told).await
+        if !looked {
+            match marked(&mover).await {
+                Ok(splits) => (ledger.splits, looked) = (splits, true),
+                Err(error) => {
+                    ledger.drained.unknown = true;
+                    (ledger.told)(Progress::Trouble(error.to_string()));
+                    continue;
+                }
+            }
+        }
+        if let Err(why) = forget_wishes(&mover, block, &mut ledger).await
             && round == 0
         {
-            told(Progress::WithoutStore(why));
+            (ledger.told)(Progress::WithoutStore(why));
         }
         let known = match mover.steps.known().await {
             Ok(known) => known,
             Err(error) => {
-                drained.unknown = true;
-                told(Progress::Trouble(error.to_string()));
+                ledger.drained.unknown = true;
+                (ledger.told)(Progress::Trouble(error.to_string()));
                 continue;
             }
         };
-        drained.unknown = false;
-        drained.left = known.len();
+        ledger.drained.unknown = false;
+        ledger.compare(&known);
+        ledger.drained.left = known.len();
         for known in known {
-            match make_whole(&mover, &known).await {
-                Ok(Whole::Committed) => {
-                    drained.whole += 1;
-                    drained.left -= 1;
-                    told(Progress::Whole(known.key));
-                }
-                Ok(Whole::NotOurs) => {
-                    drained.dropped += 1;
-                    drained.left -= 1;
-                    told(Progress::Dropped(known.key));
-                }
-                Err(why) => told(Progress::Failed(known.key, why)),
-            }
+            let outcome = make_whole(&mover, &known).await;
+            ledger.tried(known, outcome);
         }
-        if drained.left == 0 && round > 0 {
+        end_copies(&mover, &mut ledger).await;
+        if ledger.drained.left == 0 && ledger.copies.is_empty() && round > 0 {
             break;
         }
     }
     let _ = mover.store.leave(&id).await;
-    drained
+    Drained { left: ledger.drained.left + ledger.copies.len(), ..ledger.drained }
 }
 
-/// The registry wants nothing split any more: entries whose value was moved begin to drain, so
-/// that live proxies hold writes; others are removed.
+/// The splits whose value is in shards, before anything is done about them.
+async fn marked(mover: &Mover) -> Result<BTreeMap<String, Vec<u8>>, DataError> {
+    let mut marked = BTreeMap::new();
+    for Known { key, layout, .. } in mover.steps.known().await? {
+        if mover.steps.is_marked(&key, &layout).await? {
+            marked.insert(layout.id, key);
+        }
+    }
+    Ok(marked)
+}
+
+/// Ends copies that nobody reads any more, unless a proxy has.
+async fn end_copies(mover: &Mover, ledger: &mut Ledger<'_, impl FnMut(Progress)>) {
+    for (id, key) in ledger.copies.clone() {
+        let phase = async || {
+            let seen = change::asked(&mover.store, &key).await?;
+            let split = seen.and_then(|seen| seen.entry.split).filter(|split| split.id == id);
+            Ok::<_, StoreError>(split.map(|split| split.phase))
+        };
+        // The store is away: the next round asks again.
+        let Ok(found) = phase().await else { return };
+        if let Some(found) = found {
+            let topic = lifecycle::topic(&id, Phase::Draining);
+            // As long as there are proxies, they begin copies and end them.
+            let drains = found == Phase::Draining || !has_proxies(mover);
+            if !drains || mover.missing(&topic, Duration::ZERO).await > 0 {
+                continue;
+            }
+            mover.end_copies(&key, &id).await;
+            if !matches!(phase().await, Ok(None)) {
+                continue;
+            }
+        }
+        ledger.copies.remove(&id);
+        ledger.done(key, How::CopiesRemoved);
+    }
+}
+
+fn has_proxies(mover: &Mover) -> bool {
+    mover.state.lock().members.iter().any(|present| present.member().proxy)
+}
+
+/// The registry wants nothing split or copied any more: entries whose value was moved begin to
+/// drain, so that live proxies hold writes; others are removed.
 async fn forget_wishes(
     mover: &Mover,
     block: Duration,
-    told: &mut impl FnMut(Progress),
+    ledger: &mut Ledger<'_, impl FnMut(Progress)>,
 ) -> Result<(), String> {
     let Mover { state, store, .. } = mover;
     let card =
@@ -140,8 +274,14 @@ async fn forget_wishes(
     state.lock().members = members.into_iter().map(Present::of).collect();
     let snapshot = store.snapshot().await.map_err(|error| error.to_string())?;
     let block_ms = block.as_millis() as u64;
-    for (key, stored) in records::snapshot(snapshot).records {
-        if !stored.entry.wants_split() && stored.entry.split.is_none() {
+    let records = records::snapshot(snapshot).records;
+    let copies = records.iter().filter_map(|(key, stored)| {
+        let split = stored.entry.split.as_ref().filter(|split| split.is_copies())?;
+        Some((split.id.clone(), key.clone()))
+    });
+    ledger.copies.extend(copies);
+    for (key, stored) in records {
+        if !wants_any(&stored.entry) && stored.entry.split.is_none() {
             continue;
         }
         let decide = |seen: Option<&change::Seen>| match seen.map(|seen| &seen.entry) {
@@ -150,18 +290,23 @@ async fn forget_wishes(
             }
             Some(entry) => match entry.leaving(block_ms) {
                 Some(leaving) => Next::put(leaving, None),
-                None if entry.wants_split() => Next::Remove { block: Some(block) },
+                None if wants_any(entry) => Next::Remove { block: Some(block) },
                 None => Next::Leave,
             },
             None => Next::Leave,
         };
         match change::change(state, store, &key, decide).await {
-            Ok(change::Changed::Removed) => told(Progress::Removed(key)),
+            Ok(change::Changed::Removed) => (ledger.told)(Progress::Removed(key)),
             Ok(_) | Err(NotChanged::Contended) => {}
             Err(error) => return Err(error.to_string()),
         }
     }
     Ok(())
+}
+
+/// Whether its value would be moved, or copied.
+fn wants_any(entry: &Entry) -> bool {
+    entry.wants_split() || entry.wants_copies()
 }
 
 /// Makes the key of one split whole, or finds that it is.

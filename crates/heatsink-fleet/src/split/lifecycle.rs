@@ -331,7 +331,7 @@ impl Mover {
     }
 
     /// The copies of a key are read no more.
-    pub(super) async fn end_copies(&self, key: &[u8], id: &str) {
+    pub(crate) async fn end_copies(&self, key: &[u8], id: &str) {
         self.tell(key, |seen| match seen.filter(|seen| is_of(Some(seen), id)) {
             Some(seen) => self.whole_again(&seen.entry, None),
             None => Next::Leave,

@@ -78,6 +78,9 @@ pub(crate) fn whole(key: &[u8], id: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use heatsink_control::policy;
+    use heatsink_split::layout;
+
     use super::*;
 
     #[test]
@@ -86,6 +89,25 @@ mod tests {
             for name in [placement::permit_name(key, "id"), whole(key, "id")] {
                 assert_eq!(slot::of_key(&name), slot::of_key(key), "{key:?}");
             }
+        }
+    }
+
+    #[test]
+    fn whatever_is_kept_for_a_split_or_a_copy_is_known_as_our_own() {
+        let layout = Layout::new("id", Kind::Set, false, &["a", "b"]);
+        let copy = layout::copy_name("a", "id", 0);
+        let names = [
+            layout.name(1, layout::Names::Live).to_vec(),
+            layout.name(1, layout::Names::Sealed).to_vec(),
+            layout::lock_name(&copy),
+            layout::writers_name(&copy),
+            copy,
+            index("default"),
+            whole(b"k", "id"),
+            placement::permit_name(b"k", "id"),
+        ];
+        for name in names {
+            assert!(policy::is_own(&name), "{}", String::from_utf8_lossy(&name));
         }
     }
 

@@ -184,8 +184,8 @@ impl Reconciler {
             }
             let waited = now.saturating_duration_since(since);
             let is_mine = waited >= STEP_IN || is_first_choice(&inner, key, &state.id);
-            let mode = inner.live.policies.of(key).mode;
-            let allowed = inner.live.split.enabled && mode.allows(Mitigation::Split);
+            let policy = inner.live.policies.of(key);
+            let allowed = inner.live.split.enabled && policy.allows(Mitigation::Split);
             let task = match &entry.split {
                 None => {
                     let paused = entry.pause.as_ref().is_some_and(|pause| now_ms < pause.until_ms);

@@ -14,6 +14,23 @@
 //! A filler that has read before the write finds its lock gone, wherever it had set it before the
 //! writer's last step, or finds the writer. One that sets its lock later reads the new value. If
 //! the writer dies, its word expires, and so does every copy, after [`Copies::life`].
+//!
+//! A write that cannot remove a copy, because its node is down, waits until the copy has expired,
+//! before the key is written and behind it. Meanwhile it has the fleet do without copies: what
+//! makes it safe to write without asking that node is that no proxy reads the copy, and that is
+//! what the end of a record of copies means.
+//!
+//! ```text
+//! first write           record     another proxy       another write
+//! cannot remove; waits  split      reads, fills
+//! wants no copies       draining   reads the key       cannot remove; waits
+//! copy has expired                 says so
+//! acknowledged          none                           the record is gone: waits no more
+//!                                                      later ones ask the key alone
+//! ```
+//!
+//! Nobody's word is left out: a write that began under the record and finds it gone is where one
+//! is that begins then.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,6 +52,9 @@ use crate::worker::Worker;
 
 /// How long a writer's word holds if the writer dies, in milliseconds.
 const WORD_MS: &[u8] = b"10000";
+
+/// Why there are to be no copies, if one cannot be removed.
+const OUT_OF_REACH: &str = "a write that does not reach all of them";
 
 /// A read that was sent to a copy.
 #[derive(Debug)]
@@ -289,8 +309,14 @@ impl Worker {
         } else {
             let done = replies.iter().all(|reply| reply.starts_with(b":"));
             // Whatever cannot be reached has expired by then.
-            let expired = self.now.saturating_duration_since(write.since) > 2 * write.copies.life;
-            if !done && !expired {
+            let waited = self.now.saturating_duration_since(write.since);
+            let expired = waited > 2 * write.copies.life;
+            let copied = self.cooling.hot.copies(&write.key).is_some();
+            // A link that is lost and found is not worth it.
+            if !done && copied && waited > write.copies.life / 4 {
+                self.shared.desk.want_whole(&write.key, OUT_OF_REACH);
+            }
+            if !done && !expired && copied {
                 self.cooling.unremoved.push(Unremoved { asker, write, mark });
                 return;
             }
