@@ -58,7 +58,9 @@ fn nobody_is_refused_because_the_server_does_not_tell_of_changes() {
             }
             client
         });
-        clients.iter_mut().for_each(|client| client.send_raw(&encode(&["GET", "k"]).repeat(8)));
+        for client in &mut clients {
+            client.send_raw(&encode(&["GET", "k"]).repeat(8));
+        }
         for client in &mut clients {
             for _ in 0..8 {
                 let reply = client.read_reply();
