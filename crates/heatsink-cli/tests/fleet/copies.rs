@@ -96,8 +96,8 @@ fn one_server_has_no_place_for_copies() {
     assert_eq!(node.client().command(&["GET", KEY]), Reply::bulk("v"));
 }
 
-/// The first write waits until nobody reads the copy that it cannot remove, or that has expired.
-/// Then there are no copies, for as long as their nodes do not answer.
+/// The first writes wait until the copy that they cannot remove has expired. Then there are no
+/// copies, for as long as their nodes do not answer.
 #[test]
 fn a_node_that_is_down_does_not_make_every_write_late() {
     let place = Place::empty();

@@ -25,12 +25,11 @@
 //! cannot remove; waits  split      reads, fills
 //! wants no copies       draining   reads the key       cannot remove; waits
 //! copy has expired                 says so
-//! acknowledged          none                           the record is gone: waits no more
-//!                                                      later ones ask the key alone
+//! acknowledged          none                           later ones ask the key alone
 //! ```
 //!
-//! Nobody's word is left out: a write that began under the record and finds it gone is where one
-//! is that begins then.
+//! A write that has begun to wait waits to the end, also if the record is gone meanwhile: what is
+//! settled without it would be written to later.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -316,7 +315,7 @@ impl Worker {
             if !done && copied && waited > write.copies.life / 4 {
                 self.shared.desk.want_whole(&write.key, OUT_OF_REACH);
             }
-            if !done && !expired && copied {
+            if !done && !expired {
                 self.cooling.unremoved.push(Unremoved { asker, write, mark });
                 return;
             }
