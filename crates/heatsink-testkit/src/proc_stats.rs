@@ -107,7 +107,9 @@ mod tests {
         for _ in 0..300 {
             let threads = [(); 4].map(|()| std::thread::spawn(std::thread::yield_now));
             let told = cpu_time(own);
-            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
             told.expect("own figures");
         }
     }
