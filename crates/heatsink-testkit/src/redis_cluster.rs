@@ -15,7 +15,7 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::hash_slot::{SLOTS, key_for_slot, key_slot};
 use crate::redis_server::RedisServer;
@@ -27,6 +27,8 @@ use view::{Links, View};
 pub use settings::RedisClusterBuilder;
 
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// A replica gives a handover up after five seconds, and does not begin it again by itself.
+const HANDOVER: Duration = Duration::from_secs(6);
 
 struct Node {
     server: RedisServer,
@@ -175,10 +177,17 @@ impl RedisCluster {
         self.wait_until_ok();
         let mut client = self.node(index).admin_client();
         expect_ok(&mut client, &["CLUSTER", "FAILOVER"]);
+        let mut asked_at = Instant::now();
         eventually_ok(SETTLE_TIMEOUT, || {
             let primaries = self.primaries();
-            let done = primaries.contains(&index);
-            if done { Ok(()) } else { Err(format!("the primaries are still {primaries:?}")) }
+            if primaries.contains(&index) {
+                return Ok(());
+            }
+            if asked_at.elapsed() > HANDOVER {
+                asked_at = Instant::now();
+                client.command(&["CLUSTER", "FAILOVER"]);
+            }
+            Err(format!("the primaries are still {primaries:?}"))
         });
         self.wait_until_ok();
     }
