@@ -2,7 +2,7 @@
 //! key and of whole ones.
 //!
 //! Called by: `main`, for `rates`.
-//! Bound: about 15 minutes with the defaults, half a minute with `--quick`.
+//! Bound: about 20 minutes with the defaults, under a minute with `--quick`.
 //! Invariant: what is compared gets the same requests at the same times. At full speed, which
 //! `cluster` and `split` measure, one side answers more than the other, and what a request costs
 //! depends on how many come together.
