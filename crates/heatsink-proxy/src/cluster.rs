@@ -7,6 +7,8 @@
 //! | where does a request go | `route` |
 //! | a request for several nodes, and one reply made of theirs | `fan_out` |
 //! | a node says that it is not the one (`MOVED`, `ASK`, `TRYAGAIN` …) | `detours` |
+//! | what was sent behind a request that is tried again | `recall` |
+//! | a slot is known to move: what is not sent behind such a request | `moving` |
 //! | the same on a connection of a client's own | `own_detours` |
 //! | transactions, whose node is known only by their first key | `transactions` |
 //! | `CLUSTER …` and what else only cluster clients ask | `commands` |
@@ -25,13 +27,16 @@
 //!
 //! So a client goes on by a new map only when everything it sent by the old one is answered
 //! (`Client::epoch`). A request that is to be tried again later (`TRYAGAIN`) holds the client
-//! back, and is not tried again if something behind it on the same slot was sent already.
+//! back; what was sent behind it for the same slot is taken back, or if that is too late, the
+//! request is not tried again.
 
 mod commands;
 pub(crate) mod detours;
 pub(crate) mod fan_out;
 pub(crate) mod lots;
+pub(crate) mod moving;
 pub(crate) mod own_detours;
+pub(crate) mod recall;
 pub(crate) mod refresh;
 pub(crate) mod route;
 pub(crate) mod routes;

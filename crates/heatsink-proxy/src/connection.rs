@@ -56,6 +56,8 @@ pub(crate) struct Client {
     pub(crate) epoch: u32,
     /// Requests of it that are tried again later; none overtakes them.
     pub(crate) retrying: u32,
+    /// Its last request may have to be tried again; none follows until all are answered.
+    pub(crate) alone: bool,
     /// Requests of it that connections were opened for, which may wait for ever.
     pub(crate) apart: u32,
     /// A transaction on a cluster, whose node may not be known yet.
@@ -187,6 +189,7 @@ impl Client {
             order: Order::default(),
             epoch: 0,
             retrying: 0,
+            alone: false,
             apart: 0,
             transaction: None,
             written: Written::default(),

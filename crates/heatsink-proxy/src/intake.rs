@@ -233,14 +233,15 @@ impl Worker {
         let mut at = 0;
         let mut memo = Memo::default();
         while at < buf.len() {
-            let Some(client) = self.clients.get_ref(key) else { return buf.len() };
+            let Some(client) = self.clients.get(key) else { return buf.len() };
             if client.closing != Closing::No {
                 return buf.len();
             }
-            if client.retrying > 0 {
+            if client.retrying > 0 || client.alone && client.order.outstanding() > 0 {
                 self.stop(key);
                 break;
             }
+            client.alone = false;
             if client.stopped || client.session.is_some() {
                 break;
             }

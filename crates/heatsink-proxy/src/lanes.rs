@@ -6,7 +6,6 @@
 //! a lane nobody uses is given up after [`LANE_IDLE`].
 //! Invariant: clients of different users never share a link.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use heatsink_upstream::link::{Link, Use};
 use heatsink_upstream::{Login, Protocol};
 
 use crate::clients::error_line;
+use crate::cluster::recall::{Came, Doubts};
 use crate::cluster::still::LAST_WORD;
 use crate::connection::ClientKey;
 use crate::cool::SILENCE;
@@ -68,9 +68,10 @@ pub(crate) struct Upstream {
     endpoint: Endpoint,
     /// The node was a replica when the link was opened.
     pub(crate) replica: bool,
-    /// Of the replies that are still to come, in order: whether it is a write that they
-    /// acknowledge in vain. Empty if the node is what it was.
-    pub(crate) doubted: VecDeque<bool>,
+    /// Of the replies that are still to come.
+    pub(crate) doubts: Doubts,
+    /// Another node has taken the place of its node.
+    pub(crate) is_replaced: bool,
     /// Requests since the node was last told of them.
     pub(crate) requests: u64,
     pub(crate) owner: Owner,
@@ -367,8 +368,11 @@ impl Worker {
             }
             self.links[slot].link.hold_replies();
             let requests = self.unanswered_requests(slot);
-            let doubted = requests.iter().map(|(_, request)| self.may_write(request)).collect();
-            self.links[slot].doubted = doubted;
+            for (at, (_, request)) in requests.iter().enumerate() {
+                let in_vain = self.may_write(request);
+                self.links[slot].doubts.at(at).in_vain = in_vain;
+            }
+            self.links[slot].is_replaced = true;
             self.next_tick = self.next_tick.min(since + LAST_WORD);
         }
         if !ready {
@@ -430,7 +434,8 @@ impl Worker {
                     node,
                     endpoint,
                     replica: purpose.replica,
-                    doubted: VecDeque::new(),
+                    doubts: Doubts::default(),
+                    is_replaced: false,
                     requests: 0,
                     owner,
                     generation,
@@ -533,6 +538,7 @@ impl Worker {
         let replica = upstream.replica;
         let mut reads = if replica { self.unanswered_requests(slot) } else { Vec::new() };
         let Some(upstream) = self.links.get_mut(slot) else { return };
+        let mut doubts = std::mem::take(&mut upstream.doubts);
         let (part_sent, abandoned) = upstream.link.abandon();
         let mut abandoned: Vec<_> = abandoned.collect();
         self.drop_link(slot);
@@ -557,6 +563,7 @@ impl Worker {
             // Half a reply cannot be mended: whatever follows, from here or from elsewhere, would
             // be taken for the rest of it.
             *count -= 1;
+            doubts.pop();
             reads.drain(..reads.len().min(1));
         }
         if is_read_again {
@@ -566,18 +573,18 @@ impl Worker {
             abandoned.clear();
         }
         let told = error_line(&text);
-        for (ticket, count) in abandoned {
+        let each = |(ticket, count)| std::iter::repeat_n(ticket, count as usize);
+        for ticket in abandoned.into_iter().flat_map(each) {
+            if let Some(recalled) = doubts.pop().recalled {
+                let ticket = self.clients.detour(ticket);
+                self.came_back(recalled, ticket, Came::Reply(told.clone()));
+                continue;
+            }
             match ticket.purpose {
                 Purpose::Forward => {
-                    for _ in 0..count {
-                        self.clients.deliver(ticket.client, ticket.seq, &[told.len()], &told);
-                    }
+                    self.clients.deliver(ticket.client, ticket.seq, &[told.len()], &told);
                 }
-                Purpose::Detour(_) | Purpose::Part { .. } => {
-                    for _ in 0..count {
-                        self.conclude(ticket, &told);
-                    }
-                }
+                Purpose::Detour(_) | Purpose::Part { .. } => self.conclude(ticket, &told),
                 Purpose::Session => {
                     self.end_detour(ticket);
                     self.session_failed(ticket, error, &text);

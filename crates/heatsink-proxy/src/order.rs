@@ -205,6 +205,12 @@ impl Order {
         self.spread(pool).hole(way)
     }
 
+    /// The number of the place of a reply that is still to come a way, behind `nth` others; known
+    /// only while replies have places.
+    pub(crate) fn place_of(&self, way: u32, nth: u32) -> Option<u32> {
+        self.spread.as_ref()?.place_of(way, nth)
+    }
+
     /// Only a part of the next reply of a way has come, and no more will. True if that was told, at
     /// least in part: then nothing behind it is ever told, whatever way that comes. Otherwise it is
     /// forgotten, and the reply is still waited for.

@@ -4,18 +4,17 @@
 //! Bound: a link is read [`READS_PER_TURN`] times a turn; on a client's own link only while
 //! the client takes what was read before.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use heatsink_resp::command::CommandTable;
 use heatsink_resp::value::Value;
-use heatsink_upstream::link::{Behind, Delivery, Received};
+use heatsink_upstream::link::{Delivery, Received};
 
 use crate::clients::{BULKY_BYTES, Clients};
-use crate::cluster::detours::{MAX_LOOKED_AT, may_meet};
-use crate::cluster::route;
+use crate::cluster::detours::Standing;
+use crate::cluster::recall::{Came, Doubt, Doubts, Recalled, Refusing};
 use crate::connection::ClientKey;
 use crate::lanes::{Owner, Purpose, Ticket};
 use crate::nodes::NodeId;
@@ -43,12 +42,11 @@ pub(crate) enum Kept {
     /// A reply.
     Reply(Vec<u8>),
     /// A request, and the error by which a node of a cluster sends it elsewhere.
-    Elsewhere {
-        request: Vec<u8>,
-        error: Vec<u8>,
-        /// The client has sent another request for the same slot behind it, on the same link.
-        overtaken: bool,
-    },
+    Elsewhere { request: Vec<u8>, error: Vec<u8>, standing: Standing },
+    /// The reply to a request that was recalled.
+    Recalled(Recalled, Vec<u8>),
+    /// Or such an error.
+    RecalledElsewhere(Recalled, Vec<u8>),
 }
 
 impl Worker {
@@ -89,7 +87,17 @@ impl Worker {
             let follows = self.cluster.is_some();
             let Self { links, clients, kept, scratch, now, table, observer, cooling, .. } = self;
             let upstream = &mut links[slot];
-            let mut doubted = std::mem::take(&mut upstream.doubted);
+            let mut doubts = std::mem::take(&mut upstream.doubts);
+            let recalls = !upstream.replica && matches!(owner, Owner::Lane | Owner::Retired { .. });
+            let refusing = Refusing {
+                recalls: recalls.then_some(&mut self.recalls),
+                joins: &self.joins,
+                detours: &self.detours,
+                table,
+                now: *now,
+                walked: &mut self.walked,
+            };
+            let mut sorting = Sorting { owner, follows, doubts: &mut doubts, refusing };
             let mut ended = std::mem::take(&mut cooling.ended);
             let mut pushes = std::mem::take(&mut cooling.pushes);
             let mut partial = std::mem::take(&mut cooling.listening.partial);
@@ -109,7 +117,7 @@ impl Worker {
                             pushes.push(std::mem::take(&mut partial));
                         }
                     }
-                    deliver(&delivery, owner, follows, &mut doubted, table, clients, kept);
+                    sorting.deliver(&delivery, clients, kept);
                 },
                 |mark, reply, before| {
                     let inner;
@@ -129,7 +137,7 @@ impl Worker {
             cooling.ended = ended;
             cooling.pushes = pushes;
             cooling.listening.partial = partial;
-            upstream.doubted = doubted;
+            upstream.doubts = doubts;
             if let Owner::Client(key) = owner {
                 count_answers(observer.as_mut(), clients, key);
             }
@@ -225,8 +233,14 @@ impl Worker {
                 Kept::Elsewhere { error, .. } if ticket.purpose == Purpose::Own => {
                     self.own_elsewhere(ticket.client, &error);
                 }
-                Kept::Elsewhere { request, error, overtaken } => {
-                    self.go_elsewhere(lane, from, ticket, request, &error, overtaken);
+                Kept::Elsewhere { request, error, standing } => {
+                    self.go_elsewhere(lane, from, ticket, request, &error, standing);
+                }
+                Kept::Recalled(which, reply) => {
+                    self.came_back(which, ticket, Came::Reply(reply));
+                }
+                Kept::RecalledElsewhere(which, error) => {
+                    self.came_back(which, ticket, Came::Elsewhere { error, from });
                 }
             }
         }
@@ -252,6 +266,9 @@ impl Worker {
             Purpose::FillTtl(fill) => self.fill_ttl_arrived(fill, frame),
             Purpose::Combined(batch) => self.batch_arrived(batch, frame),
             Purpose::Ignored | Purpose::Own | Purpose::Pulse => {}
+        }
+        if !self.recalls.is_empty() {
+            self.release_recalled(ticket);
         }
     }
 
@@ -300,122 +317,118 @@ fn count_answers(observer: Option<&mut Observer>, clients: &mut Clients, key: Cl
     }
 }
 
-/// Gives what came from the server to whom it is for.
-#[inline]
-fn deliver(
-    delivery: &Delivery<'_, Ticket>,
+/// What one link is told, on its way to whom it is for.
+struct Sorting<'a> {
     owner: Owner,
     follows: bool,
-    doubted: &mut VecDeque<bool>,
-    table: &CommandTable,
-    clients: &mut Clients,
-    kept: &mut Vec<(Ticket, Kept)>,
-) {
-    match *delivery {
-        Delivery::Replies { waiter, ends, bytes } if !doubted.is_empty() => {
-            for frame in frames(ends, bytes) {
-                let doubtful = doubted.pop_front() == Some(true);
-                // An error is believed: nothing was executed.
-                let believed = !doubtful || frame.first() == Some(&b'-');
-                let told = if believed { frame } else { REPLACED };
-                kept.push((clients.detour(waiter), Kept::Reply(told.to_vec())));
-            }
-        }
-        Delivery::Replies { waiter, ends, bytes } if waiter.purpose == Purpose::Forward => {
-            clients.deliver(waiter.client, waiter.seq, ends, bytes);
-        }
-        Delivery::Replies { waiter, ends, bytes } => {
-            // They want their replies whole; several of one waiter come one by one.
-            for frame in frames(ends, bytes) {
-                kept.push((waiter, Kept::Reply(frame.to_vec())));
-            }
-        }
-        Delivery::Part { waiter, bytes } => {
-            clients.deliver_part(waiter.client, waiter.seq, bytes);
-        }
-        // Sent on once already for somebody who has gone: that is enough.
-        Delivery::Elsewhere { waiter, .. } if waiter.purpose == Purpose::Ignored => {
-            doubted.pop_front();
-        }
-        Delivery::Elsewhere { waiter, request, error, ref behind } => {
-            doubted.pop_front();
-            let overtaken = is_overtaken(waiter, request, error, behind, table, clients);
-            let request = request.to_vec();
-            let kept_here = Kept::Elsewhere { request, error: error.to_vec(), overtaken };
-            kept.push((clients.detour(waiter), kept_here));
-        }
-        // Nothing that makes the server push is ever sent on a shared link.
-        Delivery::Push(_) => {}
-        Delivery::Frame { bytes, begins, ends } => {
-            let Owner::Client(key) = owner else { return };
-            let Some(client) = clients.get(key) else { return };
-            let Some(own) = &mut client.own else { return };
-            if follows && begins && ends && own.awaits_answer() && is_redirect(bytes) {
-                let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
-                let (request, error) = (Vec::new(), bytes.to_vec());
-                kept.push((ticket, Kept::Elsewhere { request, error, overtaken: false }));
-                return;
-            }
-            if follows && begins && ends {
-                match own.expected.front() {
-                    Some(Expected::Unasked) if own.refused.is_none() && is_redirect(bytes) => {
-                        own.refused = Some(bytes.to_vec());
+    doubts: &'a mut Doubts,
+    refusing: Refusing<'a>,
+}
+
+impl Sorting<'_> {
+    /// Gives what came from the server to whom it is for.
+    #[inline]
+    fn deliver(
+        &mut self,
+        delivery: &Delivery<'_, Ticket>,
+        clients: &mut Clients,
+        kept: &mut Vec<(Ticket, Kept)>,
+    ) {
+        let Self { owner, follows, ref mut doubts, ref mut refusing } = *self;
+        match *delivery {
+            Delivery::Replies { waiter, ends, bytes } if !doubts.is_empty() => {
+                for frame in frames(ends, bytes) {
+                    let Doubt { in_vain, recalled } = doubts.pop();
+                    // An error is believed: nothing was executed.
+                    let believed = !in_vain || frame.first() == Some(&b'-');
+                    let told = if believed { frame } else { REPLACED };
+                    if let Some(recalled) = recalled {
+                        let mut whole = std::mem::take(&mut doubts.part);
+                        whole.extend_from_slice(told);
+                        kept.push((clients.detour(waiter), Kept::Recalled(recalled, whole)));
+                    } else if waiter.purpose == Purpose::Forward {
+                        // It may be the rest of one that was told in part.
+                        clients.deliver(waiter.client, waiter.seq, &[told.len()], told);
+                    } else {
+                        kept.push((waiter, Kept::Reply(told.to_vec())));
                     }
-                    Some(Expected::Exec) if bytes.starts_with(b"-EXECABORT") => {
-                        if let Some(error) = own.refused.take() {
-                            let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
-                            let request = Vec::new();
-                            let told = Kept::Elsewhere { request, error, overtaken: false };
-                            kept.push((ticket, told));
-                            return;
-                        }
-                    }
-                    _ => {}
                 }
             }
-            if own.on_frame(bytes, begins, ends) == Pass::ToClient {
+            Delivery::Replies { waiter, ends, bytes } if waiter.purpose == Purpose::Forward => {
+                clients.deliver(waiter.client, waiter.seq, ends, bytes);
+            }
+            Delivery::Replies { waiter, ends, bytes } => {
+                // They want their replies whole; several of one waiter come one by one.
+                for frame in frames(ends, bytes) {
+                    kept.push((waiter, Kept::Reply(frame.to_vec())));
+                }
+            }
+            Delivery::Part { waiter, bytes } if doubts.next().recalled.is_some() => {
+                doubts.keep_part(waiter.client, bytes, clients);
+            }
+            Delivery::Part { waiter, bytes } => {
+                clients.deliver_part(waiter.client, waiter.seq, bytes);
+            }
+            // Sent on once already for somebody who has gone: that is enough.
+            Delivery::Elsewhere { waiter, .. } if waiter.purpose == Purpose::Ignored => {
+                doubts.pop();
+            }
+            Delivery::Elsewhere { waiter, request, error, ref behind } => {
+                let ticket = clients.detour(waiter);
+                let told = error.to_vec();
+                let kept_here = if let Some(recalled) = doubts.pop().recalled {
+                    Kept::RecalledElsewhere(recalled, told)
+                } else {
+                    let standing =
+                        refusing.standing(ticket, request, error, behind, doubts, clients);
+                    Kept::Elsewhere { request: request.to_vec(), error: told, standing }
+                };
+                kept.push((ticket, kept_here));
+            }
+            // Nothing that makes the server push is ever sent on a shared link.
+            Delivery::Push(_) => {}
+            Delivery::Frame { bytes, begins, ends } => {
+                let Owner::Client(key) = owner else { return };
+                let Some(client) = clients.get(key) else { return };
+                let Some(own) = &mut client.own else { return };
+                if follows && begins && ends && own.awaits_answer() && is_redirect(bytes) {
+                    let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
+                    let (request, error) = (Vec::new(), bytes.to_vec());
+                    kept.push((
+                        ticket,
+                        Kept::Elsewhere { request, error, standing: Standing::Last },
+                    ));
+                    return;
+                }
+                if follows && begins && ends {
+                    match own.expected.front() {
+                        Some(Expected::Unasked) if own.refused.is_none() && is_redirect(bytes) => {
+                            own.refused = Some(bytes.to_vec());
+                        }
+                        Some(Expected::Exec) if bytes.starts_with(b"-EXECABORT") => {
+                            if let Some(error) = own.refused.take() {
+                                let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
+                                let request = Vec::new();
+                                let told =
+                                    Kept::Elsewhere { request, error, standing: Standing::Last };
+                                kept.push((ticket, told));
+                                return;
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+                if own.on_frame(bytes, begins, ends) == Pass::ToClient {
+                    clients.reply(key, bytes);
+                }
+            }
+            Delivery::Raw(bytes) => {
+                let Owner::Client(key) = owner else { return };
                 clients.reply(key, bytes);
             }
         }
-        Delivery::Raw(bytes) => {
-            let Owner::Client(key) = owner else { return };
-            clients.reply(key, bytes);
-        }
     }
 }
-
-/// Whether the client of `waiter` has sent something behind `request` that must not be
-/// executed before it, should it be tried again.
-fn is_overtaken(
-    waiter: Ticket,
-    request: &[u8],
-    error: &[u8],
-    behind: &Behind<'_, Ticket>,
-    table: &CommandTable,
-    clients: &Clients,
-) -> bool {
-    let outstanding = clients.get_ref(waiter.client).map_or(0, |client| client.order.outstanding());
-    if outstanding <= 1 {
-        return false;
-    }
-    // What is sent on at once keeps its place.
-    let sent_on = error.starts_with(b"-MOVED ") || error.starts_with(b"-ASK ");
-    if sent_on || outstanding > MAX_LOOKED_AT {
-        return true;
-    }
-    let slot = route::slot_of(table, request);
-    let mut walked = 0;
-    behind.iter().any(|(ticket, request)| {
-        walked += 1;
-        walked > MAX_WALKED
-            || (ticket.client == waiter.client
-                && !ticket.is_sibling(waiter)
-                && may_meet(slot, route::slot_of(table, request)))
-    })
-}
-
-/// Requests on a link that are walked over; with more, one counts as overtaken.
-const MAX_WALKED: usize = 4096;
 
 /// What is said of a node that another one has taken the place of.
 const REPLACED: &[u8] = b"-ERR heatsink: upstream unavailable: it is no longer the primary; \

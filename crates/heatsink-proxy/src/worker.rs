@@ -28,6 +28,8 @@ use slab::Slab;
 use crate::clients::Clients;
 use crate::cluster::detours::{Detour, Later};
 use crate::cluster::fan_out::Joining;
+use crate::cluster::moving::Moving;
+use crate::cluster::recall::Recalls;
 use crate::cluster::refresh::View;
 use crate::config::Live;
 use crate::connection::{Client, ClientKey};
@@ -102,6 +104,12 @@ pub(crate) struct Worker {
     pub(crate) detours: HashMap<Ticket, Detour, FixedState>,
     /// Requests that are to be tried again.
     pub(crate) later: Vec<Later>,
+    /// Slots that were seen to move.
+    pub(crate) moving: Moving,
+    /// Requests that wait for one before them that is.
+    pub(crate) recalls: Recalls,
+    /// Requests that were looked at for that in this turn.
+    pub(crate) walked: usize,
     /// For taking turns.
     pub(crate) turn: usize,
     next_sample: Instant,
@@ -180,6 +188,9 @@ impl Worker {
             joins: Slab::new(),
             detours: HashMap::default(),
             later: Vec::new(),
+            moving: Moving::default(),
+            recalls: Recalls::new(),
+            walked: 0,
             turn: index,
             next_sample: now,
             dirty_links: Vec::new(),
@@ -233,6 +244,7 @@ impl Worker {
                 return;
             }
             self.now = Instant::now();
+            self.walked = 0;
             self.renew_table();
             self.renew_settings();
             self.renew_topology();

@@ -15,6 +15,7 @@ mod one_server;
 mod open;
 mod order;
 mod pauses;
+mod recalled;
 mod redirects;
 mod replica_reads;
 mod retries;

@@ -1,5 +1,6 @@
 //! Slots move from node to node, and no client notices.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,8 @@ use heatsink_testkit::{RawClient, RedisCluster, Reply, key_for_slot, key_slot};
 use crate::load::{Round, duration, expect, pipeline, seed, while_loaded, words};
 
 const SECONDS: u64 = 6;
+/// Requests of [`mixed`] that were refused.
+static REFUSED: AtomicUsize = AtomicUsize::new(0);
 /// Keys that nobody uses, in a slot that is to take its time.
 const MANY_KEYS: usize = 2000;
 
@@ -90,6 +93,82 @@ fn many_keys(name: &str, tags: &[String]) -> Box<dyn Round> {
             integer("EXISTS", &ask(client, &exists)?, keys.len() as i64)?;
         }
         Ok(6)
+    })
+}
+
+/// `MGET` of several own keys in one slot, and across slots, `burst` at a time.
+fn reading(name: &str, tags: &[String], burst: usize) -> Box<dyn Round> {
+    let keys: Vec<Vec<String>> =
+        tags.iter().map(|tag| (0..3).map(|n| format!("{tag}{name}:{n}")).collect()).collect();
+    let mut next = 0_u64;
+    Box::new(move |client: &mut RawClient, rng: &mut Rng| {
+        next += 1;
+        let mut set = words(["MSET"]);
+        set.extend(keys.iter().flatten().flat_map(|key| [key.clone(), next.to_string()]));
+        expect("MSET", &ask(client, &set)?, &Reply::ok())?;
+        let mut asked = Vec::new();
+        for _ in 0..burst {
+            let (some, others) = (&keys[rng.usize(..keys.len())], &keys[rng.usize(..keys.len())]);
+            let chosen = match rng.u8(..3) {
+                0 => &some[..1],
+                1 => &some[..],
+                _ => &[&some[..], others].concat(),
+            };
+            asked.push([&words(["MGET"]), chosen].concat());
+        }
+        for (get, reply) in asked.iter().zip(pipeline(client, &asked)?) {
+            let expected = Reply::bulks(get[1..].iter().map(|_| next.to_string()));
+            expect(&get.join(" "), &reply, &expected)?;
+        }
+        Ok(burst + 1)
+    })
+}
+
+/// Reads and writes of one or all of a slot's own keys, `burst` at a time. What names several keys may
+/// be refused, if a write behind it was executed; then it was not.
+fn mixed(name: &str, tags: &[String], burst: usize) -> Box<dyn Round> {
+    let keys: Vec<Vec<String>> =
+        tags.iter().map(|tag| (0..3).map(|n| format!("{tag}{name}:{n}")).collect()).collect();
+    let mut values = vec![vec![Reply::Null; 3]; keys.len()];
+    let mut next = 0_u64;
+    Box::new(move |client: &mut RawClient, rng: &mut Rng| {
+        let slot = rng.usize(..keys.len());
+        let (keys, values) = (&keys[slot], &mut values[slot]);
+        let mut commands = Vec::new();
+        for _ in 0..burst {
+            next += 1;
+            let (key, value) = (&keys[rng.usize(..keys.len())], next.to_string());
+            let all = keys.iter().flat_map(|key| [key.clone(), value.clone()]);
+            commands.push(match rng.u8(..4) {
+                0 => words(["GET", key]),
+                1 => words(["SET", key, &value]),
+                2 => [&words(["MGET"]), &keys[..]].concat(),
+                _ => words(["MSET"]).into_iter().chain(all).collect(),
+            });
+        }
+        for (command, reply) in commands.iter().zip(pipeline(client, &commands)?) {
+            let several = command[0].starts_with('M');
+            if several && reply.is_error() && reply.error().starts_with("TRYAGAIN") {
+                REFUSED.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let is = |value: &String| Reply::bulk(value);
+            let place = keys.iter().position(|key| *key == command[1]).unwrap_or_default();
+            let expected = match command[0].as_str() {
+                "GET" => values[place].clone(),
+                "MGET" => Reply::Array(values.clone()),
+                "SET" => {
+                    values[place] = is(&command[2]);
+                    Reply::ok()
+                }
+                _ => {
+                    values.fill(is(&command[2]));
+                    Reply::ok()
+                }
+            };
+            expect(&command.join(" "), &reply, &expected)?;
+        }
+        Ok(burst)
     })
 }
 
@@ -201,7 +280,11 @@ fn move_to_and_fro(heat: Treatment) {
     // One at a time: each takes what the machine has.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let rig = ClusterRig::new(2);
+    let rig = ClusterRig::with(RedisCluster::builder(), |config| {
+        config.workers = 2;
+        // However busy the machine is: a slot that takes longer to move is not what this is about.
+        config.live.timeouts.cluster_retry = Duration::from_secs(10);
+    });
     let tags = moving_tags(&rig.cluster, 6);
     let mut client = rig.client();
     for batch in 0..MANY_KEYS / 100 {
@@ -223,6 +306,14 @@ fn move_to_and_fro(heat: Treatment) {
         clients.push((name, round));
     }
     clients.push(("many keys".to_owned(), many_keys("m", &tags)));
+    for burst in [5, 50] {
+        let name = format!("reading by {burst}");
+        let round = reading(&name, &tags, burst);
+        clients.push((name, round));
+        let name = format!("mixed by {burst}");
+        let round = mixed(&name, &tags, burst);
+        clients.push((name, round));
+    }
     clients.push(("transactions".to_owned(), transactions("t", &tags)));
     clients.push(("scripts".to_owned(), scripts("s", &tags)));
     for tag in &tags[..3] {
@@ -239,7 +330,9 @@ fn move_to_and_fro(heat: Treatment) {
         let mut rng = Rng::with_seed(seed);
         moves = move_about(&rig.cluster, &tags, &mut rng, duration(SECONDS));
     });
-    println!("{moves} moves, {checked} replies");
+    let refused = REFUSED.swap(0, Ordering::Relaxed);
+    println!("{moves} moves, {checked} replies, {refused} of several keys refused");
+    assert!(refused <= checked / 1000, "{refused} of {checked}");
     assert!(moves >= 3 && checked > 1000, "{moves} moves, {checked} replies");
     let pattern = format!("{}filler:*", tags[0]);
     assert_eq!(client.command(&["KEYS", &pattern]).items().len(), MANY_KEYS);

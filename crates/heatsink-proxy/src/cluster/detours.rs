@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 
 use heatsink_cluster::redirect::{self, Redirect};
 use heatsink_cluster::topology::NodeAddress;
+use heatsink_resp::command::CommandTable;
 use heatsink_upstream::address::Endpoint;
 
 use crate::clients::{Clients, error_line};
+use crate::cluster::recall::Plan;
+use crate::cluster::route;
 use crate::connection::ClientKey;
 use crate::cool::splits::WRONG_TYPE;
 use crate::lanes::{Purpose, Ticket};
@@ -66,6 +69,13 @@ pub(crate) struct Detour {
     refusal: Refusal,
 }
 
+impl Detour {
+    /// It may be tried again.
+    pub(super) fn may_go_on(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
 /// What is known of why a request was refused for the type of a value, when it is sent again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -76,6 +86,20 @@ pub(crate) enum Refusal {
     Explained,
     /// Nothing was seen there that would explain it.
     Unexplained,
+}
+
+/// What a request that a node did not execute means to others of its client for the same slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// None was sent behind it on the same link.
+    Last,
+    /// It is sent on at once, and keeps its place before those that may be behind it.
+    SentOn,
+    /// Others were sent behind it, and what they were told cannot be taken back.
+    Overtaken,
+    /// Those that were sent behind it on the same link are taken back; see
+    /// [`crate::cluster::recall`].
+    Leads(u32),
 }
 
 /// A request that is to be tried again.
@@ -101,6 +125,25 @@ pub(crate) const MAX_LOOKED_AT: u32 = 256;
 /// Whether two requests may be about the same keys. One that names none may be about all.
 pub(crate) fn may_meet(one: Option<u16>, other: Option<u16>) -> bool {
     one.is_none() || other.is_none() || one == other
+}
+
+/// See [`Worker::is_servers_own`].
+pub(crate) fn is_servers_own(
+    table: &CommandTable,
+    redirect: Redirect<'_>,
+    error: &[u8],
+    request: &[u8],
+) -> bool {
+    let slot = route::slot_of(table, request);
+    match redirect {
+        Redirect::Moved { slot: named, .. } | Redirect::Ask { slot: named, .. } => {
+            slot == Some(named)
+        }
+        _ => {
+            !route::may_be_made_up(table, request)
+                || (slot.is_some() && OWN_WORDS.iter().any(|words| error.starts_with(words)))
+        }
+    }
 }
 
 impl Later {
@@ -138,7 +181,7 @@ impl Worker {
         ticket: Ticket,
         request: Vec<u8>,
         error: &[u8],
-        overtaken: bool,
+        standing: Standing,
     ) {
         if matches!(ticket.purpose, Purpose::FillTtl(_)) {
             // The read right before it has been sent elsewhere, too, and is not kept.
@@ -146,7 +189,7 @@ impl Worker {
             return;
         }
         if error.starts_with(WRONG_TYPE) {
-            return self.meet_fence(lane, ticket, &request, error, overtaken);
+            return self.meet_fence(lane, ticket, &request, error, standing != Standing::Last);
         }
         let hops = self.note_hop(ticket);
         let own = |redirect: &Redirect<'_>| self.is_servers_own(*redirect, error, &request);
@@ -155,13 +198,19 @@ impl Worker {
             return;
         };
         if hops > MAX_HOPS {
-            self.conclude(ticket, given_up(redirect, error, false));
-            return;
+            let told = given_up(redirect, error, false);
+            return match standing {
+                Standing::Leads(recall) => self.lead(recall, lane, told, None),
+                _ => self.conclude(ticket, told),
+            };
         }
+        let leads = matches!(standing, Standing::Leads(_));
         match redirect {
             Redirect::Moved { host, port, .. } | Redirect::Ask { host, port, .. } => {
                 let asking = matches!(redirect, Redirect::Ask { .. });
-                if !asking {
+                if let Redirect::Ask { slot, .. } = redirect {
+                    self.moving.note(slot, self.now);
+                } else {
                     self.want_topology();
                 }
                 if let Some(to) = self.named_node(from, host, port) {
@@ -169,10 +218,10 @@ impl Worker {
                 } else {
                     // It may have joined a moment ago.
                     let told = given_up(redirect, error, false);
-                    self.try_again(lane, from, ticket, request, told, overtaken);
+                    self.try_again(lane, from, ticket, request, told, standing);
                 }
             }
-            Redirect::Loading | Redirect::MasterDown if self.is_replica(from) => {
+            Redirect::Loading | Redirect::MasterDown if self.is_replica(from) && !leads => {
                 if let Some(view) = &mut self.cluster {
                     view.avoid(from, self.now + Duration::from_secs(1));
                 }
@@ -189,7 +238,12 @@ impl Worker {
             | Redirect::Loading
             | Redirect::MasterDown => {
                 self.want_topology();
-                self.try_again(lane, from, ticket, request, error, overtaken);
+                if redirect == Redirect::TryAgain
+                    && let Some(slot) = self.slot_of_request(&request)
+                {
+                    self.moving.note(slot, self.now);
+                }
+                self.try_again(lane, from, ticket, request, error, standing);
             }
         }
     }
@@ -202,17 +256,36 @@ impl Worker {
         ticket: Ticket,
         request: Vec<u8>,
         error: &[u8],
-        overtaken: bool,
+        standing: Standing,
     ) {
         let serial = self.lanes.get(lane).map(|lane| lane.serial);
-        if let Some(serial) = serial
-            && self.may_try_again(lane, ticket, &request, overtaken)
-        {
-            let at = self.now + RETRY_PAUSE;
-            self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
-            self.next_tick = self.next_tick.min(at);
-        } else {
-            self.conclude(ticket, error);
+        let is_over = self.detours.get(&ticket).is_some_and(|detour| !detour.may_go_on(self.now));
+        if is_over && let Some(slot) = self.slot_of_request(&request) {
+            self.moving.note_stuck(slot, self.now);
+        }
+        let until = self.may_try_again(ticket, standing);
+        let (recall, may) = match standing {
+            Standing::Last | Standing::Leads(_) if until.is_some() => {
+                self.recall_behind(lane, ticket, &request, standing)
+            }
+            Standing::Leads(recall) => (Some(recall), false),
+            _ => (None, true),
+        };
+        let plan = until.zip(serial).filter(|_| may);
+        if let Some((until, _)) = plan {
+            self.hold_back(ticket, until);
+        }
+        match (recall, plan) {
+            (Some(recall), plan) => {
+                let plan = plan.map(|(until, serial)| Plan { serial, from, request, until });
+                self.lead(recall, lane, error, plan);
+            }
+            (None, Some((_, serial))) => {
+                let at = self.now + RETRY_PAUSE;
+                self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
+                self.next_tick = self.next_tick.min(at);
+            }
+            (None, None) => self.conclude(ticket, error),
         }
     }
 
@@ -224,16 +297,7 @@ impl Worker {
         error: &[u8],
         request: &[u8],
     ) -> bool {
-        match redirect {
-            Redirect::Moved { slot, .. } | Redirect::Ask { slot, .. } => {
-                self.slot_of_request(request) == Some(slot)
-            }
-            _ => {
-                !self.may_be_made_up(request)
-                    || (self.slot_of_request(request).is_some()
-                        && OWN_WORDS.iter().any(|words| error.starts_with(words)))
-            }
-        }
+        is_servers_own(&self.table, redirect, error, request)
     }
 
     /// The node that another one has named, if it belongs to the cluster.
@@ -328,36 +392,33 @@ impl Worker {
         }
     }
 
-    /// A request may be tried again if none of the same client for the same slot was sent
-    /// behind it, which would then be executed before it; and not for ever. From then on the
-    /// client sends nothing.
-    fn may_try_again(
-        &mut self,
-        lane: usize,
-        ticket: Ticket,
-        request: &[u8],
-        overtaken: bool,
-    ) -> bool {
-        let until = self.now + self.live.timeouts.cluster_retry;
-        let Some(detour) = self.detours.get(&ticket) else { return false };
-        let first = detour.until.is_none();
-        if first && (overtaken || self.has_behind(lane, ticket, request)) {
-            return false;
+    /// Until when a request may be tried again, if at all: not for ever, and not if it was
+    /// overtaken.
+    fn may_try_again(&self, ticket: Ticket, standing: Standing) -> Option<Instant> {
+        let detour = self.detours.get(&ticket)?;
+        match (standing, detour.until) {
+            (Standing::Overtaken, _) | (Standing::SentOn, None) => return None,
+            _ => {}
         }
-        let client = self.clients.get(ticket.client);
-        if client.is_none() && !ticket.is_for_many() {
-            return false;
+        if self.clients.get_ref(ticket.client).is_none() && !ticket.is_for_many() {
+            return None;
         }
-        let Some(detour) = self.detours.get_mut(&ticket) else { return false };
-        if first {
+        let until = detour.until.unwrap_or(self.now + self.live.timeouts.cluster_retry);
+        (self.now < until).then_some(until)
+    }
+
+    /// From now on the client of a request sends nothing until it is answered. It is tried again
+    /// until a certain time, if that was not said before.
+    pub(super) fn hold_back(&mut self, ticket: Ticket, until: Instant) {
+        let detour = self.detours.entry(ticket).or_default();
+        // Trying again is not going further.
+        detour.hops = 0;
+        if detour.until.is_none() {
             detour.until = Some(until);
-            if let Some(client) = client {
+            if let Some(client) = self.clients.get(ticket.client) {
                 client.retrying += 1;
             }
         }
-        // Trying again is not going further.
-        detour.hops = 0;
-        detour.until.is_some_and(|until| self.now < until)
     }
 
     /// Whether a client waits for another request that may be for the slot of this one,
@@ -429,6 +490,12 @@ impl Worker {
             match later {
                 later if later.at() > now => self.later.push(later),
                 Later::Shared { lane, serial, from, ticket, request, .. } => {
+                    if self.has_before(lane, ticket, &request) {
+                        let at = now + RETRY_PAUSE;
+                        self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
+                        self.next_tick = self.next_tick.min(at);
+                        continue;
+                    }
                     if self.lanes.get(lane).is_none_or(|lane| lane.serial != serial) {
                         // Whoever asked has gone, and the way it would have taken with it.
                         self.conclude(ticket, &error_line("ERR heatsink: given up"));

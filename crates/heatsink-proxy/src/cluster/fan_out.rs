@@ -78,6 +78,13 @@ pub(crate) struct Joining {
     mark: Mark,
 }
 
+impl Joining {
+    /// Nothing but its reply comes of it.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.ending, Ending::Join(_))
+    }
+}
+
 #[derive(Debug, Default)]
 struct Part {
     reply: Vec<u8>,

@@ -63,7 +63,11 @@ impl Worker {
         }
         let single = command.single_key_index().and_then(|index| request.arg(index));
         let Some(name) = single else {
-            return self.forward_unusual(key, request, command);
+            let flow = self.forward_unusual(key, request, command);
+            if flow == Flow::Taken {
+                self.note_several_keys(key, request, command);
+            }
+            return flow;
         };
         let slot = slot::of_key(name);
         if let Some(flow) = self.note_written(key, request, command) {
@@ -375,13 +379,18 @@ impl Worker {
     /// Whether an error that answers a request can be what somebody else wrote: a script's
     /// author, or a module's.
     pub(crate) fn may_be_made_up(&self, request: &[u8]) -> bool {
-        let scripted = |command: &Command, _: Request<'_>| {
-            command.name.starts_with("eval")
-                || command.name.starts_with("fcall")
-                || command.name.contains('.')
-        };
-        look_into(&self.table, request, scripted).unwrap_or(true)
+        may_be_made_up(&self.table, request)
     }
+}
+
+/// See [`Worker::may_be_made_up`].
+pub(crate) fn may_be_made_up(table: &CommandTable, request: &[u8]) -> bool {
+    let scripted = |command: &Command, _: Request<'_>| {
+        command.name.starts_with("eval")
+            || command.name.starts_with("fcall")
+            || command.name.contains('.')
+    };
+    look_into(table, request, scripted).unwrap_or(true)
 }
 
 /// The slot that a request is about.

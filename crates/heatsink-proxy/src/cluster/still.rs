@@ -66,9 +66,7 @@ impl Worker {
     /// Whether a link's node was replaced, and has had time to say so itself.
     pub(crate) fn is_outlived(&self, upstream: &Upstream) -> bool {
         let Owner::Retired { since } = upstream.owner else { return false };
-        !upstream.doubted.is_empty()
-            && is_still(upstream, self.now)
-            && self.now >= since + LAST_WORD
+        upstream.is_replaced && is_still(upstream, self.now) && self.now >= since + LAST_WORD
     }
 }
 

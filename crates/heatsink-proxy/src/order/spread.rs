@@ -289,7 +289,7 @@ impl Spread {
 
     /// The next reply that would come a way will come by itself.
     pub(super) fn hole(&mut self, way: u32) -> u32 {
-        let Some(index) = self.next_of(way) else {
+        let Some(index) = self.next_of(way, 0) else {
             debug_assert!(false, "a reply to a request that was answered");
             return self.first.wrapping_sub(1);
         };
@@ -301,7 +301,7 @@ impl Spread {
     /// The next reply that would come a way will never be complete. False if nothing of it is told:
     /// what is there of it is forgotten, and another may come in its place.
     pub(super) fn cut(&mut self, way: u32) -> bool {
-        let index = self.next_of(way);
+        let index = self.next_of(way, 0);
         debug_assert!(index.is_some(), "a part of a reply to a request that was answered");
         let Way { owed, replies, .. } = &mut self.ways[way as usize];
         if index == Some(0) {
@@ -319,9 +319,14 @@ impl Spread {
         self.places.front() == Some(&Place::Cut)
     }
 
-    /// Where the next reply belongs that comes a way.
-    fn next_of(&self, way: u32) -> Option<usize> {
-        let arrived = self.ways[way as usize].replies.len();
+    /// See [`crate::order::Order::place_of`].
+    pub(super) fn place_of(&self, way: u32, nth: u32) -> Option<u32> {
+        Some(self.first.wrapping_add(self.next_of(way, nth)? as u32))
+    }
+
+    /// Where the reply belongs that comes a way behind the next `nth`.
+    fn next_of(&self, way: u32, nth: u32) -> Option<usize> {
+        let arrived = self.ways.get(way as usize)?.replies.len() + nth as usize;
         let of_way = |(_, place): &(usize, &Place)| **place == Place::Way(way);
         let (index, _) = self.places.iter().enumerate().filter(of_way).nth(arrived)?;
         Some(index)
