@@ -242,7 +242,7 @@ impl Worker {
             // As when the connection is lost: what it was is gone.
             self.clients.close_after_replies(key);
         }
-        self.drop_link(own.link);
+        self.drop_own_links(key, &own);
     }
 
     /// Brings a lost transaction to its end without anything of it being executed.

@@ -170,13 +170,11 @@ impl Worker {
                 self.linger(key);
                 continue;
             }
-            if let Some(own) = &client.own {
-                let link = own.link;
-                if unread <= BULKY_BYTES / 2
-                    && self.links.get(link).is_some_and(|upstream| upstream.readable)
-                {
-                    self.eager_links.push(link);
-                }
+            if let Some(own) = &client.own
+                && unread <= BULKY_BYTES / 2
+            {
+                let readable = |link: &usize| self.links.get(*link).is_some_and(|l| l.readable);
+                self.eager_links.extend(own.links().filter(readable));
             }
             if unread <= BULKY_BYTES / 2 {
                 if client.bulky && client.stopped && self.cluster.is_some() {

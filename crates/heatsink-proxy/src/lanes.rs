@@ -607,7 +607,7 @@ impl Worker {
             }
         }
         if let Owner::Client(key) = owner {
-            self.own_link_lost(key, error, &text);
+            self.own_link_lost(key, slot, error, &text);
         }
         // The lane may have gone with the last that hoped for it.
         if let Some(lane) = self.lanes.get_mut(lane) {
@@ -637,7 +637,7 @@ impl Worker {
                     Owner::Tracked | Owner::Listener => Some(SILENCE),
                     _ => timeouts.silence.map(|time| time + upstream.link.taking_time()),
                 };
-                let silence = bound.filter(|_| self.owes_answer(upstream));
+                let silence = bound.filter(|_| self.owes_answer(slot, upstream));
                 let error = upstream.link.overdue(self.now, timeouts.connect, silence)?;
                 Some((slot, upstream.generation, error))
             })

@@ -2,9 +2,12 @@
 //! subscriptions, blocking commands, requests too large to hold.
 //!
 //! Called by: `intake` with the client's requests, `clients` with the server's frames.
-//! Bound: one per client. It goes back to its lane's pool as soon as the state has ended.
+//! Bound: one per client, and before a cluster one for each other node of which it has sharded
+//! channels. It goes back to its lane's pool as soon as the state has ended.
 //! Invariant: `expected` holds what each request that was sent is answered with, in order,
 //! so that it is known exactly when the state has ended.
+
+mod beside;
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -15,6 +18,7 @@ use heatsink_upstream::Protocol;
 
 use crate::nodes::NodeId;
 use crate::observe::{Mark, QueuedKeys, Upload, is_nothing};
+use crate::own::beside::Side;
 
 /// What the next reply on the connection answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +100,15 @@ pub(crate) struct Own {
     pub(crate) transaction: Transaction,
     channels: usize,
     patterns: usize,
+    /// On all of its connections.
     shards: usize,
+    shards_here: usize,
+    /// Connections to other nodes, for sharded channels.
+    sides: Vec<Side>,
+    /// The connection that the request under way was sent on; on all that it concerns, if none.
+    asked: Option<usize>,
+    /// What the client is told in place of the frame that came.
+    pub(crate) rewritten: Option<Vec<u8>>,
     protocol: Protocol,
     /// Bytes pass unseen in both directions until the client leaves.
     pub(crate) tunnel: bool,
@@ -108,6 +120,8 @@ pub(crate) struct Own {
     dropping: bool,
     /// Part of a frame has been passed on, and its end has not come yet.
     pub(crate) within_frame: bool,
+    /// The connection that it is of.
+    within_link: usize,
 }
 
 /// What a reply has shown.
@@ -148,12 +162,17 @@ impl Own {
             channels: 0,
             patterns: 0,
             shards: 0,
+            shards_here: 0,
+            sides: Vec::new(),
+            asked: Some(link),
+            rewritten: None,
             protocol,
             tunnel: false,
             uploading: false,
             wild: false,
             dropping: false,
             within_frame: false,
+            within_link: link,
         }
     }
 
@@ -245,12 +264,13 @@ impl Own {
     }
 
     /// Takes a frame from the server, or a piece of one, and says whom it is for.
-    pub(crate) fn on_frame(&mut self, bytes: &[u8], begins: bool, ends: bool) -> Pass {
+    pub(crate) fn on_frame(&mut self, link: usize, bytes: &[u8], begins: bool, ends: bool) -> Pass {
         if begins {
-            self.dropping = self.begin_frame(bytes) == Pass::Drop;
+            self.dropping = self.begin_frame(link, bytes) == Pass::Drop;
         }
         self.measure(bytes.len(), ends);
         self.within_frame = !ends;
+        self.within_link = link;
         if self.dropping { Pass::Drop } else { Pass::ToClient }
     }
 
@@ -271,10 +291,10 @@ impl Own {
 
     /// The request under way is answered with a frame that did not come from the server.
     pub(crate) fn answer(&mut self, frame: &[u8]) {
-        self.begin_frame(frame);
+        self.begin_frame(self.asked.unwrap_or(self.link), frame);
     }
 
-    fn begin_frame(&mut self, frame: &[u8]) -> Pass {
+    fn begin_frame(&mut self, link: usize, frame: &[u8]) -> Pass {
         let is_push = frame.first() == Some(&b'>');
         if is_push || self.is_confined() || self.expects_confirmation() {
             match first_word(frame) {
@@ -286,12 +306,15 @@ impl Own {
                     b"subscribe" | b"unsubscribe" | b"psubscribe" | b"punsubscribe" | b"ssubscribe"
                     | b"sunsubscribe",
                 ) => {
-                    self.confirmed(frame);
+                    self.confirmed(link, frame);
                     return Pass::ToClient;
                 }
                 _ if is_push => return Pass::ToClient,
                 _ => {}
             }
+        }
+        if !self.is_asked(link) {
+            return Pass::Drop;
         }
         let failed = frame.first() == Some(&b'-');
         let expected = self.expected.pop_front();
@@ -341,7 +364,7 @@ impl Own {
 
     /// One channel was subscribed to or left. The confirmation tells how many subscriptions
     /// there are, channels and patterns together, sharded ones apart.
-    fn confirmed(&mut self, frame: &[u8]) {
+    fn confirmed(&mut self, link: usize, frame: &[u8]) {
         let total = Value::decode(frame).ok().and_then(|v| v.array().get(2)?.integer());
         let Some(total) = total.and_then(|n| usize::try_from(n).ok()) else {
             // The name is so long that the number has not come yet. Nobody will know when
@@ -350,9 +373,12 @@ impl Own {
             self.expected.pop_front();
             return;
         };
-        let Some(&Expected::Subscription { subscription, left }) = self.expected.front() else {
+        let asked = self.expected.front().filter(|_| self.is_asked(link)).copied();
+        let Some(Expected::Subscription { subscription, left }) = asked else {
             // The server takes a subscription away by itself (a slot moved, a right revoked).
-            self.shards = if self.shards > 0 { total } else { self.shards };
+            if self.shards > 0 {
+                self.count_shards(link, total, frame);
+            }
             return;
         };
         let left = match left {
@@ -366,7 +392,7 @@ impl Own {
         match subscription.kind {
             SubscriptionKind::Channel => self.channels = total.saturating_sub(self.patterns),
             SubscriptionKind::Pattern => self.patterns = total.saturating_sub(self.channels),
-            SubscriptionKind::Shard => self.shards = total,
+            SubscriptionKind::Shard => self.count_shards(link, total, frame),
         }
         if left <= 1 {
             self.expected.pop_front();

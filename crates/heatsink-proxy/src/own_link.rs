@@ -53,13 +53,16 @@ impl Worker {
             own.hops = 0;
             own.retry_until = None;
         }
-        let link = own.link;
-        if own.expected.is_empty() {
-            self.links[link].link.expect_answer(self.now);
-        }
+        let was_settled = own.expected.is_empty();
         own.sent(expected);
-        self.links[link].requests += 1;
-        self.push_own(key, link, bytes);
+        let (link, others) = own.ask();
+        for link in std::iter::once(link).chain(others) {
+            if was_settled {
+                self.links[link].link.expect_answer(self.now);
+            }
+            self.links[link].requests += 1;
+            self.push_own(key, link, bytes);
+        }
         Flow::Taken
     }
 
@@ -332,6 +335,9 @@ impl Worker {
             facts.subscriber = subscriber;
             facts.in_transaction = queueing;
         }
+        self.look_beside(key);
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = &client.own else { return };
         let settled = own.is_settled();
         let few = own.expected.len() <= MAX_OUTSTANDING as usize / 4;
         let (wild, releasable, link) = (own.wild, own.is_releasable(), own.link);
@@ -386,11 +392,22 @@ impl Worker {
     }
 
     /// The client's own connection was lost.
-    pub(crate) fn own_link_lost(&mut self, key: ClientKey, error: &LinkError, text: &str) {
+    pub(crate) fn own_link_lost(
+        &mut self,
+        key: ClientKey,
+        link: usize,
+        error: &LinkError,
+        text: &str,
+    ) {
+        if self.unused_side_lost(key, link, text) {
+            return;
+        }
         let Some(client) = self.clients.get(key) else { return };
         let Some(own) = client.own.take() else { return };
         client.card.set_upstream_id(None);
         client.transaction = None;
+        self.drop_own_links(key, &own);
+        let Some(client) = self.clients.get(key) else { return };
         if own.tunnel || own.wild || own.is_subscriber() || own.within_frame {
             // As on a connection to the server itself: what it was is gone with it.
             self.clients.close_after_replies(key);

@@ -60,7 +60,9 @@ impl Worker {
                 Owner::Client(key) => {
                     if let Some(client) = self.clients.get(key)
                         && upstream.link.is_ready()
-                        && (client.output.len() > BULKY_BYTES || client.session.is_some())
+                        && (client.output.len() > BULKY_BYTES
+                            || client.session.is_some()
+                            || client.own.as_ref().is_some_and(|own| own.is_barred(slot)))
                     {
                         // Its own connection: the server may wait as long as the client does.
                         // And what it sends now must not begin before an answer that is made
@@ -97,7 +99,7 @@ impl Worker {
                 now: *now,
                 walked: &mut self.walked,
             };
-            let mut sorting = Sorting { owner, follows, doubts: &mut doubts, refusing };
+            let mut sorting = Sorting { slot, owner, follows, doubts: &mut doubts, refusing };
             let mut ended = std::mem::take(&mut cooling.ended);
             let mut pushes = std::mem::take(&mut cooling.pushes);
             let mut partial = std::mem::take(&mut cooling.listening.partial);
@@ -319,6 +321,8 @@ fn count_answers(observer: Option<&mut Observer>, clients: &mut Clients, key: Cl
 
 /// What one link is told, on its way to whom it is for.
 struct Sorting<'a> {
+    /// The link's.
+    slot: usize,
     owner: Owner,
     follows: bool,
     doubts: &'a mut Doubts,
@@ -334,7 +338,7 @@ impl Sorting<'_> {
         clients: &mut Clients,
         kept: &mut Vec<(Ticket, Kept)>,
     ) {
-        let Self { owner, follows, ref mut doubts, ref mut refusing } = *self;
+        let Self { slot, owner, follows, ref mut doubts, ref mut refusing } = *self;
         match *delivery {
             Delivery::Replies { waiter, ends, bytes } if !doubts.is_empty() => {
                 for frame in frames(ends, bytes) {
@@ -391,7 +395,8 @@ impl Sorting<'_> {
                 let Owner::Client(key) = owner else { return };
                 let Some(client) = clients.get(key) else { return };
                 let Some(own) = &mut client.own else { return };
-                if follows && begins && ends && own.awaits_answer() && is_redirect(bytes) {
+                let answers = begins && ends && own.awaits_answer() && own.is_asked(slot);
+                if follows && answers && is_redirect(bytes) {
                     let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
                     let (request, error) = (Vec::new(), bytes.to_vec());
                     kept.push((
@@ -418,8 +423,11 @@ impl Sorting<'_> {
                         _ => {}
                     }
                 }
-                if own.on_frame(bytes, begins, ends) == Pass::ToClient {
-                    clients.reply(key, bytes);
+                if own.on_frame(slot, bytes, begins, ends) == Pass::ToClient {
+                    match own.rewritten.take() {
+                        Some(rewritten) => clients.reply(key, &rewritten),
+                        None => clients.reply(key, bytes),
+                    }
                 }
             }
             Delivery::Raw(bytes) => {

@@ -154,7 +154,7 @@ impl Worker {
         self.enter_lane(base_lane);
         self.leave_lane(old);
         if let Some(own) = own {
-            self.drop_link(own.link);
+            self.drop_own_links(key, &own);
         }
         self.note_login(key);
         self.clients.reply(key, b"+RESET\r\n");
@@ -239,9 +239,9 @@ impl Worker {
     pub(crate) fn read_own_again(&mut self, key: ClientKey) {
         if let Some(client) = self.clients.get(key)
             && let Some(own) = &client.own
-            && self.links.get(own.link).is_some_and(|upstream| upstream.readable)
         {
-            self.eager_links.push(own.link);
+            let readable = |link: &usize| self.links.get(*link).is_some_and(|l| l.readable);
+            self.eager_links.extend(own.links().filter(readable));
         }
     }
 

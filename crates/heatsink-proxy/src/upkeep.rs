@@ -136,7 +136,7 @@ impl Worker {
                 if let Some(upstream) = self.links.get_mut(own.link) {
                     let _ = upstream.link.flush(self.now);
                 }
-                self.drop_link(own.link);
+                self.drop_own_links(key, &own);
             }
         }
     }

@@ -26,6 +26,10 @@ const makers = {
         redis.on('message', (_, text) => listener(text));
         return redis.subscribe(channel);
       },
+      ssubscribe: (channel, listener) => {
+        redis.on('smessage', (from, text) => from === channel && listener(text));
+        return redis.ssubscribe(channel);
+      },
     };
   },
   async nodeRedis(clients) {
@@ -41,6 +45,7 @@ const makers = {
         return batch.exec();
       },
       subscribe: (channel, listener) => redis.subscribe(channel, listener),
+      ssubscribe: (channel, listener) => redis.sSubscribe(channel, listener),
     };
   },
 };
@@ -105,6 +110,19 @@ test('messages', async ({ redis, client }) => {
   await subscriber.subscribe('news', (text) => inbox.push(text));
   for (let i = 0; i < 100; i += 1) await redis.call('PUBLISH', 'news', i);
   for (let i = 0; i < 100; i += 1) assert.equal(await inbox.take(`message ${i}`), `${i}`);
+});
+
+test('messages of sharded channels', async ({ redis, client }) => {
+  const subscriber = await client();
+  const inbox = new Inbox();
+  const channels = Array.from({ length: 12 }, (_, i) => `shard:${i}`);
+  for (const channel of channels) {
+    await subscriber.ssubscribe(channel, (text) => inbox.push(`${channel} ${text}`));
+  }
+  for (const channel of channels) assert.equal(await redis.call('SPUBLISH', channel, 'x'), 1);
+  const received = [];
+  for (const channel of channels) received.push(await inbox.take(`the message of ${channel}`));
+  assert.deepEqual(received.sort(), channels.map((channel) => `${channel} x`).sort());
 });
 
 test('blocking', async ({ redis, client }) => {

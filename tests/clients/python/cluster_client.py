@@ -168,17 +168,25 @@ def messages(context):
 def sharded_messages(context):
     r = context.redis
     listener = r.pubsub(ignore_subscribe_messages=True)
-    listener.ssubscribe("shard")
-    received = []
+    channels = [f"shard:{n}" for n in range(12)]
+    for channel in channels:
+        listener.ssubscribe(channel)
+    received = {}
 
     def take():
         message = listener.get_sharded_message(timeout=0.05)
         if message and message["type"] == "smessage":
-            received.append(message["data"])
-        return received
+            received.setdefault(message["channel"].decode(), message["data"])
+        return message
 
-    until(lambda: take() or r.spublish("shard", "hello") and take(), "the message")
-    assert received[0] == b"hello"
+    for n, channel in enumerate(channels):
+        # Until somebody listens.
+        until(lambda: r.spublish(channel, n) == 1 or take(), f"a listener of {channel}")
+    until(lambda: not take() and len(received) == len(channels), "every message")
+    assert received == {channel: str(n).encode() for n, channel in enumerate(channels)}
+    for channel in channels:
+        listener.sunsubscribe(channel)
+    until(lambda: not take() and not listener.subscribed, "the end of all")
     listener.close()
 
 

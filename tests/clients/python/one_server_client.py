@@ -120,6 +120,33 @@ def messages(context):
 
 
 @case
+def sharded_messages(context):
+    r = context.redis
+    listener = context.client().pubsub()
+    channels = [f"shard:{n}" for n in range(12)]
+    for channel in channels:
+        listener.ssubscribe(channel)
+    received = []
+
+    def take():
+        message = listener.get_message(timeout=0.05)
+        if message:
+            received.append((message["type"], message["channel"].decode(), message["data"]))
+        return len(received)
+
+    until(lambda: take() == 12, "every confirmation")
+    assert received == [("ssubscribe", channel, n + 1) for n, channel in enumerate(channels)]
+    for channel in channels:
+        assert r.spublish(channel, "x") == 1
+    until(lambda: take() == 24, "every message")
+    assert sorted(received[12:]) == sorted(("smessage", channel, b"x") for channel in channels)
+    listener.sunsubscribe()
+    until(lambda: take() == 36, "the end of all")
+    assert [left for _, _, left in received[24:]] == list(range(11, -1, -1))
+    listener.close()
+
+
+@case
 def blocking(context):
     for key in ("q1", "q2", "q3", "q4"):
         result = []

@@ -19,6 +19,7 @@ mod recalled;
 mod redirects;
 mod replica_reads;
 mod retries;
+mod sharded;
 mod slow;
 mod state;
 mod still;

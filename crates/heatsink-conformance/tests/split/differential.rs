@@ -403,7 +403,7 @@ fn compare(kind: &Type, resp3: bool) {
     }
     let forced = mover.forced();
     println!(
-        "{}: {splits} splits, {forced} made whole for a command, {answered_split} of {} commands \
+        "{}: {} steps, {splits} splits, {forced} made whole for a command, {answered_split} commands \
          while split",
         kind.name,
         steps()

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use heatsink_cluster::redirect::{self, Redirect};
+use heatsink_resp::command::SubscriptionKind;
 use heatsink_upstream::Protocol;
 
 use crate::cluster::detours::{Later, MAX_HOPS, RETRY_PAUSE, given_up};
@@ -54,6 +55,14 @@ impl Worker {
                  RESET are allowed in this context"
             );
             self.answer_own(key, &crate::clients::error_line(&text));
+            return;
+        }
+        let of_shard = |expected: Expected| {
+            matches!(expected, Expected::Subscription { subscription, .. }
+                if subscription.kind == SubscriptionKind::Shard)
+        };
+        if fixed && !queueing && expected.is_some_and(of_shard) {
+            self.subscribe_beside(key, error);
             return;
         }
         if fixed || (slot.is_some() && bound_to.is_some() && slot != bound_to) {
@@ -109,7 +118,7 @@ impl Worker {
     }
 
     /// The request under way is answered with this.
-    fn answer_own(&mut self, key: ClientKey, frame: &[u8]) {
+    pub(crate) fn answer_own(&mut self, key: ClientKey, frame: &[u8]) {
         let Some(client) = self.clients.get(key) else { return };
         let Some(own) = &mut client.own else { return };
         let link = own.link;

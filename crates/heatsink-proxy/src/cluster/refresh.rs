@@ -133,7 +133,7 @@ impl Worker {
         let ending = |(slot, upstream): (usize, &Upstream)| {
             let Owner::Client(key) = upstream.owner else { return None };
             let own = self.clients.get_ref(key)?.own.as_ref()?;
-            let ending = own.expected.contains(&Expected::Exec);
+            let ending = own.expected.contains(&Expected::Exec) && own.is_asked(slot);
             (ending && self.is_replaced(upstream.node, before))
                 .then_some((slot, upstream.generation))
         };

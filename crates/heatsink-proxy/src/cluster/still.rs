@@ -38,12 +38,12 @@ pub(crate) const LAST_WORD: Duration = Duration::from_millis(100);
 
 impl Worker {
     /// Whether a link's server is to say something soon.
-    pub(crate) fn owes_answer(&self, upstream: &Upstream) -> bool {
+    pub(crate) fn owes_answer(&self, slot: usize, upstream: &Upstream) -> bool {
         match upstream.owner {
             Owner::Lane | Owner::Tracked | Owner::Retired { .. } => upstream.link.waiting() > 0,
             Owner::Client(key) => {
                 let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
-                own.is_some_and(|own| own.awaits_prompt_answer())
+                own.is_some_and(|own| own.awaits_prompt_answer() && own.is_asked(slot))
             }
             // `WAIT` may take as long as its client wants.
             Owner::Spare | Owner::Once => false,
@@ -55,11 +55,11 @@ impl Worker {
     /// Nodes that may have been replaced. What is known to have been is not among them.
     pub(super) fn still_nodes(&self) -> Vec<NodeId> {
         let retired = |upstream: &Upstream| matches!(upstream.owner, Owner::Retired { .. });
-        let links = self.links.iter().map(|(_, upstream)| upstream);
-        links
-            .filter(|upstream| !retired(upstream) && is_still(upstream, self.now))
-            .filter(|upstream| self.owes_answer(upstream))
-            .map(|upstream| upstream.node)
+        self.links
+            .iter()
+            .filter(|(_, upstream)| !retired(upstream) && is_still(upstream, self.now))
+            .filter(|(slot, upstream)| self.owes_answer(*slot, upstream))
+            .map(|(_, upstream)| upstream.node)
             .collect()
     }
 

@@ -20,7 +20,7 @@ impl Script {
     }
 
     fn get(&mut self, frame: &str) {
-        let pass = self.own.on_frame(frame.as_bytes(), true, true);
+        let pass = self.own.on_frame(0, frame.as_bytes(), true, true);
         assert_eq!(pass, Pass::ToClient, "{frame:?}");
     }
 }
@@ -126,11 +126,11 @@ fn an_unknown_command_that_succeeds_makes_the_connection_wild() {
 fn a_reply_that_comes_in_pieces_is_answered_with_the_last() {
     let mut script = Script::new(Protocol::Resp2);
     script.send("GET a");
-    script.own.on_frame(b"$100000\r\nxxx", true, false);
+    script.own.on_frame(0, b"$100000\r\nxxx", true, false);
     assert!(!script.own.is_settled() && !script.own.is_releasable());
-    script.own.on_frame(b"xxx", false, false);
+    script.own.on_frame(0, b"xxx", false, false);
     assert!(!script.own.is_releasable());
-    script.own.on_frame(b"xxx\r\n", false, true);
+    script.own.on_frame(0, b"xxx\r\n", false, true);
     assert!(script.own.is_releasable());
 }
 
@@ -138,8 +138,8 @@ fn a_reply_that_comes_in_pieces_is_answered_with_the_last() {
 fn a_confirmation_too_long_to_hold_keeps_the_connection() {
     let mut script = Script::new(Protocol::Resp2);
     script.send("SUBSCRIBE long");
-    script.own.on_frame(b"*3\r\n$9\r\nsubscribe\r\n$100000\r\nxxx", true, false);
-    script.own.on_frame(b"xxx\r\n:1\r\n", false, true);
+    script.own.on_frame(0, b"*3\r\n$9\r\nsubscribe\r\n$100000\r\nxxx", true, false);
+    script.own.on_frame(0, b"xxx\r\n:1\r\n", false, true);
     assert!(script.own.is_settled() && script.own.wild && !script.own.is_releasable());
 }
 
@@ -149,8 +149,8 @@ fn our_own_requests_are_not_shown() {
     own.expected.push_back(Expected::Unasked);
     own.expected.push_back(Expected::Blocking);
     assert!(own.is_blocking());
-    assert_eq!(own.on_frame(b"+PONG\r\n", true, true), Pass::Drop);
-    assert_eq!(own.on_frame(b":1\r\n", true, true), Pass::ToClient);
+    assert_eq!(own.on_frame(0, b"+PONG\r\n", true, true), Pass::Drop);
+    assert_eq!(own.on_frame(0, b":1\r\n", true, true), Pass::ToClient);
     assert!(own.is_releasable());
 }
 

@@ -1,0 +1,213 @@
+//! Sharded channels of other nodes, which a client listens to beside its own connection.
+//!
+//! To its clients a cluster is one server, where one connection listens to any channels. A server
+//! tells of sharded channels only where their slots are, so there is a connection for each node:
+//!
+//! ```text
+//! 1. SSUBSCRIBE a -> A, the client's own connection from now on: it counts 1
+//! 2. SSUBSCRIBE b -> A: MOVED to B
+//! 3. SSUBSCRIBE b -> B, on a connection beside: it counts 1; the client is told 2
+//! 4. messages of both go to the client, each whole
+//! ```
+//!
+//! Called by: `own` and `own_link`.
+//! Bound: a connection for each primary. One without channels is given back.
+//! Invariant: while one of the connections is in the middle of a frame, the others are not read.
+
+use heatsink_cluster::redirect::{self, Redirect};
+use heatsink_resp::command::SubscriptionKind;
+use heatsink_upstream::link::Framing;
+
+use crate::clients::error_line;
+use crate::cluster::detours::{MAX_HOPS, given_up};
+use crate::connection::ClientKey;
+use crate::lanes::Owner;
+use crate::nodes::NodeId;
+use crate::own::{Confirmations, Expected, Own};
+use crate::worker::Worker;
+
+/// A connection beside a client's own.
+#[derive(Debug)]
+pub(super) struct Side {
+    link: usize,
+    node: NodeId,
+    /// Channels that are listened to there.
+    shards: usize,
+}
+
+impl Own {
+    /// Its connections.
+    pub(crate) fn links(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.link).chain(self.sides.iter().map(|side| side.link))
+    }
+
+    /// Whether a connection is not read now, as another is in the middle of a frame.
+    pub(crate) fn is_barred(&self, link: usize) -> bool {
+        self.within_frame && self.within_link != link
+    }
+
+    /// Whether the request under way was sent on this connection.
+    pub(crate) fn is_asked(&self, link: usize) -> bool {
+        self.asked.is_none_or(|asked| asked == link)
+    }
+
+    /// A connection says how many sharded channels are listened to there. If there are several, the
+    /// client is told how many there are in all.
+    pub(super) fn count_shards(&mut self, link: usize, count: usize, frame: &[u8]) {
+        match self.sides.iter_mut().find(|side| side.link == link) {
+            Some(side) => side.shards = count,
+            None => self.shards_here = count,
+        }
+        let beside: usize = self.sides.iter().map(|side| side.shards).sum();
+        self.shards = self.shards_here + beside;
+        if !self.sides.is_empty() {
+            self.rewritten = with_count(frame, self.shards);
+        }
+    }
+
+    /// Where the last request is to be sent: on its own connection; `SUNSUBSCRIBE` of all channels on
+    /// each that has some.
+    pub(crate) fn ask(&mut self) -> (usize, Vec<usize>) {
+        self.asked = Some(self.link);
+        if self.sides.is_empty() {
+            return (self.link, Vec::new());
+        }
+        let Some(Expected::Subscription { subscription, left: left @ Confirmations::All }) =
+            self.expected.back_mut()
+        else {
+            return (self.link, Vec::new());
+        };
+        let beside = self.sides.iter().filter(|side| side.shards > 0).map(|side| side.link);
+        let here = (self.shards_here > 0).then_some(self.link);
+        let mut links = here.into_iter().chain(beside);
+        match links.next() {
+            Some(first) if subscription.kind == SubscriptionKind::Shard => {
+                *left = Confirmations::Exactly(self.shards);
+                self.asked = None;
+                (first, links.collect())
+            }
+            _ => (self.link, Vec::new()),
+        }
+    }
+
+    /// Takes out a connection beside on which nothing is listened to.
+    fn take_unused_side(&mut self) -> Option<usize> {
+        let unused = self.sides.iter().position(|side| side.shards == 0)?;
+        Some(self.sides.swap_remove(unused).link)
+    }
+}
+
+impl Worker {
+    /// A node has not executed `SSUBSCRIBE` or `SUNSUBSCRIBE` of a client that listens already: it
+    /// is sent where it belongs, beside the client's own connection.
+    pub(crate) fn subscribe_beside(&mut self, key: ClientKey, error: &[u8]) {
+        let Some(client) = self.clients.get_ref(key) else { return };
+        let Some(own) = &client.own else { return };
+        let (lane, hops, current) = (client.lane, own.hops, own.current.clone());
+        let from = own.sides.iter().find(|side| own.asked == Some(side.link));
+        let from = from.map_or(own.node, |side| side.node);
+        let Some(redirect) = redirect::parse(error)
+            .filter(|redirect| self.is_servers_own(*redirect, error, &current))
+        else {
+            return self.answer_own(key, error);
+        };
+        self.want_topology();
+        let to = match redirect {
+            Redirect::Moved { host, port, .. } if hops <= MAX_HOPS => {
+                self.named_node(from, host, port)
+            }
+            _ => None,
+        };
+        let Some(to) = to else {
+            return self.answer_own(key, given_up(redirect, error, false));
+        };
+        match self.side_link(key, lane, to) {
+            Ok(link) => {
+                if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
+                    own.asked = Some(link);
+                }
+                self.links[link].requests += 1;
+                self.links[link].link.expect_answer(self.now);
+                self.push_own(key, link, &current);
+            }
+            Err(why) => self.answer_own(key, &error_line(&why)),
+        }
+    }
+
+    /// The connection of a client to a node, which may be its own.
+    fn side_link(&mut self, key: ClientKey, lane: usize, node: NodeId) -> Result<usize, String> {
+        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+        if let Some(own) = own {
+            if own.node == node {
+                return Ok(own.link);
+            }
+            if let Some(side) = own.sides.iter().find(|side| side.node == node) {
+                return Ok(side.link);
+            }
+        }
+        let link = self.take_link(lane, node, Owner::Client(key))?;
+        self.links[link].link.set_framing(Framing::Frames);
+        if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
+            own.sides.push(Side { link, node, shards: 0 });
+        }
+        Ok(link)
+    }
+
+    /// Gives back connections beside on which nothing is listened to, and reads those again that
+    /// had to wait.
+    pub(crate) fn look_beside(&mut self, key: ClientKey) {
+        let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
+            return;
+        };
+        if own.sides.is_empty() || own.within_frame {
+            return;
+        }
+        let mut unused = Vec::new();
+        if own.is_settled() {
+            unused.extend(std::iter::from_fn(|| own.take_unused_side()));
+        }
+        let others: Vec<_> = own.links().collect();
+        for link in others {
+            if self.links.get(link).is_some_and(|upstream| upstream.readable) {
+                self.eager_links.push(link);
+            }
+        }
+        for link in unused {
+            self.spare_link(link);
+        }
+    }
+
+    /// A connection beside was lost on which nothing was listened to yet: the request that it was
+    /// opened for has failed. False if it was another.
+    pub(crate) fn unused_side_lost(&mut self, key: ClientKey, link: usize, text: &str) -> bool {
+        let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
+            return false;
+        };
+        let unused = |side: &Side| side.link == link && side.shards == 0;
+        let Some(at) = own.sides.iter().position(unused) else { return false };
+        own.sides.swap_remove(at);
+        if own.asked == Some(link) {
+            own.asked = Some(own.link);
+            self.answer_own(key, &error_line(text));
+        }
+        true
+    }
+
+    /// Closes what is left of a client's connections.
+    pub(crate) fn drop_own_links(&mut self, key: ClientKey, own: &Own) {
+        for link in own.links() {
+            if self.links.get(link).is_some_and(|link| link.owner == Owner::Client(key)) {
+                self.drop_link(link);
+            }
+        }
+    }
+}
+
+/// A confirmation with another number at its end.
+fn with_count(frame: &[u8], count: usize) -> Option<Vec<u8>> {
+    let at = frame.iter().rposition(|byte| *byte == b':')?;
+    let mut rewritten = frame[..=at].to_vec();
+    rewritten.extend_from_slice(count.to_string().as_bytes());
+    rewritten.extend_from_slice(b"\r\n");
+    Some(rewritten)
+}
