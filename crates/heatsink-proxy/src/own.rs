@@ -3,11 +3,12 @@
 //!
 //! Called by: `intake` with the client's requests, `clients` with the server's frames.
 //! Bound: one per client, and before a cluster one for each other node of which it has sharded
-//! channels. It goes back to its lane's pool as soon as the state has ended.
+//! channels, or is told of events. It goes back to its lane's pool as soon as the state has ended.
 //! Invariant: `expected` holds what each request that was sent is answered with, in order,
 //! so that it is known exactly when the state has ended.
 
 mod beside;
+mod everywhere;
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -18,7 +19,8 @@ use heatsink_upstream::Protocol;
 
 use crate::nodes::NodeId;
 use crate::observe::{Mark, QueuedKeys, Upload, is_nothing};
-use crate::own::beside::Side;
+use crate::own::beside::{Aside, Side};
+use crate::own::everywhere::Everywhere;
 
 /// What the next reply on the connection answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +107,8 @@ pub(crate) struct Own {
     shards_here: usize,
     /// Connections to other nodes, for sharded channels.
     sides: Vec<Side>,
+    /// Channels and patterns that are listened to at all nodes.
+    everywhere: Everywhere,
     /// The connection that the request under way was sent on; on all that it concerns, if none.
     asked: Option<usize>,
     /// What the client is told in place of the frame that came.
@@ -164,6 +168,7 @@ impl Own {
             shards: 0,
             shards_here: 0,
             sides: Vec::new(),
+            everywhere: Everywhere::default(),
             asked: Some(link),
             rewritten: None,
             protocol,
@@ -295,6 +300,13 @@ impl Own {
     }
 
     fn begin_frame(&mut self, link: usize, frame: &[u8]) -> Pass {
+        if !self.sides.is_empty() {
+            match self.on_side_frame(link, frame, first_word(frame)) {
+                Aside::Client => return Pass::ToClient,
+                Aside::Nobody => return Pass::Drop,
+                Aside::Own => {}
+            }
+        }
         let is_push = frame.first() == Some(&b'>');
         if is_push || self.is_confined() || self.expects_confirmation() {
             match first_word(frame) {

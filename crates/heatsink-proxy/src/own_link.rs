@@ -63,6 +63,9 @@ impl Worker {
             self.links[link].requests += 1;
             self.push_own(key, link, bytes);
         }
+        if self.cluster.is_some() {
+            self.tell_everywhere(key, bytes, expected);
+        }
         Flow::Taken
     }
 

@@ -104,6 +104,10 @@ pub(crate) struct Worker {
     pub(crate) detours: HashMap<Ticket, Detour, FixedState>,
     /// Requests that are to be tried again.
     pub(crate) later: Vec<Later>,
+    /// A client does not hear of the events of some node, which could not be reached.
+    pub(crate) is_listening_in_vain: bool,
+    /// When that is tried again at the earliest.
+    pub(crate) next_listening: Instant,
     /// Slots that were seen to move.
     pub(crate) moving: Moving,
     /// Requests that wait for one before them that is.
@@ -188,6 +192,8 @@ impl Worker {
             joins: Slab::new(),
             detours: HashMap::default(),
             later: Vec::new(),
+            is_listening_in_vain: false,
+            next_listening: now,
             moving: Moving::default(),
             recalls: Recalls::new(),
             walked: 0,

@@ -5,6 +5,7 @@
 
 mod cut;
 mod differential;
+mod events;
 mod failover;
 mod hostile;
 mod limits;

@@ -22,6 +22,8 @@ use crate::nodes::NodeId;
 use crate::own::Expected;
 use crate::worker::Worker;
 
+/// Time between two attempts to listen at primaries that could not be reached.
+const LISTENING_PAUSE: Duration = Duration::from_secs(1);
 /// Without any reason, the map is looked at this often.
 const PERIOD: Duration = Duration::from_secs(5);
 /// After a node failed, it is looked at with every tick for this long.
@@ -113,6 +115,7 @@ impl Worker {
         self.cooling.map_changed();
         self.clients.resume.append(&mut view.waiting);
         self.leave_changed_nodes(&before);
+        self.listen_to_new_nodes();
     }
 
     /// Shared links to nodes that are no longer part of the cluster, or are replicas now and
@@ -354,6 +357,10 @@ impl Worker {
         let (known, seed) = (view.routes.is_known(), NodeId(view.seed as u16));
         if cluster.is_wanted() {
             self.ask_any();
+        }
+        if self.is_listening_in_vain && now >= self.next_listening {
+            self.next_listening = now + LISTENING_PAUSE;
+            self.listen_to_new_nodes();
         }
         if !known && self.lane_link(self.base_lane, seed).is_err() {
             tracing::debug!("no seed of the cluster can be reached");

@@ -31,8 +31,21 @@ use crate::worker::Worker;
 pub(super) struct Side {
     link: usize,
     node: NodeId,
-    /// Channels that are listened to there.
+    /// Sharded channels that are listened to there.
     shards: usize,
+    /// What the server tells of its keys is listened to there; see [`crate::own::everywhere`].
+    events: bool,
+    /// Names that were said for that and are not confirmed yet.
+    unconfirmed: usize,
+}
+
+/// Whom a frame of a connection beside is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aside {
+    Client,
+    Nobody,
+    /// It answers the client's request, or tells of sharded channels.
+    Own,
 }
 
 impl Own {
@@ -41,9 +54,63 @@ impl Own {
         std::iter::once(self.link).chain(self.sides.iter().map(|side| side.link))
     }
 
-    /// Whether a connection is not read now, as another is in the middle of a frame.
+    /// Whether a connection is not read now: another is in the middle of a frame, or others have not
+    /// confirmed yet what this one confirms to the client.
     pub(crate) fn is_barred(&self, link: usize) -> bool {
-        self.within_frame && self.within_link != link
+        let unconfirmed = || self.sides.iter().any(|side| side.unconfirmed > 0);
+        self.within_frame && self.within_link != link || link == self.link && unconfirmed()
+    }
+
+    /// Takes a frame of a connection beside.
+    pub(super) fn on_side_frame(
+        &mut self,
+        link: usize,
+        frame: &[u8],
+        word: Option<&[u8]>,
+    ) -> Aside {
+        let (listens, asked) = (self.is_subscriber(), self.is_asked(link));
+        let Some(side) = self.sides.iter_mut().find(|side| side.link == link) else {
+            return Aside::Own;
+        };
+        match word {
+            Some(b"subscribe" | b"psubscribe") => {
+                side.unconfirmed = side.unconfirmed.saturating_sub(1);
+                Aside::Nobody
+            }
+            Some(b"unsubscribe" | b"punsubscribe") => Aside::Nobody,
+            Some(b"message" | b"pmessage" | b"smessage") if listens => Aside::Client,
+            Some(b"ssubscribe" | b"sunsubscribe") => Aside::Own,
+            _ if asked => Aside::Own,
+            _ => {
+                if frame.first() == Some(&b'-') {
+                    side.unconfirmed = 0;
+                }
+                Aside::Nobody
+            }
+        }
+    }
+
+    /// The connections beside on which events are listened to.
+    pub(super) fn event_links(&self) -> impl Iterator<Item = usize> {
+        self.sides.iter().filter(|side| side.events).map(|side| side.link)
+    }
+
+    pub(super) fn hears_events_of(&self, node: NodeId) -> bool {
+        self.node == node || self.sides.iter().any(|side| side.events && side.node == node)
+    }
+
+    /// So many names were said on a connection beside, to listen to events.
+    pub(super) fn note_events(&mut self, link: usize, names: usize) {
+        if let Some(side) = self.sides.iter_mut().find(|side| side.link == link) {
+            side.events = true;
+            side.unconfirmed += names;
+        }
+    }
+
+    /// Takes out the connections to nodes that are not among `nodes`, if they serve no other purpose.
+    pub(super) fn take_sides_beyond(&mut self, nodes: &[NodeId]) -> Vec<usize> {
+        let beyond = |side: &mut Side| side.shards == 0 && !nodes.contains(&side.node);
+        self.sides.extract_if(.., beyond).map(|side| side.link).collect()
     }
 
     /// Whether the request under way was sent on this connection.
@@ -90,10 +157,11 @@ impl Own {
         }
     }
 
-    /// Takes out a connection beside on which nothing is listened to.
-    fn take_unused_side(&mut self) -> Option<usize> {
-        let unused = self.sides.iter().position(|side| side.shards == 0)?;
-        Some(self.sides.swap_remove(unused).link)
+    /// Takes out the connections beside on which nothing is listened to.
+    fn take_unused_sides(&mut self) -> Vec<Side> {
+        self.forget_everywhere();
+        let hears = !self.everywhere.is_empty();
+        self.sides.extract_if(.., |side| side.shards == 0 && !(side.events && hears)).collect()
     }
 }
 
@@ -135,7 +203,12 @@ impl Worker {
     }
 
     /// The connection of a client to a node, which may be its own.
-    fn side_link(&mut self, key: ClientKey, lane: usize, node: NodeId) -> Result<usize, String> {
+    pub(super) fn side_link(
+        &mut self,
+        key: ClientKey,
+        lane: usize,
+        node: NodeId,
+    ) -> Result<usize, String> {
         let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
         if let Some(own) = own {
             if own.node == node {
@@ -148,7 +221,7 @@ impl Worker {
         let link = self.take_link(lane, node, Owner::Client(key))?;
         self.links[link].link.set_framing(Framing::Frames);
         if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
-            own.sides.push(Side { link, node, shards: 0 });
+            own.sides.push(Side { link, node, shards: 0, events: false, unconfirmed: 0 });
         }
         Ok(link)
     }
@@ -162,34 +235,39 @@ impl Worker {
         if own.sides.is_empty() || own.within_frame {
             return;
         }
-        let mut unused = Vec::new();
-        if own.is_settled() {
-            unused.extend(std::iter::from_fn(|| own.take_unused_side()));
-        }
+        let unused = if own.is_settled() { own.take_unused_sides() } else { Vec::new() };
         let others: Vec<_> = own.links().collect();
         for link in others {
             if self.links.get(link).is_some_and(|upstream| upstream.readable) {
                 self.eager_links.push(link);
             }
         }
-        for link in unused {
-            self.spare_link(link);
+        for side in unused {
+            if side.events {
+                // It may still tell of events, or confirm that it does no more.
+                self.drop_link(side.link);
+            } else {
+                self.spare_link(side.link);
+            }
         }
     }
 
     /// A connection beside was lost on which nothing was listened to yet: the request that it was
-    /// opened for has failed. False if it was another.
+    /// opened for has failed, or is said again later. False if it was another.
     pub(crate) fn unused_side_lost(&mut self, key: ClientKey, link: usize, text: &str) -> bool {
         let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
             return false;
         };
-        let unused = |side: &Side| side.link == link && side.shards == 0;
+        let unused = |side: &Side| {
+            side.link == link && side.shards == 0 && (!side.events || side.unconfirmed > 0)
+        };
         let Some(at) = own.sides.iter().position(unused) else { return false };
-        own.sides.swap_remove(at);
+        self.is_listening_in_vain |= own.sides.swap_remove(at).events;
         if own.asked == Some(link) {
             own.asked = Some(own.link);
             self.answer_own(key, &error_line(text));
         }
+        self.read_own_again(key);
         true
     }
 
