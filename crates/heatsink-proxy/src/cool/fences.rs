@@ -5,6 +5,19 @@
 //! shared link and client that had something under way.
 //! Invariant: a key is not cached, and a version of the hot keys not settled, before everything is
 //! answered that was sent while other keys were hot.
+//!
+//! A fence knows what was sent, not what will be. So what takes several rounds is counted beside it,
+//! if it writes:
+//!
+//! ```text
+//! 1. SET key, which has copies: they are removed; the answer is under way
+//! 2. other hot keys, by which the key is to be split: a fence behind that answer
+//! 3. the answer comes: the fence is through; SET key is sent
+//! 4. settled now, the mover takes the value away; SET key overwrites the marker
+//! ```
+//!
+//! Such a write belongs to the version that it began under. Later versions wait for it; its own, and
+//! earlier ones, do not, so that new writes keep none from being settled.
 
 use heatsink_cache::local::WriteToken;
 
@@ -67,9 +80,11 @@ impl Worker {
                 own.is_some_and(|own| !own.is_settled() || settles && own.tunnel)
             });
             let detoured = !detours.is_empty() || !later.is_empty();
-            let combined = settles && (detoured || cooling.combines_held());
+            let is_early = cooling.fences[at].settles.is_some_and(|version| {
+                detoured || cooling.combines_held() || cooling.has_copied_writes_before(version)
+            });
             let fence = &mut cooling.fences[at];
-            if fence.links.is_empty() && fence.clients.is_empty() && !combined {
+            if fence.links.is_empty() && fence.clients.is_empty() && !is_early {
                 let Fence { tokens, settles, .. } = cooling.fences.swap_remove(at);
                 for token in tokens {
                     cooling.cache.write_done(token);

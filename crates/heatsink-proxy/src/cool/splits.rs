@@ -62,9 +62,8 @@ impl Cooling {
         let held = |splitting: &Splitting| !matches!(splitting, Splitting::Split(_));
         let held = self.hot.splits().filter(|(_, how)| held(how)).map(|(key, _)| key);
         // Writes of keys that have copies are not combined, but were before.
-        !self.unremoved.is_empty()
-            || !self.batches.is_empty()
-                && held.chain(self.hot.copied()).any(|key| self.batches.concerns(key))
+        !self.batches.is_empty()
+            && held.chain(self.hot.copied()).any(|key| self.batches.concerns(key))
     }
 
     /// Whether the value of a key lies elsewhere, too.
