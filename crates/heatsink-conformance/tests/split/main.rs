@@ -9,6 +9,7 @@ mod differential;
 mod hand;
 mod late_reads;
 mod moved_shards;
+mod new_map;
 mod own_links;
 mod pipelines;
 mod reads;

@@ -140,11 +140,14 @@ impl Worker {
             }
             return Some(Served::Done(self.read_copy(key, request, command, index, place - 1)));
         }
-        let client = self.clients.get_ref(key)?;
-        if client.awaits_hot() || client.copy_reads > 0 {
-            return Some(Served::Done(Flow::Wait));
-        }
-        if client.order.outstanding() >= MAX_OUTSTANDING {
+        if self.has_asked(key) {
+            // It goes to the key in its second round, by the map of that time, and would come there
+            // before what was sent by an older one:
+            //
+            // 1. GET key -> A; SET key: copies are removed (old map)
+            // 2. new map: the key is B's
+            // 3. SET key -> B, executed
+            // 4. A: MOVED, GET key -> B, executed last: it tells of the write behind it
             return Some(Served::Done(Flow::Wait));
         }
         if let Some(flow) = self.without_map(key) {
