@@ -124,7 +124,7 @@ fn a_read_does_not_go_to_a_copy_while_the_key_owes_an_answer() {
 }
 
 /// Whether a version of the hot keys does not settle, as long as anybody can tell.
-fn is_unsettled(handle: &Handle, version: u64) -> bool {
+pub(crate) fn is_unsettled(handle: &Handle, version: u64) -> bool {
     let until = Instant::now() + A_WHILE;
     while Instant::now() < until {
         if handle.settled_version() >= version {

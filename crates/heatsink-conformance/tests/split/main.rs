@@ -14,4 +14,5 @@ mod own_links;
 mod pipelines;
 mod reads;
 mod replicas;
+mod settling;
 mod waiting;

@@ -15,7 +15,7 @@ use crate::pipelines::{open_ways, send, together, waits};
 const SOON: Duration = Duration::from_secs(10);
 
 /// With one worker, whose clients of one protocol share their links.
-fn rig() -> ClusterRig {
+pub(crate) fn rig() -> ClusterRig {
     ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| {
         config.workers = 1;
         // Increments wait for each other here for as long as it takes to move a slot.
@@ -24,7 +24,7 @@ fn rig() -> ClusterRig {
 }
 
 /// A client that shares its links with others of RESP3 only.
-fn client_apart(rig: &ClusterRig) -> RawClient {
+pub(crate) fn client_apart(rig: &ClusterRig) -> RawClient {
     let mut client = rig.client();
     client.set_timeout(SOON);
     client.command(&["HELLO", "3"]);
@@ -32,7 +32,7 @@ fn client_apart(rig: &ClusterRig) -> RawClient {
     client
 }
 
-fn owner(rig: &ClusterRig, key: &[u8]) -> usize {
+pub(crate) fn owner(rig: &ClusterRig, key: &[u8]) -> usize {
     rig.cluster.owner_of(slot::of_key(key))
 }
 
@@ -43,22 +43,22 @@ fn key_on(rig: &ClusterRig, node: usize) -> String {
 }
 
 /// Has a node execute no writes, so that a link with one of them is still.
-fn pause(rig: &ClusterRig, node: usize) -> RawClient {
+pub(crate) fn pause(rig: &ClusterRig, node: usize) -> RawClient {
     let mut admin = rig.cluster.node(node).client();
     assert_eq!(admin.command(&["CLIENT", "PAUSE", "60000", "WRITE"]), Reply::ok());
     admin
 }
 
-fn wait_blocked(admin: &mut RawClient) {
+pub(crate) fn wait_blocked(admin: &mut RawClient) {
     eventually(SOON, || admin.command(&["CLIENT", "LIST"]).text().contains(" flags=b "));
 }
 
-fn unpause(admin: &mut RawClient) {
+pub(crate) fn unpause(admin: &mut RawClient) {
     assert_eq!(admin.command(&["CLIENT", "UNPAUSE"]), Reply::ok());
 }
 
 /// Moves the slot of a key, in which nothing is, and has the proxy hear of it.
-fn move_empty_slot(rig: &ClusterRig, key: &[u8], to: usize) {
+pub(crate) fn move_empty_slot(rig: &ClusterRig, key: &[u8], to: usize) {
     let handle = rig.heatsink.proxy().handle();
     let before = handle.slot_owners();
     let slot = slot::of_key(key);

@@ -64,6 +64,30 @@ impl Worker {
         self.cooling.fences.push(Fence { tokens, settles, links, clients });
     }
 
+    /// A request goes on along another link. It may have been under way when other keys became hot:
+    ///
+    /// 1. SADD key x -> A; its client has gone
+    /// 2. the key is about to be split: a fence behind that
+    /// 3. A: MOVED, the fence is through; SADD key x -> B
+    /// 4. settled now, the value would be moved before that is executed
+    ///
+    /// What its client sent by the hot keys that are to be settled holds nobody up.
+    pub(crate) fn extend_fences(&mut self, slot: usize, client: ClientKey) {
+        let Self { cooling, links, clients, .. } = self;
+        let Some(upstream) = links.get(slot).filter(|_| !cooling.fences.is_empty()) else { return };
+        let until = upstream.link.told() + upstream.link.waiting() as u64;
+        let sent_by = clients.get_ref(client).map_or(0, |client| client.heat);
+        let is_older = |fence: &&mut Fence| fence.settles.is_none_or(|version| sent_by < version);
+        for fence in cooling.fences.iter_mut().filter(is_older) {
+            let same =
+                |link: &&mut (usize, u32, u64)| (link.0, link.1) == (slot, upstream.generation);
+            match fence.links.iter_mut().find(same) {
+                Some(link) => link.2 = until,
+                None => fence.links.push((slot, upstream.generation, until)),
+            }
+        }
+    }
+
     /// Ends those that are through.
     pub(super) fn look_at_fences(&mut self) {
         let Self { cooling, links, clients, shared, index, detours, later, .. } = self;
