@@ -70,8 +70,8 @@ pub(crate) struct Client {
     pub(crate) hot_writes: u32,
     /// The places of the latter, and what each waits for.
     pub(crate) hot_reads: Vec<(u32, FlightId)>,
-    /// Reads of hot keys have gone as usual since it was last settled; see
-    /// [`Self::has_passed_reads`].
+    /// Reads of hot keys have gone as usual, or to the shards of a counter, since it was last
+    /// settled; see [`Self::has_passed_reads`].
     pub(crate) passed_reads: bool,
     /// Unanswered changes of its own that may be combined, and with what.
     pub(crate) hot_changes: u32,
@@ -169,8 +169,8 @@ impl Client {
         !self.hot_reads.is_empty() || self.hot_changes > 0
     }
 
-    /// Reads of hot keys that went as usual may be unanswered: what takes a way of its own must
-    /// not overtake them.
+    /// Reads of hot keys that went as usual, or to the shards of a counter, may be unanswered: what
+    /// takes a way of its own must not overtake them.
     pub(crate) fn has_passed_reads(&mut self) -> bool {
         self.passed_reads &= self.order.outstanding() > 0;
         self.passed_reads

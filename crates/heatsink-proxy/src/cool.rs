@@ -30,7 +30,7 @@ mod tracking;
 mod tunnels;
 mod writes;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -110,7 +110,10 @@ pub(crate) struct Cooling {
     fenced: Vec<Fenced>,
     /// Splits that have ended lately.
     past: Vec<Past>,
-    /// Writes whose copies could not be reached.
+    /// Writes of keys that have copies: how many began under each version of the hot keys, and
+    /// are not answered.
+    copied_writes: BTreeMap<u64, usize>,
+    /// Those of them whose copies could not be reached, until they are tried again.
     unremoved: Vec<Unremoved>,
     /// Keys whose values lay elsewhere lately, and until when; only where replicas are read from.
     lately_moved: HashMap<Vec<u8>, Instant, RandomState>,
@@ -220,6 +223,7 @@ impl Cooling {
             parked: Vec::new(),
             fenced: Vec::new(),
             past: Vec::new(),
+            copied_writes: BTreeMap::new(),
             unremoved: Vec::new(),
             lately_moved: HashMap::default(),
             frozen: HashMap::default(),

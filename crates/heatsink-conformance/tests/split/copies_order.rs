@@ -124,7 +124,7 @@ fn a_read_does_not_go_to_a_copy_while_the_key_owes_an_answer() {
 }
 
 /// Whether a version of the hot keys does not settle, as long as anybody can tell.
-fn is_unsettled(handle: &Handle, version: u64) -> bool {
+pub(crate) fn is_unsettled(handle: &Handle, version: u64) -> bool {
     let until = Instant::now() + A_WHILE;
     while Instant::now() < until {
         if handle.settled_version() >= version {
@@ -203,6 +203,115 @@ fn a_write_that_cannot_reach_a_copy_is_waited_for() {
     assert_eq!(client.read_reply(), Reply::ok());
     eventually(SOON, || handle.settled_version() >= version);
     assert_eq!(direct.command(&["GET", KEY]), Reply::bulk("new"));
+}
+
+/// The same while it is being tried: it lies in no queue then, and its key may be about to be split.
+///
+/// ```text
+/// 1. a write tries again and again to reach a copy
+/// 2. the copies are to go: the worker takes that over
+/// 3. the write tries once more; the answer is under way
+/// 4. settled without it, the value would be moved, and the write would come to what is left there
+/// ```
+#[test]
+fn a_write_that_is_tried_again_is_waited_for() {
+    let server = RedisServer::start();
+    let relay = Relay::before(server.addr());
+    let heatsink = Heatsink::before_url(&relay.url(), |config| config.workers = 1);
+    let handle = heatsink.proxy().handle();
+    let mut direct = server.client();
+    direct.command(&["SET", KEY, "old"]);
+    let copies = copies("t", Duration::from_secs(60));
+    tell(&handle, &copies);
+    let writers = layout::writers_name(&copies.names[0]);
+    direct.command(&[b"SET", &writers[..], b"in the way"]);
+    let mut client = heatsink.client();
+    let tries = || server.calls("sadd");
+    client.send(&["SET", KEY, "new"]);
+    eventually(SOON, || tries() > 0);
+    let version = handle.set_hot_keys(HotKeys::default());
+    // What was out when the worker heard of it is answered: it tries again only then.
+    let before = tries();
+    eventually(SOON, || tries() > before + 2);
+    relay.set(Way::HoldReplies);
+    let before = tries();
+    let until = Instant::now() + A_WHILE;
+    while tries() == before && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    assert!(is_unsettled(&handle, version), "a write is under way");
+    direct.command(&[b"DEL", &writers[..]]);
+    relay.set(Way::Open);
+    assert_eq!(client.read_reply(), Reply::ok());
+    eventually(SOON, || handle.settled_version() >= version);
+    assert_eq!(direct.command(&["GET", KEY]), Reply::bulk("new"));
+}
+
+/// A write of a key that has copies takes several rounds, and only the first was sent when the
+/// worker heard of other hot keys.
+///
+/// ```text
+/// 1. a write says that it writes; the answer is under way
+/// 2. the copies are to go: the worker takes that over, and waits for this answer
+/// 3. the answer comes; the write is sent to the key
+/// 4. settled now, the value would be moved, and the write would come to what is left there
+/// ```
+#[test]
+fn a_write_is_waited_for_in_each_of_its_rounds() {
+    let server = RedisServer::start();
+    let relay = Relay::before(server.addr());
+    let heatsink = Heatsink::before_url(&relay.url(), |config| config.workers = 1);
+    let handle = heatsink.proxy().handle();
+    let mut direct = server.client();
+    direct.command(&["SET", KEY, "old"]);
+    let copies = copies("t", Duration::from_secs(60));
+    tell(&handle, &copies);
+    let mut client = heatsink.client();
+    assert_eq!(client.command(&["GET", "another"]), Reply::Null);
+    relay.set(Way::HoldReplies);
+    let before = server.calls("pexpire");
+    client.send(&["SET", KEY, "what is new"]);
+    eventually(SOON, || server.calls("pexpire") > before);
+    let version = handle.set_hot_keys(HotKeys::default());
+    assert!(is_unsettled(&handle, version), "it has not said yet that it writes");
+    relay.set(Way::HoldRequest(b"what is new".to_vec()));
+    relay.wait_request_held();
+    assert!(is_unsettled(&handle, version), "it is about to write");
+    assert_eq!(direct.command(&["GET", KEY]), Reply::bulk("old"));
+    relay.set(Way::Open);
+    assert_eq!(client.read_reply(), Reply::ok());
+    eventually(SOON, || handle.settled_version() >= version);
+    assert_eq!(direct.command(&["GET", KEY]), Reply::bulk("what is new"));
+}
+
+/// Writes that began later hold nobody up: they go by what is to be settled.
+#[test]
+fn only_writes_that_began_before_are_waited_for() {
+    let rig = Rig::new(1);
+    let handle = rig.heatsink().proxy().handle();
+    let mut direct = rig.server().client();
+    let life = Duration::from_secs(60);
+    let (first, second) = (copies("t", life), copies("u", life));
+    let in_the_way = [&first, &second].map(|copies| layout::writers_name(&copies.names[0]));
+    for writers in &in_the_way {
+        direct.command(&[b"SET", &writers[..], b"in the way"]);
+    }
+    tell(&handle, &first);
+    let (mut early, mut late) = (rig.client(), rig.client());
+    early.send(&["SET", KEY, "early"]);
+    eventually(SOON, || rig.server().calls("sadd") > 0);
+    let hot = HotKeys::default().with_copies([(KEY.as_bytes().to_vec(), second)]);
+    let version = handle.set_hot_keys(hot);
+    assert!(is_unsettled(&handle, version), "a write is under way that began before");
+    late.send(&["SET", KEY, "late"]);
+    assert!(late.try_read_frame(A_WHILE).expect("no error").is_none());
+    direct.command(&[b"DEL", &in_the_way[0][..]]);
+    assert_eq!(early.read_reply(), Reply::ok());
+    eventually(SOON, || handle.settled_version() >= version);
+    assert!(late.try_read_frame(A_WHILE).expect("no error").is_none());
+    direct.command(&[b"DEL", &in_the_way[1][..]]);
+    assert_eq!(late.read_reply(), Reply::ok());
+    assert_eq!(direct.command(&["GET", KEY]), Reply::bulk("late"));
 }
 
 /// A client that goes away while its write waits leaves nothing behind.

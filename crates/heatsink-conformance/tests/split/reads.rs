@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{RawClient, RedisCluster, Reply};
+use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually};
 
 use crate::hand::Mover;
 
@@ -376,6 +376,10 @@ fn a_wrong_number_of_arguments_leaves_a_key_split() {
     let mover = Mover::new(&rig.heatsink.proxy().handle());
     let mut client = rig.client();
     fill(&mut client);
+    // How many arguments a command takes, the servers tell.
+    eventually(Duration::from_secs(10), || {
+        (0..3).any(|node| rig.cluster.calls(node, "command") > 0)
+    });
     assert!(mover.split(b"{k}set", 4));
     for command in [
         "SADD {k}set",

@@ -31,6 +31,39 @@ fn writes_wait_while_a_key_freezes_and_reads_do_not() {
     assert_eq!(reader.command(&["SCARD", "key"]), Reply::Integer(2));
 }
 
+/// Writes of a key that freezes for too long go on, but not behind a read that waits:
+///
+/// ```text
+/// SRANDMEMBER key 9   refused: the value has been moved; it waits for the key to be whole
+/// SADD key c          refused, too; it waits
+///                     registry: split
+/// SADD shard c        executed
+///                     registry: split no more
+/// SRANDMEMBER key 9   executed last: it tells of what was sent behind it
+/// ```
+#[test]
+fn a_write_that_freezing_holds_no_more_does_not_pass_a_read_that_waits() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let (mut client, mut other) = (rig.client(), rig.client());
+    client.command(&["SADD", "key", "a"]);
+    mover.freeze(b"key");
+    // It is answered when writes go on.
+    assert_eq!(other.command(&["SADD", "key", "b"]), Reply::Integer(1));
+    mover.commit(b"key");
+    let a_while = Duration::from_millis(100);
+    client.send(&["SRANDMEMBER", "key", "9"]);
+    assert!(client.try_read_frame(a_while).expect("no error").is_none());
+    client.send(&["SADD", "key", "c"]);
+    assert!(client.try_read_frame(a_while).expect("no error").is_none());
+    mover.tell_split(b"key");
+    let Reply::Array(mut members) = client.read_reply() else { panic!("members") };
+    members.sort_by_key(|member| member.clone().text());
+    assert_eq!(members, ["a", "b"].map(Reply::bulk));
+    assert_eq!(client.read_reply(), Reply::Integer(1));
+    assert_eq!(client.command(&["SCARD", "key"]), Reply::Integer(3));
+}
+
 /// Each wait has its own patience: an increment that is combined, or goes to the plain key
 /// afterwards, ends one as well.
 #[test]

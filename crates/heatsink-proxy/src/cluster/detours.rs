@@ -387,6 +387,7 @@ impl Worker {
                     self.push_to_link(link, b"*1\r\n$6\r\nASKING\r\n", ignored, 1);
                 }
                 self.push_to_link(link, request, ticket, 1);
+                self.extend_fences(link, ticket.client);
             }
             Err(why) => self.conclude(ticket, &error_line(&why)),
         }

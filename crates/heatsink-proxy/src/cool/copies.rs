@@ -28,8 +28,8 @@
 //! acknowledged          none                           later ones ask the key alone
 //! ```
 //!
-//! A write that has begun to wait waits to the end, also if the record is gone meanwhile: what is
-//! settled without it would be written to later.
+//! A write that has begun goes on to the end, also if the record is gone meanwhile: what is settled
+//! without it would be written to later. So later versions of the hot keys wait for it; see `fences`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,6 +39,7 @@ use heatsink_resp::command::{Access, Command};
 use heatsink_resp::encode;
 use heatsink_split::layout;
 
+use super::Cooling;
 use crate::clients::MAX_OUTSTANDING;
 use crate::cluster::fan_out::{Asker, Ending};
 use crate::connection::ClientKey;
@@ -71,6 +72,8 @@ pub(crate) struct CopiedWrite {
     copies: Arc<Copies>,
     /// Its client's, and what tells it from a later one.
     lane: (usize, u64),
+    /// The version of the hot keys that it began under.
+    version: u64,
     /// Tells its word from other writers'.
     token: [u8; 16],
     stage: Stage,
@@ -94,6 +97,23 @@ pub(super) struct Unremoved {
     asker: Asker,
     write: CopiedWrite,
     mark: Mark,
+}
+
+impl Cooling {
+    /// Whether a write of a key that has copies, or had, is under way since before a version of the
+    /// hot keys.
+    pub(super) fn has_copied_writes_before(&self, version: u64) -> bool {
+        self.copied_writes.first_key_value().is_some_and(|(begun, _)| *begun < version)
+    }
+
+    fn copied_write_over(&mut self, version: u64) {
+        if let Some(count) = self.copied_writes.get_mut(&version) {
+            *count -= 1;
+            if *count == 0 {
+                self.copied_writes.remove(&version);
+            }
+        }
+    }
 }
 
 impl Worker {
@@ -120,11 +140,14 @@ impl Worker {
             }
             return Some(Served::Done(self.read_copy(key, request, command, index, place - 1)));
         }
-        let client = self.clients.get_ref(key)?;
-        if client.awaits_hot() || client.copy_reads > 0 {
-            return Some(Served::Done(Flow::Wait));
-        }
-        if client.order.outstanding() >= MAX_OUTSTANDING {
+        if self.has_asked(key) {
+            // It goes to the key in its second round, by the map of that time, and would come there
+            // before what was sent by an older one:
+            //
+            // 1. GET key -> A; SET key: copies are removed (old map)
+            // 2. new map: the key is B's
+            // 3. SET key -> B, executed
+            // 4. A: MOVED, GET key -> B, executed last: it tells of the write behind it
             return Some(Served::Done(Flow::Wait));
         }
         if let Some(flow) = self.without_map(key) {
@@ -140,12 +163,15 @@ impl Worker {
         // Nothing else of the client is sent before it is acknowledged.
         client.retrying += 1;
         let lane = (client.lane, self.lanes[client.lane].serial);
+        let version = self.cooling.version;
+        *self.cooling.copied_writes.entry(version).or_default() += 1;
         let token = format!("{:016x}", fastrand::u64(..)).into_bytes();
         let write = CopiedWrite {
             key: name.to_vec(),
             request: request.bytes.to_vec(),
             copies,
             lane,
+            version,
             token: token.try_into().unwrap_or_default(),
             stage: Stage::Announce,
             since: self.now,
@@ -324,7 +350,7 @@ impl Worker {
         write.stage = match write.stage {
             Stage::Announce => Stage::Write,
             Stage::Write => Stage::Conclude,
-            Stage::Conclude => return self.end_copied_write(asker, mark, &write.reply),
+            Stage::Conclude => return self.end_copied_write(asker, &write, mark),
         };
         self.write_copied(asker, write, mark);
     }
@@ -336,14 +362,15 @@ impl Worker {
         }
     }
 
-    fn end_copied_write(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
+    fn end_copied_write(&mut self, asker: Asker, write: &CopiedWrite, mark: Mark) {
+        self.cooling.copied_write_over(write.version);
         if let Some(client) = self.clients.get(asker.client) {
             client.retrying -= 1;
             if client.retrying == 0 {
                 self.clients.resume.push(asker.client);
             }
         }
-        self.end_read(asker, mark, reply);
+        self.end_read(asker, mark, &write.reply);
     }
 }
 

@@ -5,6 +5,19 @@
 //! shared link and client that had something under way.
 //! Invariant: a key is not cached, and a version of the hot keys not settled, before everything is
 //! answered that was sent while other keys were hot.
+//!
+//! A fence knows what was sent, not what will be. So what takes several rounds is counted beside it,
+//! if it writes:
+//!
+//! ```text
+//! 1. SET key, which has copies: they are removed; the answer is under way
+//! 2. other hot keys, by which the key is to be split: a fence behind that answer
+//! 3. the answer comes: the fence is through; SET key is sent
+//! 4. settled now, the mover takes the value away; SET key overwrites the marker
+//! ```
+//!
+//! Such a write belongs to the version that it began under. Later versions wait for it; its own, and
+//! earlier ones, do not, so that new writes keep none from being settled.
 
 use heatsink_cache::local::WriteToken;
 
@@ -51,6 +64,30 @@ impl Worker {
         self.cooling.fences.push(Fence { tokens, settles, links, clients });
     }
 
+    /// A request goes on along another link. It may have been under way when other keys became hot:
+    ///
+    /// 1. SADD key x -> A; its client has gone
+    /// 2. the key is about to be split: a fence behind that
+    /// 3. A: MOVED, the fence is through; SADD key x -> B
+    /// 4. settled now, the value would be moved before that is executed
+    ///
+    /// What its client sent by the hot keys that are to be settled holds nobody up.
+    pub(crate) fn extend_fences(&mut self, slot: usize, client: ClientKey) {
+        let Self { cooling, links, clients, .. } = self;
+        let Some(upstream) = links.get(slot).filter(|_| !cooling.fences.is_empty()) else { return };
+        let until = upstream.link.told() + upstream.link.waiting() as u64;
+        let sent_by = clients.get_ref(client).map_or(0, |client| client.heat);
+        let is_older = |fence: &&mut Fence| fence.settles.is_none_or(|version| sent_by < version);
+        for fence in cooling.fences.iter_mut().filter(is_older) {
+            let same =
+                |link: &&mut (usize, u32, u64)| (link.0, link.1) == (slot, upstream.generation);
+            match fence.links.iter_mut().find(same) {
+                Some(link) => link.2 = until,
+                None => fence.links.push((slot, upstream.generation, until)),
+            }
+        }
+    }
+
     /// Ends those that are through.
     pub(super) fn look_at_fences(&mut self) {
         let Self { cooling, links, clients, shared, index, detours, later, .. } = self;
@@ -67,9 +104,11 @@ impl Worker {
                 own.is_some_and(|own| !own.is_settled() || settles && own.tunnel)
             });
             let detoured = !detours.is_empty() || !later.is_empty();
-            let combined = settles && (detoured || cooling.combines_held());
+            let is_early = cooling.fences[at].settles.is_some_and(|version| {
+                detoured || cooling.combines_held() || cooling.has_copied_writes_before(version)
+            });
             let fence = &mut cooling.fences[at];
-            if fence.links.is_empty() && fence.clients.is_empty() && !combined {
+            if fence.links.is_empty() && fence.clients.is_empty() && !is_early {
                 let Fence { tokens, settles, .. } = cooling.fences.swap_remove(at);
                 for token in tokens {
                     cooling.cache.write_done(token);

@@ -7,6 +7,7 @@
 //! refuses commands of the key's type there. So a worker that is behind may be wrong about where
 //! a value is, and is refused; what is left of that is listed in decision 15.
 
+mod asked;
 mod collected;
 mod counted;
 mod fenced;
@@ -62,9 +63,8 @@ impl Cooling {
         let held = |splitting: &Splitting| !matches!(splitting, Splitting::Split(_));
         let held = self.hot.splits().filter(|(_, how)| held(how)).map(|(key, _)| key);
         // Writes of keys that have copies are not combined, but were before.
-        !self.unremoved.is_empty()
-            || !self.batches.is_empty()
-                && held.chain(self.hot.copied()).any(|key| self.batches.concerns(key))
+        !self.batches.is_empty()
+            && held.chain(self.hot.copied()).any(|key| self.batches.concerns(key))
     }
 
     /// Whether the value of a key lies elsewhere, too.
@@ -124,7 +124,13 @@ impl Worker {
                 let is_late = self.now.saturating_duration_since(since) > FREEZE;
                 // What a marker would refuse may go on: the value is there, or nothing is done.
                 if is_late && is_refused_by_marker(&command.name) {
-                    return None;
+                    // Reads of the key take several rounds, and may wait for it to be whole:
+                    //
+                    // 1. SRANDMEMBER key: refused by the marker; it waits
+                    // 2. SADD key x: refused, too; it waits
+                    // 3. the split is known: SADD shard x, executed
+                    // 4. the key is whole: SRANDMEMBER key, executed last, tells of x
+                    return self.has_asked(key).then_some(Flow::Wait);
                 }
                 Some(self.hold(key))
             }
@@ -350,6 +356,7 @@ impl Worker {
             }
             (Plan::Many { parts, merge }, _) => {
                 let mark = self.observe(key, command, request);
+                self.note_read(key, layout);
                 let context = Context { names, ..context };
                 let parts = match names {
                     Names::Live => parts,
@@ -362,28 +369,6 @@ impl Worker {
                 Flow::Taken
             }
         }
-    }
-
-    /// Whether requests of the client are not answered yet.
-    fn has_asked(&self, key: ClientKey) -> bool {
-        self.clients.get_ref(key).is_some_and(|client| client.order.outstanding() > 0)
-    }
-
-    /// A request of the client goes to shards, or to the marker: what it sent there before must not
-    /// be sent again.
-    fn note_asked(&mut self, key: ClientKey) {
-        if let Some(client) = self.clients.get(key) {
-            client.held_since = None;
-            client.asked_shards = client.asked_shards.wrapping_add(1);
-        }
-    }
-
-    /// The same, if it was taken.
-    fn note_taken(&mut self, key: ClientKey, flow: Flow) -> Flow {
-        if flow == Flow::Taken {
-            self.note_asked(key);
-        }
-        flow
     }
 
     /// A command that the server refuses before it looks at any key.

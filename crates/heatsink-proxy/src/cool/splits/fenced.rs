@@ -64,6 +64,24 @@
 //! waits ... hears of its end          EXEC: value for marker; registry: split no more
 //! SINTER j k    x
 //! ```
+//!
+//! # Order
+//! What was refused is planned anew by the newest map, whatever else of its client is under way by
+//! an older one (see [`crate::cluster`]). It passes nothing that must come before it, and is not
+//! passed:
+//!
+//! - What was sent before it to the same key, or to the same shard, went by the same map and the same
+//!   hot keys (`Client::epoch`, `Client::heat`), hence along the same link and the same detours, and
+//!   was answered before it was refused. A command of several shards counts as refused when all of
+//!   them have answered, each behind what was sent there before.
+//! - What was sent before or behind it to another shard of the key is about other members: a member has
+//!   one shard as long as the split lasts. In whichever order the two are executed, each is
+//!   answered the same. What depends on all members asks all shards, and is among the first.
+//! - What was sent behind it to the same place before it was refused has it told to try again
+//!   (`may_wait`, `Client::asked_shards`). From then on nothing is sent (`Client::retrying`).
+//! - What asks the marker is about the time to live, which no command at shards changes.
+//!
+//! So what is under way by an older map when it is planned anew is about other keys or members.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -346,6 +364,8 @@ impl Worker {
         self.lanes.get(fenced.lane).is_some_and(|lane| lane.serial == fenced.serial)
     }
 
+    /// Sends it to shards, by the newest map: nothing of its client is under way that it could pass;
+    /// see the module.
     fn plan_at_shards(&mut self, fenced: Fenced, layout: &Arc<Layout>) {
         let login = &self.lanes[fenced.lane].login;
         let resp3 = login.protocol == Protocol::Resp3;
