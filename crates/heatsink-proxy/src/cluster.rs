@@ -7,6 +7,7 @@
 //! | where does a request go | `route` |
 //! | a request for several nodes, and one reply made of theirs | `fan_out` |
 //! | a node says that it is not the one (`MOVED`, `ASK`, `TRYAGAIN` …) | `detours` |
+//! | requests for one slot that are sent on to different nodes | `ways` |
 //! | what was sent behind a request that is tried again | `recall` |
 //! | a slot is known to move: what is not sent behind such a request | `moving` |
 //! | the same on a connection of a client's own | `own_detours` |
@@ -43,3 +44,4 @@ pub(crate) mod routes;
 mod slot_map;
 pub(crate) mod still;
 pub(crate) mod transactions;
+pub(crate) mod ways;

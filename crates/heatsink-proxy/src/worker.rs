@@ -31,6 +31,7 @@ use crate::cluster::fan_out::Joining;
 use crate::cluster::moving::Moving;
 use crate::cluster::recall::Recalls;
 use crate::cluster::refresh::View;
+use crate::cluster::ways::Detoured;
 use crate::config::Live;
 use crate::connection::{Client, ClientKey};
 use crate::cool::Cooling;
@@ -102,6 +103,8 @@ pub(crate) struct Worker {
     pub(crate) joins: Slab<Joining>,
     /// Requests that are not where they were first sent.
     pub(crate) detours: HashMap<Ticket, Detour, FixedState>,
+    /// Where those of them are that were sent on.
+    pub(crate) detoured: Detoured,
     /// Requests that are to be tried again.
     pub(crate) later: Vec<Later>,
     /// A client does not hear of the events of some node, which could not be reached.
@@ -191,6 +194,7 @@ impl Worker {
             epoch: 0,
             joins: Slab::new(),
             detours: HashMap::default(),
+            detoured: Detoured::default(),
             later: Vec::new(),
             is_listening_in_vain: false,
             next_listening: now,

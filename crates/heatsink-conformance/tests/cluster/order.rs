@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use heatsink_testkit::{Reply, encode, key_slot};
+use heatsink_conformance::Heatsink;
+use heatsink_testkit::{RawClient, RedisCluster, Reply, encode, key_slot};
 
 use crate::open::{OPEN, before_open, elsewhere, send_all};
 
@@ -124,4 +125,70 @@ fn a_transaction_waits_for_what_was_sent_before_it() {
         assert_eq!(client.read_reply(), Reply::Array(vec![Reply::Integer(LARGE_BYTES as i64)]));
     }
     assert_eq!(heatsink.client().command(&["DEL", &key]).integer(), 1);
+}
+
+/// Has a node do nothing else for so long.
+fn keep_busy(cluster: &RedisCluster, node: usize, milliseconds: u32) -> RawClient {
+    let mut client = cluster.node(node).client();
+    let script = format!(
+        "local t = redis.call('TIME')
+         local till = t[1] * 1000 + t[2] / 1000 + {milliseconds}
+         repeat t = redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > till"
+    );
+    client.send(&["EVAL", &script, "0"]);
+    let mut other = cluster.node(node).client();
+    other.send(&["PING"]);
+    assert_eq!(other.try_read_frame(Duration::from_millis(20)).expect("open"), None);
+    client
+}
+
+/// How many requests a node has sent to others.
+fn moved_by(cluster: &RedisCluster, node: usize) -> u64 {
+    let stats = cluster.node(node).client().command(&["INFO", "errorstats"]).text();
+    let count = stats.lines().find_map(|line| line.strip_prefix("errorstat_MOVED:count="));
+    count.map_or(0, |count| count.trim_end().parse().expect("a number"))
+}
+
+/// 1. `SET k 1`, a lot of others, `SET k 2` -> A, which is busy
+/// 2. A: `MOVED` to B for the first, which goes there; B is busy, too
+/// 3. A is told that the slot is C's now: `MOVED` to C for the last
+/// 4. the last must not be executed there before the first, which B sends to C in the end
+#[test]
+fn requests_whose_ways_part_keep_their_order() {
+    let cluster = RedisCluster::builder().replicas_per_primary(0).start();
+    let heatsink = Heatsink::before_url(&cluster.seed_url(), |_| {});
+    // A node believes that of two the one with the later number has a slot.
+    let (a, b, c) = (0, 2, 1);
+    let key = cluster.key_on(a, "parting");
+    let other = cluster.key_on(a, "other");
+    assert_ne!(key_slot(&key), key_slot(&other));
+    let mut client = heatsink.client();
+    assert_eq!(client.command(&["GET", &key]), Reply::Null);
+    let slot = key_slot(&key).to_string();
+    let assign = |at: usize, to: usize| {
+        let command = ["CLUSTER", "SETSLOT", &slot, "NODE", cluster.id(to)];
+        assert_eq!(cluster.node(at).client().command(&command), Reply::ok());
+    };
+    assign(c, c);
+    assign(b, c);
+    assign(a, b);
+    let before = [a, b].map(|node| moved_by(&cluster, node));
+    let mut busy = [keep_busy(&cluster, b, 900), keep_busy(&cluster, a, 300)];
+    // A server takes 16 KiB of a connection, then of the next.
+    let many = encode(&["SET", &other, &"x".repeat(8 << 10)]).repeat(60);
+    let (first, last) = (encode(&["SET", &key, "1"]), encode(&["SET", &key, "2"]));
+    client.send_raw(&[first, many, last].concat());
+    let mut admin = cluster.node(a).client();
+    let pings = encode(&["PING"]).repeat(6000);
+    let assigned = encode(&["CLUSTER", "SETSLOT", &slot, "NODE", cluster.id(c)]);
+    admin.send_raw(&[pings, assigned].concat());
+    for _ in 0..62 {
+        assert_eq!(client.read_reply(), Reply::ok());
+    }
+    for client in &mut busy {
+        assert_eq!(client.read_reply(), Reply::Null);
+    }
+    let after = [a, b].map(|node| moved_by(&cluster, node));
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [2, 1], "each went its way");
+    assert_eq!(cluster.node(c).client().command(&["GET", &key]), Reply::bulk("2"));
 }

@@ -64,6 +64,8 @@ pub(crate) fn given_up<'a>(
 #[derive(Debug, Default)]
 pub(crate) struct Detour {
     hops: u32,
+    /// Its slot, and the node that it was sent on to.
+    pub(super) sent_to: Option<(u16, NodeId)>,
     /// When it is no longer tried again, once it has been.
     until: Option<Instant>,
     refusal: Refusal,
@@ -206,14 +208,18 @@ impl Worker {
         }
         let leads = matches!(standing, Standing::Leads(_));
         match redirect {
-            Redirect::Moved { host, port, .. } | Redirect::Ask { host, port, .. } => {
+            Redirect::Moved { host, port, slot } | Redirect::Ask { host, port, slot } => {
                 let asking = matches!(redirect, Redirect::Ask { .. });
-                if let Redirect::Ask { slot, .. } = redirect {
+                if asking {
                     self.moving.note(slot, self.now);
                 } else {
                     self.want_topology();
                 }
                 if let Some(to) = self.named_node(from, host, port) {
+                    if self.parts_ways(ticket, slot, to) {
+                        return self.send_later(lane, to, ticket, request);
+                    }
+                    self.note_sent(ticket, slot, to);
                     self.resend(lane, to, ticket, &request, asking);
                 } else {
                     // It may have joined a moment ago.
@@ -322,7 +328,9 @@ impl Worker {
 
     /// The reply has come at last.
     pub(crate) fn end_detour(&mut self, ticket: Ticket) {
-        if let Some(detour) = self.detours.remove(&ticket)
+        let detour = self.detours.remove(&ticket);
+        self.detoured.remove(detour.as_ref().and_then(|detour| detour.sent_to));
+        if let Some(detour) = detour
             && detour.until.is_some()
             && let Some(client) = self.clients.get(ticket.client)
         {
@@ -346,6 +354,7 @@ impl Worker {
         until: Instant,
     ) -> (Option<Instant>, Refusal) {
         let before = self.detours.remove(&ticket).unwrap_or_default();
+        self.detoured.remove(before.sent_to);
         if before.until.is_some() {
             return (before.until, before.refusal);
         }
@@ -365,7 +374,7 @@ impl Worker {
         until: Option<Instant>,
         refusal: Refusal,
     ) {
-        self.detours.insert(ticket, Detour { hops: 0, until, refusal });
+        self.detours.insert(ticket, Detour { hops: 0, sent_to: None, until, refusal });
     }
 
     pub(crate) fn resend(
@@ -504,6 +513,9 @@ impl Worker {
                     }
                     let slot = self.slot_of_request(&request);
                     let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));
+                    if let Some(slot) = slot {
+                        self.note_sent(ticket, slot, to);
+                    }
                     self.resend(lane, to, ticket, &request, false);
                 }
                 Later::Own { client, link, generation, .. } => {

@@ -148,6 +148,11 @@ fn place(ticket: Ticket) -> Option<u32> {
     }
 }
 
+/// Whether the client of two requests, whose replies come by themselves, sent `one` first.
+pub(super) fn is_before(one: Ticket, other: Ticket) -> bool {
+    place(one).zip(place(other)).is_some_and(|(one, other)| distance(other, one) < 0)
+}
+
 /// How far behind `leader` a place is; they begin again at zero some time.
 fn distance(leader: u32, place: u32) -> i32 {
     place.wrapping_sub(leader) as i32
