@@ -13,8 +13,9 @@ use heatsink_split::{Kind, Layout};
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
 use heatsink_upstream::address::Endpoint;
 
+use super::marker::Marker;
 use super::names::{Manifest, new_id};
-use super::steps::{Bounds, NotSplit, Steps, Whole};
+use super::steps::{Bounds, Fate, NotSplit, Steps, Whole};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BOUNDS: Bounds = Bounds { max_members: 1_000_000, max_value_bytes: 64 << 20 };
@@ -105,6 +106,9 @@ on_each! {
     two_movers_make_one_value_whole
     what_is_written_while_shards_are_sealed_is_kept_or_refused
     an_overwritten_marker_is_left_alone
+    a_marker_that_was_changed_is_mended_once
+    a_changed_marker_is_as_good_as_any_when_a_value_is_made_whole
+    a_marker_that_was_renamed_is_found
     an_emptied_value_is_no_value
     what_cannot_be_split_is_refused_with_a_reason
 }
@@ -257,7 +261,7 @@ async fn a_write_before_the_commit_makes_it_begin_again(rig: Rig) {
     added.store(-1, Ordering::Relaxed);
     let added = writer.join().expect("it ends");
     assert_eq!(split, Err(NotSplit::Disturbed));
-    assert!(!rig.steps.forbid(b"k", &layout).await.expect("asked"));
+    assert_ne!(rig.steps.forbid(b"k", &layout).await, Ok(Fate::Committed));
     rig.steps.drop_shards(&layout).await.expect("dropped");
     assert_eq!(client.command(&["SCARD", "k"]).integer(), 20_000 + added);
     assert_eq!(rig.names(), BTreeSet::from(["k".to_owned()]), "nothing else is left");
@@ -269,14 +273,14 @@ async fn a_split_that_was_given_up_is_never_committed(rig: Rig) {
     let (layout, tags) = rig.layout("k", Kind::Hash, false, 2);
     rig.enter("k", &layout, &tags).await;
     // Somebody believes that the mover is dead, before it has begun or after.
-    assert!(!rig.steps.forbid(b"k", &layout).await.expect("asked"));
+    assert_eq!(rig.steps.forbid(b"k", &layout).await, Ok(Fate::Never));
     assert_eq!(rig.split("k", &layout).await, Err(NotSplit::Disturbed));
     assert_eq!(client.command(&["HGETALL", "k"]), Reply::bulks(["f", "v"]));
     let (layout, tags) = rig.layout("k", Kind::Hash, false, 2);
     rig.enter("k", &layout, &tags).await;
     rig.split("k", &layout).await.expect("split");
     // Too late: it is committed, and the shards must stay.
-    assert!(rig.steps.forbid(b"k", &layout).await.expect("asked"));
+    assert_eq!(rig.steps.forbid(b"k", &layout).await, Ok(Fate::Committed));
     assert_eq!(rig.steps.unsplit(b"k", &layout).await, Ok(Whole::Committed));
     assert_eq!(client.command(&["HGETALL", "k"]), Reply::bulks(["f", "v"]));
 }
@@ -353,6 +357,91 @@ async fn an_overwritten_marker_is_left_alone(rig: Rig) {
     rig.steps.retire(&layout).await.expect("retired");
     assert_eq!(client.command(&["GET", "k"]), Reply::bulk("mine"));
     assert!(rig.steps.known().await.expect("read").is_empty());
+}
+
+/// A value in shards, its marker, and a command that does not fit the value, but the marker.
+async fn damaged(rig: &Rig, kind: Kind, command: &[&str]) -> Layout {
+    let mut client = rig.client();
+    if kind == Kind::Counter {
+        client.command(&["SET", "k", "10"]);
+    } else {
+        client.command(&["SADD", "k", "a", "b", "c"]);
+    }
+    client.command(&["PEXPIREAT", "k", "4102444800123"]);
+    let (layout, tags) = rig.layout("k", kind, true, 4);
+    rig.enter("k", &layout, &tags).await;
+    rig.split("k", &layout).await.expect("split");
+    let reply = client.command(command);
+    assert!(!reply.is_error(), "{reply:?}");
+    layout
+}
+
+const DAMAGE: [(Kind, &[&str]); 6] = [
+    (Kind::Counter, &["RPUSH", "k", "x"]),
+    (Kind::Counter, &["LPOP", "k"]),
+    (Kind::Counter, &["RPOP", "k"]),
+    (Kind::Set, &["APPEND", "k", "x"]),
+    (Kind::Set, &["SETRANGE", "k", "0", "x"]),
+    (Kind::Set, &["SETRANGE", "k", "16", "x"]),
+];
+
+async fn a_marker_that_was_changed_is_mended_once(rig: Rig) {
+    let mut client = rig.client();
+    for (kind, command) in DAMAGE {
+        let layout = damaged(&rig, kind, command).await;
+        let splits = [(b"k".to_vec(), layout.clone())];
+        let seen = async || rig.steps.look(&splits).await.expect("asked")[0].0;
+        assert_eq!(seen().await, Marker::Damaged, "{command:?}");
+        let (one, two) = tokio::join!(rig.steps.mend(b"k", &layout), rig.steps.mend(b"k", &layout));
+        let mended = [one.expect("asked"), two.expect("asked")];
+        assert_eq!(mended.iter().filter(|mended| **mended).count(), 1, "{command:?}");
+        assert_eq!(seen().await, Marker::Intact, "{command:?}");
+        assert_eq!(client.command(&["PEXPIRETIME", "k"]).integer(), 4_102_444_800_123);
+        // What is not a marker of this split stays as it is.
+        client.command(&["SET", "k", "mine"]);
+        assert_eq!(rig.steps.mend(b"k", &layout).await, Ok(false));
+        assert_eq!(client.command(&["GET", "k"]), Reply::bulk("mine"));
+        client.command(&["FLUSHALL"]);
+    }
+}
+
+async fn a_changed_marker_is_as_good_as_any_when_a_value_is_made_whole(rig: Rig) {
+    let mut client = rig.client();
+    for (kind, command) in DAMAGE {
+        let layout = damaged(&rig, kind, command).await;
+        let (whole, _) =
+            tokio::join!(rig.steps.unsplit(b"k", &layout), rig.steps.mend(b"k", &layout));
+        let whole = match whole {
+            // The mender was faster, between the look and the commit.
+            Err(_) => rig.steps.unsplit(b"k", &layout).await,
+            whole => whole,
+        };
+        assert_eq!(whole, Ok(Whole::Committed), "{command:?}");
+        let read = if kind == Kind::Counter { ["GET", "k"] } else { ["SCARD", "k"] };
+        let value = client.command(&read);
+        assert!(value == Reply::bulk("10") || value == Reply::Integer(3), "{value:?}");
+        assert_eq!(client.command(&["PEXPIRETIME", "k"]).integer(), 4_102_444_800_123);
+        client.command(&["FLUSHALL"]);
+    }
+}
+
+async fn a_marker_that_was_renamed_is_found(rig: Rig) {
+    let mut client = rig.client();
+    for kind in [Kind::Counter, Kind::Set] {
+        for number in 0..3000 {
+            client.command(&["SET", &format!("{{k}}{number}"), "1"]);
+        }
+        let layout = damaged(&rig, kind, &["RENAME", "k", "{k}other"]).await;
+        client.command(&["SET", "k", "another"]);
+        let search = rig.steps.search(b"k", &layout).await.expect("asked");
+        assert_eq!((search.at, search.gap), (vec![b"{k}other".to_vec()], None));
+        let there = rig.steps.unsplit_at(b"{k}other", &layout, None).await;
+        assert_eq!(there, Ok(Whole::Committed));
+        assert_eq!(client.command(&["PEXPIRETIME", "{k}other"]).integer(), 4_102_444_800_123);
+        let search = rig.steps.search(b"k", &layout).await.expect("asked");
+        assert!(search.at.is_empty(), "tombstones are no markers: {:?}", search.at);
+        client.command(&["FLUSHALL"]);
+    }
 }
 
 async fn an_emptied_value_is_no_value(rig: Rig) {
