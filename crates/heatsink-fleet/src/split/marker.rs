@@ -28,6 +28,17 @@
 //!                                     EXEC: nil; there is a marker: tried again
 //! ```
 //!
+//! A marker without an id must not be taken for that of an earlier split, of which something is left in
+//! the index, nor for that of one which has just ended:
+//!
+//! ```text
+//! whoever asks for A                  mover who ends B
+//! reads the key: a marker without id
+//!                                     EXEC: value for marker; drops B from the index
+//! index: A alone
+//! reads the key: something else       nothing is said of A
+//! ```
+//!
 //! A marker that is gone may have been removed, replaced, or given another name; or the value was
 //! made whole. Of the last there is proof: whoever commits it leaves a name beside the key.
 //!
@@ -91,28 +102,56 @@ pub(crate) struct Search {
 }
 
 impl Steps {
-    /// What a reply to a read of a marker or a tombstone shows; an error other than that of a value
-    /// of another type says nothing.
-    pub(crate) async fn judge(&self, reply: &[u8], id: &str) -> Result<Marker, DataError> {
+    /// What a reply to a read of a marker shows; an error other than that of a value of another
+    /// type says nothing.
+    pub(super) async fn judge(
+        &self,
+        key: &[u8],
+        reply: &[u8],
+        layout: &Layout,
+    ) -> Result<Marker, DataError> {
         if reply.starts_with(b"-WRONGTYPE") {
             return Ok(Marker::Missing);
         }
         refusal_of(reply)?;
-        Ok(match moving::fence(reply, id) {
-            Fence::Intact => Marker::Intact,
-            Fence::Damaged => Marker::Damaged,
-            Fence::Missing => Marker::Missing,
-            // A marker of another split that was renamed, or ours, with another id written into it.
-            Fence::Another(another) if self.knows(&another).await? => Marker::Missing,
-            Fence::Another(_) => Marker::Damaged,
-        })
+        match moving::fence(reply, &layout.id) {
+            Fence::Intact => Ok(Marker::Intact),
+            Fence::Missing => Ok(Marker::Missing),
+            Fence::Damaged if has_id(reply, &layout.id) => Ok(Marker::Damaged),
+            Fence::Damaged => self.judge_nameless(key, reply, layout, None).await,
+            Fence::Another(id) => self.judge_nameless(key, reply, layout, Some(id)).await,
+        }
+    }
+
+    /// A marker that has lost its id, or has one that is not this split's: it is that of the latest
+    /// split of the key, unless it was renamed from the key of another one. A split is in the index
+    /// for longer than its marker is anywhere, so the index is asked while the marker is there.
+    async fn judge_nameless(
+        &self,
+        key: &[u8],
+        reply: &[u8],
+        layout: &Layout,
+        id: Option<Vec<u8>>,
+    ) -> Result<Marker, DataError> {
+        let known = self.known().await?;
+        let again = self.connect()?.ask(&[moving::read_fence(layout.kind, key)]).await?;
+        if again[0] != reply {
+            return Err(DataError::Refused("the key was written to".to_owned()));
+        }
+        if known.iter().any(|known| id.as_deref() == Some(known.layout.id.as_bytes())) {
+            return Ok(Marker::Missing);
+        }
+        let mut of_key = known.iter().filter(|known| known.key == key);
+        let is_latest =
+            of_key.all(|known| names::time(&known.layout.id) <= names::time(&layout.id));
+        Ok(if is_latest { Marker::Damaged } else { Marker::Missing })
     }
 
     /// Whether the marker of a split is at its key.
     pub(crate) async fn is_marked(&self, key: &[u8], layout: &Layout) -> Result<bool, DataError> {
         let request = moving::read_fence(layout.kind, key);
         let replies = self.connect()?.ask(&[request]).await?;
-        Ok(self.judge(&replies[0], &layout.id).await?.is_there())
+        Ok(self.judge(key, &replies[0], layout).await?.is_there())
     }
 
     /// What stands at several keys, in one go; with how many milliseconds each has left.
@@ -127,11 +166,11 @@ impl Steps {
         }
         let replies = self.connect()?.ask(&requests).await?;
         let mut seen = Vec::with_capacity(splits.len());
-        for ((_, layout), replies) in splits.iter().zip(replies.chunks_exact(2)) {
+        for ((key, layout), replies) in splits.iter().zip(replies.chunks_exact(2)) {
             let left = decode(&replies[1])?;
             refusal(&left)?;
             let left = left.integer().filter(|left| *left >= 0);
-            seen.push((self.judge(&replies[0], &layout.id).await?, left));
+            seen.push((self.judge(key, &replies[0], layout).await?, left));
         }
         Ok(seen)
     }
@@ -147,7 +186,7 @@ impl Steps {
         let mut data = self.connect()?;
         let watched = data.ask(&watch).await?;
         refusal_of(&watched[0])?;
-        if self.judge(&watched[1], &layout.id).await? != Marker::Damaged {
+        if self.judge(key, &watched[1], layout).await? != Marker::Damaged {
             return Ok(false);
         }
         let deadline = deadline(&decode(&watched[2])?, &decode(&watched[3])?)?;
@@ -209,6 +248,16 @@ impl Steps {
         search.gap = Some("there are too many keys".to_owned());
         Ok(search)
     }
+}
+
+/// Whether a reply to a read of a shard is its tombstone, or what strangers have made of it: the
+/// name of a shard tells which split it belongs to.
+pub(super) fn is_tombstone(reply: &[u8], id: &str) -> Result<bool, DataError> {
+    if reply.starts_with(b"-WRONGTYPE") {
+        return Ok(false);
+    }
+    refusal_of(reply)?;
+    Ok(moving::fence(reply, id) != Fence::Missing)
 }
 
 /// Finds those among `keys` that are a marker of this split.

@@ -70,6 +70,12 @@ pub(crate) fn new_id(now_ms: u64) -> String {
     format!("{now_ms:x}-{:08x}", fastrand::u32(..))
 }
 
+/// When an id was made, in milliseconds of Unix time by the clock of whoever made it.
+pub(crate) fn time(id: &str) -> u64 {
+    let time = id.split_once('-').and_then(|(time, _)| u64::from_str_radix(time, 16).ok());
+    time.unwrap_or(0)
+}
+
 /// Where one attempt builds the whole value.
 pub(crate) fn whole(key: &[u8], id: &str) -> Vec<u8> {
     let what = format!("whole:{:08x}", fastrand::u32(..));

@@ -29,6 +29,7 @@ use heatsink_split::{Kind, Layout, moving, placement};
 use super::contents::size;
 use super::data::{Data, DataError, command, decode, refusal};
 use super::fault;
+use super::marker::is_tombstone;
 use super::names::{self, Known, Manifest};
 
 /// How long a mover may take from its first look to its commit.
@@ -149,12 +150,6 @@ impl Steps {
         Ok(fields.filter_map(read).collect())
     }
 
-    /// Whether the index has a split.
-    pub(super) async fn knows(&self, id: &[u8]) -> Result<bool, DataError> {
-        let ask = command(&[b"HEXISTS", &self.index, id]);
-        Ok(self.connect()?.accepted(&[ask]).await?[0].integer() == Some(1))
-    }
-
     pub(super) fn is_cluster(&self) -> bool {
         self.proxy.slot_owners().is_some()
     }
@@ -208,7 +203,7 @@ impl Steps {
         let mut data = self.connect()?;
         let removed = data.accepted(&[command(&[b"DEL", &permit])]).await?;
         let replies = data.ask(&[moving::read_fence(layout.kind, key)]).await?;
-        if self.judge(&replies[0], &layout.id).await?.is_there() {
+        if self.judge(key, &replies[0], layout).await?.is_there() {
             return Ok(Fate::Committed);
         }
         // The commit removes the permit.
@@ -272,7 +267,7 @@ impl Steps {
         ];
         let watched = data.ask(&watch).await?;
         refusal_of(&watched[0])?;
-        let commit = if self.judge(&watched[1], &layout.id).await?.is_there() {
+        let commit = if self.judge(key, &watched[1], layout).await?.is_there() {
             let deadline = deadline(&decode(&watched[2])?, &decode(&watched[3])?)?;
             let mut commit = if is_empty {
                 vec![command(&[b"DEL", key])]
@@ -332,7 +327,7 @@ impl Steps {
             ];
             let replies = data.ask(&look).await?;
             refusal_of(&replies[0])?;
-            if self.judge(&replies[1], &layout.id).await?.is_there() {
+            if is_tombstone(&replies[1], &layout.id)? {
                 data.accepted(&[command(&[b"UNWATCH"])]).await?;
                 return Ok(());
             }
@@ -444,6 +439,12 @@ async fn examine(
             *kind
         }
     };
+    if kind == Kind::List {
+        let first = data.ask(&[command(&[b"LINDEX", key, b"0"])]).await?;
+        if moving::tells_of_fence(&first[0]) {
+            return unfit("it is split, and nobody knows of it yet".to_owned());
+        }
+    }
     if !matches!(kind, Kind::Counter | Kind::HyperLogLog) {
         let members = number(&data.ask(&[size(kind, key)]).await?[0])?;
         if members > bounds.max_members {

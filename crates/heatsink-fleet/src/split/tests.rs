@@ -1,5 +1,7 @@
 //! The data steps, on a real server and a real cluster.
 
+mod marker;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,7 +15,11 @@ use heatsink_split::{Kind, Layout};
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
 use heatsink_upstream::address::Endpoint;
 
-use super::marker::Marker;
+use self::marker::{
+    a_changed_marker_is_as_good_as_any_when_a_value_is_made_whole,
+    a_marker_that_was_changed_is_mended_once, a_marker_that_was_renamed_is_found,
+    a_marker_without_an_id_is_that_of_the_latest_split,
+};
 use super::names::{Manifest, new_id};
 use super::steps::{Bounds, Fate, NotSplit, Steps, Whole};
 
@@ -109,6 +115,7 @@ on_each! {
     a_marker_that_was_changed_is_mended_once
     a_changed_marker_is_as_good_as_any_when_a_value_is_made_whole
     a_marker_that_was_renamed_is_found
+    a_marker_without_an_id_is_that_of_the_latest_split
     an_emptied_value_is_no_value
     what_cannot_be_split_is_refused_with_a_reason
 }
@@ -359,91 +366,6 @@ async fn an_overwritten_marker_is_left_alone(rig: Rig) {
     assert!(rig.steps.known().await.expect("read").is_empty());
 }
 
-/// A value in shards, its marker, and a command that does not fit the value, but the marker.
-async fn damaged(rig: &Rig, kind: Kind, command: &[&str]) -> Layout {
-    let mut client = rig.client();
-    if kind == Kind::Counter {
-        client.command(&["SET", "k", "10"]);
-    } else {
-        client.command(&["SADD", "k", "a", "b", "c"]);
-    }
-    client.command(&["PEXPIREAT", "k", "4102444800123"]);
-    let (layout, tags) = rig.layout("k", kind, true, 4);
-    rig.enter("k", &layout, &tags).await;
-    rig.split("k", &layout).await.expect("split");
-    let reply = client.command(command);
-    assert!(!reply.is_error(), "{reply:?}");
-    layout
-}
-
-const DAMAGE: [(Kind, &[&str]); 6] = [
-    (Kind::Counter, &["RPUSH", "k", "x"]),
-    (Kind::Counter, &["LPOP", "k"]),
-    (Kind::Counter, &["RPOP", "k"]),
-    (Kind::Set, &["APPEND", "k", "x"]),
-    (Kind::Set, &["SETRANGE", "k", "0", "x"]),
-    (Kind::Set, &["SETRANGE", "k", "16", "x"]),
-];
-
-async fn a_marker_that_was_changed_is_mended_once(rig: Rig) {
-    let mut client = rig.client();
-    for (kind, command) in DAMAGE {
-        let layout = damaged(&rig, kind, command).await;
-        let splits = [(b"k".to_vec(), layout.clone())];
-        let seen = async || rig.steps.look(&splits).await.expect("asked")[0].0;
-        assert_eq!(seen().await, Marker::Damaged, "{command:?}");
-        let (one, two) = tokio::join!(rig.steps.mend(b"k", &layout), rig.steps.mend(b"k", &layout));
-        let mended = [one.expect("asked"), two.expect("asked")];
-        assert_eq!(mended.iter().filter(|mended| **mended).count(), 1, "{command:?}");
-        assert_eq!(seen().await, Marker::Intact, "{command:?}");
-        assert_eq!(client.command(&["PEXPIRETIME", "k"]).integer(), 4_102_444_800_123);
-        // What is not a marker of this split stays as it is.
-        client.command(&["SET", "k", "mine"]);
-        assert_eq!(rig.steps.mend(b"k", &layout).await, Ok(false));
-        assert_eq!(client.command(&["GET", "k"]), Reply::bulk("mine"));
-        client.command(&["FLUSHALL"]);
-    }
-}
-
-async fn a_changed_marker_is_as_good_as_any_when_a_value_is_made_whole(rig: Rig) {
-    let mut client = rig.client();
-    for (kind, command) in DAMAGE {
-        let layout = damaged(&rig, kind, command).await;
-        let (whole, _) =
-            tokio::join!(rig.steps.unsplit(b"k", &layout), rig.steps.mend(b"k", &layout));
-        let whole = match whole {
-            // The mender was faster, between the look and the commit.
-            Err(_) => rig.steps.unsplit(b"k", &layout).await,
-            whole => whole,
-        };
-        assert_eq!(whole, Ok(Whole::Committed), "{command:?}");
-        let read = if kind == Kind::Counter { ["GET", "k"] } else { ["SCARD", "k"] };
-        let value = client.command(&read);
-        assert!(value == Reply::bulk("10") || value == Reply::Integer(3), "{value:?}");
-        assert_eq!(client.command(&["PEXPIRETIME", "k"]).integer(), 4_102_444_800_123);
-        client.command(&["FLUSHALL"]);
-    }
-}
-
-async fn a_marker_that_was_renamed_is_found(rig: Rig) {
-    let mut client = rig.client();
-    for kind in [Kind::Counter, Kind::Set] {
-        for number in 0..3000 {
-            client.command(&["SET", &format!("{{k}}{number}"), "1"]);
-        }
-        let layout = damaged(&rig, kind, &["RENAME", "k", "{k}other"]).await;
-        client.command(&["SET", "k", "another"]);
-        let search = rig.steps.search(b"k", &layout).await.expect("asked");
-        assert_eq!((search.at, search.gap), (vec![b"{k}other".to_vec()], None));
-        let there = rig.steps.unsplit_at(b"{k}other", &layout, None).await;
-        assert_eq!(there, Ok(Whole::Committed));
-        assert_eq!(client.command(&["PEXPIRETIME", "{k}other"]).integer(), 4_102_444_800_123);
-        let search = rig.steps.search(b"k", &layout).await.expect("asked");
-        assert!(search.at.is_empty(), "tombstones are no markers: {:?}", search.at);
-        client.command(&["FLUSHALL"]);
-    }
-}
-
 async fn an_emptied_value_is_no_value(rig: Rig) {
     let mut client = rig.client();
     client.command(&["SADD", "k", "a"]);
@@ -459,7 +381,8 @@ async fn an_emptied_value_is_no_value(rig: Rig) {
 async fn what_cannot_be_split_is_refused_with_a_reason(rig: Rig) {
     let mut client = rig.client();
     let few = Bounds { max_members: 2, max_value_bytes: 100 };
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
+        (&["RPUSH", "k", "heatsink:split", "id"], "it is split, and nobody knows of it yet"),
         (&["SET", "k", "text"], "a string that is neither a number nor a HyperLogLog"),
         (&["XADD", "k", "*", "f", "v"], "a value of type stream cannot be split"),
         (&["SADD", "k", "a", "b", "c"], "3 members, split.max_members is 2"),
