@@ -346,6 +346,24 @@ fn drain_says_what_it_could_not_find_out() {
     assert_eq!(fleet.drain().code, Some(0));
 }
 
+/// A newer release may have split what this one does not know.
+#[test]
+fn drain_names_what_it_does_not_understand() {
+    let fleet = Fleet::start(0);
+    let index = "heatsink:{default}:splits";
+    fleet.past(&[
+        "HSET",
+        index,
+        "1-2",
+        "{\"key\":\"6b\",\"kind\":\"new\",\"tags\":[\"a\"],\"at_ms\":1}",
+    ]);
+    let drained = fleet.drain();
+    assert_eq!(drained.code, Some(1), "{drained:?}");
+    let said = "1 key is left; run it again\n  split 1-2: its manifest is not understood";
+    assert!(drained.stderr.contains(said), "{drained:?}");
+    assert_eq!(fleet.past(&["HLEN", index]), Reply::Integer(1));
+}
+
 #[test]
 fn a_renamed_marker_takes_the_value_along() {
     let fleet = Fleet::start(2);

@@ -42,6 +42,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// How long this process counts as a member after its last word.
 const MEMBER_LIFE: Duration = Duration::from_secs(10);
 
+/// What is said of an entry of the index that another release has made.
+const NOT_UNDERSTOOD: &str = "its manifest is not understood; drain with the release that wrote it";
+
 /// What is told while it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -214,8 +217,8 @@ async fn run(
         {
             (ledger.told)(Progress::WithoutStore(why));
         }
-        let known = match mover.steps.known().await {
-            Ok(known) => known,
+        let (known, strange) = match mover.steps.entered().await {
+            Ok(entered) => entered,
             Err(error) => {
                 ledger.drained.unknown = true;
                 (ledger.told)(Progress::Trouble(error.to_string()));
@@ -224,8 +227,9 @@ async fn run(
         };
         ledger.drained.unknown = false;
         ledger.compare(&known);
-        ledger.drained.left = known.len();
-        ledger.drained.failed.clear();
+        ledger.drained.left = known.len() + strange.len();
+        let not_understood = |id| (format!("split {id}").into_bytes(), NOT_UNDERSTOOD.to_owned());
+        ledger.drained.failed = strange.into_iter().map(not_understood).collect();
         for known in known {
             let outcome = make_whole(&mover, &known).await;
             ledger.tried(known, outcome);

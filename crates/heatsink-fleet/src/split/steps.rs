@@ -137,17 +137,25 @@ impl Steps {
 
     /// All splits that the index knows.
     pub(crate) async fn known(&self) -> Result<Vec<Known>, DataError> {
+        let (known, strange) = self.entered().await?;
+        for id in strange {
+            tracing::warn!(id, "a manifest is not understood");
+        }
+        Ok(known)
+    }
+
+    /// The same, with the ids of those that are not understood.
+    pub(super) async fn entered(&self) -> Result<(Vec<Known>, Vec<String>), DataError> {
         let all = self.connect()?.accepted(&[command(&[b"HGETALL", &self.index])]).await?;
-        let fields = all[0].array().chunks_exact(2);
-        let read = |pair: &[Value]| {
-            let (id, body) = (pair[0].text()?, pair[1].text()?);
-            let known = Manifest::read(id, body);
-            if known.is_none() {
-                tracing::warn!(id = %String::from_utf8_lossy(id), "a manifest is not understood");
+        let (mut known, mut strange) = (Vec::new(), Vec::new());
+        for pair in all[0].array().chunks_exact(2) {
+            let [id, body] = [&pair[0], &pair[1]].map(|part| part.text().unwrap_or_default());
+            match Manifest::read(id, body) {
+                Some(manifest) => known.push(manifest),
+                None => strange.push(id.escape_ascii().to_string()),
             }
-            known
-        };
-        Ok(fields.filter_map(read).collect())
+        }
+        Ok((known, strange))
     }
 
     pub(super) fn is_cluster(&self) -> bool {
