@@ -192,6 +192,44 @@ impl Drop for Over<'_> {
     }
 }
 
+/// How many increments were acknowledged.
+fn count_until(is_over: &AtomicBool, node: &Node, key: &str) -> i64 {
+    let mut client = node.client();
+    client.set_timeout(PATIENCE);
+    let mut count = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        count += i64::from(!client.command(&["INCR", key]).is_error());
+    }
+    count
+}
+
+/// What is acknowledged until proxies notice goes along; what comes later is at the key.
+#[test]
+fn nothing_is_lost_while_strangers_rename_a_marker() {
+    let fleet = Fleet::start(2);
+    fleet.split(&["{counter}a"]);
+    let is_over = AtomicBool::new(false);
+    let counted: i64 = thread::scope(|scope| {
+        let counts = fleet.nodes.iter().map(|node| {
+            let is_over = &is_over;
+            scope.spawn(move || count_until(is_over, node, "{counter}a"))
+        });
+        let counts: Vec<_> = counts.collect();
+        let over = Over(&is_over);
+        let mut client = fleet.client();
+        eventually(PATIENCE, || client.command(&["GET", "{counter}a"]).text() != "10");
+        fleet.past(&["RENAME", "{counter}a", "{counter}b"]);
+        eventually(PATIENCE, || fleet.at("{counter}b").parse::<i64>().is_ok());
+        eventually(PATIENCE, || fleet.at("{counter}a").parse::<i64>().is_ok());
+        drop(over);
+        counts.into_iter().map(|count| count.join().expect("it ends")).sum()
+    });
+    let parts = ["{counter}a", "{counter}b"].map(|key| fleet.at(key).parse::<i64>());
+    let [Ok(here), Ok(there)] = parts else { panic!("{parts:?}") };
+    assert!(here > 0 && there > 10, "{here} and {there}");
+    assert_eq!(here + there, 10 + counted);
+}
+
 /// Strangers write to markers for as long as clients write, and the keys are split and made whole.
 #[test]
 fn nothing_is_lost_while_strangers_change_markers() {
@@ -201,15 +239,7 @@ fn nothing_is_lost_while_strangers_change_markers() {
     let (counted, added) = thread::scope(|scope| {
         let counts = fleet.nodes.iter().map(|node| {
             let is_over = &is_over;
-            scope.spawn(move || {
-                let mut client = node.client();
-                client.set_timeout(PATIENCE);
-                let mut count = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    count += i64::from(!client.command(&["INCR", "counter"]).is_error());
-                }
-                count
-            })
+            scope.spawn(move || count_until(is_over, node, "counter"))
         });
         let counts: Vec<_> = counts.collect();
         let adds = scope.spawn(|| {
