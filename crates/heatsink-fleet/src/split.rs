@@ -7,6 +7,7 @@
 //! | what is in the shards, for people to see | `contents` |
 //! | copies of a value | `copies` |
 //! | what is done on the upstream, step by step | `steps` |
+//! | what stands at a split key, and what strangers did to it | `marker` |
 //! | changes of one record by compare and set | `change` |
 //! | the registry, the fleet and the steps, in their order | `lifecycle` |
 //! | a proxy's word that it holds writes | `acks` |
@@ -22,6 +23,7 @@ mod data;
 pub(crate) mod drain;
 mod fault;
 pub(crate) mod lifecycle;
+mod marker;
 mod names;
 pub(crate) mod reconcile;
 pub(crate) mod steps;

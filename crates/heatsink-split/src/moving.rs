@@ -152,6 +152,67 @@ pub fn is_fence(reply: &[u8], id: &str) -> bool {
     reply == string || reply == request(&[FENCE.as_bytes(), id.as_bytes()])
 }
 
+/// What stands in the place of a fence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// The fence of this split, as it was written.
+    Intact,
+    /// The same, changed by somebody: it has the id of this split, or no other.
+    Damaged,
+    /// What looks like the fence of another split, with its id.
+    Another(Vec<u8>),
+    /// Something else, or nothing.
+    Missing,
+}
+
+/// What a reply to [`read_fence`] shows. Whoever has appended to a fence, taken something from it
+/// or written into it has not replaced it: of a value of the key's type the server would have
+/// refused that.
+pub fn fence(reply: &[u8], id: &str) -> Fence {
+    if is_fence(reply, id) {
+        return Fence::Intact;
+    }
+    let word = FENCE.as_bytes();
+    let has_id = |bytes: &[u8]| bytes.windows(id.len().max(1)).any(|part| part == id.as_bytes());
+    match reply.first() {
+        Some(b'$') => {
+            let Some(string) = text(reply) else { return Fence::Missing };
+            if has_id(string) {
+                return Fence::Damaged;
+            }
+            match string.strip_prefix(word) {
+                Some([b' ', another @ ..]) if !another.is_empty() => {
+                    Fence::Another(another.to_vec())
+                }
+                Some(_) => Fence::Damaged,
+                None if is_half(string, id) => Fence::Damaged,
+                None => Fence::Missing,
+            }
+        }
+        Some(b'*') => {
+            let elements = elements(reply).unwrap_or_default();
+            if elements.iter().any(|element| has_id(element)) {
+                return Fence::Damaged;
+            }
+            match &elements[..] {
+                [first, another] if *first == word && *another != word => {
+                    Fence::Another(another.to_vec())
+                }
+                _ if elements.contains(&word) => Fence::Damaged,
+                _ => Fence::Missing,
+            }
+        }
+        _ => Fence::Missing,
+    }
+}
+
+/// Whether half of the bytes that a string had as a fence are still in their places.
+fn is_half(string: &[u8], id: &str) -> bool {
+    let fence = format!("{FENCE} {id}");
+    let same = string.iter().zip(fence.as_bytes()).filter(|(one, other)| one == other).count();
+    2 * same >= fence.len()
+}
+
 /// The command that adds members.
 fn writer(kind: Kind) -> &'static [u8] {
     match kind {

@@ -9,6 +9,7 @@ use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use heatsink_control::words;
 use heatsink_fleet::{Drained, How, Progress};
 use heatsink_proxy::Proxy;
 use heatsink_upstream::address::Url;
@@ -38,7 +39,7 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
         .map_err(|error| Failure::Runtime(format!("cannot start a proxy: {error}")))?;
     let drained = heatsink_fleet::drain(proxy.handle(), store, config.fleet.clone(), tell)
         .map_err(|error| Failure::Runtime(format!("cannot drain: {error}")))?;
-    let Drained { whole, by_proxies, copies, dropped, left, unknown } = drained;
+    let Drained { whole, by_proxies, copies, dropped, left, failed, unknown } = drained;
     say(&format!(
         "{whole} made whole, {by_proxies} by proxies meanwhile, {copies} rid of copies, {dropped} \
          had ended before, {left} left"
@@ -47,28 +48,40 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
         return Err(Failure::Runtime("the upstream cannot be asked what is split".to_owned()));
     }
     if left > 0 {
-        return Err(Failure::Runtime(format!("{left} keys are left; run it again")));
+        let failed: Vec<String> =
+            failed.into_iter().map(|(key, why)| format!("\n  {}: {why}", name(&key))).collect();
+        let keys = words::count(left, "key", "keys");
+        let are = if left == 1 { "is" } else { "are" };
+        let failed = failed.concat();
+        return Err(Failure::Runtime(format!("{keys} {are} left; run it again{failed}")));
     }
     Ok(())
 }
 
+fn name(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}
+
 fn tell(progress: Progress) {
-    let name = |key: Vec<u8>| String::from_utf8_lossy(&key).into_owned();
     say(&match progress {
         Progress::WithoutStore(why) => {
             format!("without the coordination store, by the upstream's index alone: {why}")
         }
         Progress::Done { key, how, done, of } => {
             let how = match how {
-                How::Whole => "whole",
-                How::WholeByProxy => "whole, by a proxy",
-                How::CopiesRemoved => "copies removed",
+                How::Whole => "whole".to_owned(),
+                How::WholeAs(at) => {
+                    let names: Vec<String> = at.iter().map(|at| name(at)).collect();
+                    format!("whole, renamed to {}", names.join(" and "))
+                }
+                How::WholeByProxy => "whole, by a proxy".to_owned(),
+                How::CopiesRemoved => "copies removed".to_owned(),
             };
-            format!("{how}: {} ({done} of {of})", name(key))
+            format!("{how}: {} ({done} of {of})", name(&key))
         }
-        Progress::Dropped(key) => format!("had ended before: {}", name(key)),
-        Progress::Removed(key) => format!("not to be split or copied any more: {}", name(key)),
-        Progress::Failed(key, why) => format!("not yet: {}: {why}", name(key)),
+        Progress::Dropped(key) => format!("had ended before: {}", name(&key)),
+        Progress::Removed(key) => format!("not to be split or copied any more: {}", name(&key)),
+        Progress::Failed(key, why) => format!("not yet: {}: {why}", name(&key)),
         Progress::Trouble(why) => format!("not yet: {why}"),
     });
 }

@@ -16,6 +16,7 @@ mod split_chaos;
 mod split_ends;
 mod split_kills;
 mod split_load;
+mod split_marker;
 mod split_stats;
 mod split_unseen;
 mod split_upstreams;

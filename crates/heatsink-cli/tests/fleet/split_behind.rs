@@ -86,7 +86,10 @@ impl Rig {
         let way = Way::to(store.addr());
         let nodes = [store.url(), way.url()].map(|store| {
             let upstream = cluster.seed_url();
-            Node::start(&place, &["--coordination-url", &store, "--upstream", &upstream])
+            let args = ["--coordination-url", &store, "--upstream", &upstream];
+            let has_file = place.path().join("heatsink.toml").exists();
+            let file: &[&str] = if has_file { &["--config", "heatsink.toml"] } else { &[] };
+            Node::start(&place, &[&args, file].concat())
         });
         assemble(&[&nodes[0], &nodes[1]]);
         let mut client = nodes[0].client();

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! If the proxy is between its commit and the index, there is no marker, and what is left is
-//! dropped here: by what was looked up, the same is told.
+//! dropped here: by what was looked up, the same is told. A marker that strangers have changed is as
+//! good as any; one that they have renamed is searched for, and its value made whole there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,8 +28,9 @@ use heatsink_proxy::Handle as ProxyHandle;
 use super::change::{self, Next, NotChanged};
 use super::data::DataError;
 use super::lifecycle::{self, Mover};
-use super::names::Known;
-use super::steps::{Steps, Whole};
+use super::marker::Search;
+use super::names::{self, Known};
+use super::steps::{Fate, Steps, Whole};
 use crate::members::{Card, Present};
 use crate::state::State;
 use crate::{Live, Role, figures, records};
@@ -39,6 +41,9 @@ const MAX_ROUNDS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long this process counts as a member after its last word.
 const MEMBER_LIFE: Duration = Duration::from_secs(10);
+
+/// What is said of an entry of the index that another release has made.
+const NOT_UNDERSTOOD: &str = "its manifest is not understood; drain with the release that wrote it";
 
 /// What is told while it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,10 +72,12 @@ pub enum Progress {
 }
 
 /// How a key came to be plain again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
     /// It was made whole here.
     Whole,
+    /// It was made whole here, under the names that others had given it past all proxies.
+    WholeAs(Vec<Vec<u8>>),
     /// A proxy has made it whole meanwhile.
     WholeByProxy,
     /// Its copies are read no more, and expire.
@@ -78,7 +85,7 @@ pub enum How {
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     /// Keys that were made whole.
     pub whole: usize,
@@ -90,8 +97,19 @@ pub struct Drained {
     pub dropped: usize,
     /// Splits, and keys with copies, that are left.
     pub left: usize,
+    /// The keys of splits that are left, and why.
+    pub failed: Vec<(Vec<u8>, String)>,
     /// Nobody knows whether anything is left.
     pub unknown: bool,
+}
+
+/// Where the value of a split is.
+enum Outcome {
+    /// At its key: made whole here.
+    Here,
+    /// At the names that its marker was given, made whole here; with none, it was made whole by
+    /// others, or overwritten.
+    Elsewhere(Vec<Vec<u8>>),
 }
 
 /// What there was when it began and is still there, by the ids of splits.
@@ -108,7 +126,7 @@ impl<F: FnMut(Progress)> Ledger<'_, F> {
     fn done(&mut self, key: Vec<u8>, how: How) {
         self.done += 1;
         match how {
-            How::Whole => self.drained.whole += 1,
+            How::Whole | How::WholeAs(_) => self.drained.whole += 1,
             How::WholeByProxy => self.drained.by_proxies += 1,
             How::CopiesRemoved => self.drained.copies += 1,
         }
@@ -117,13 +135,17 @@ impl<F: FnMut(Progress)> Ledger<'_, F> {
     }
 
     /// What was tried at a split of the index.
-    fn tried(&mut self, known: Known, outcome: Result<Whole, String>) {
+    fn tried(&mut self, known: Known, outcome: Result<Outcome, String>) {
         match outcome {
-            Ok(Whole::Committed) => {
+            Ok(Outcome::Here) => {
                 self.splits.remove(&known.layout.id);
                 self.done(known.key, How::Whole);
             }
-            Ok(Whole::NotOurs) => {
+            Ok(Outcome::Elsewhere(at)) if !at.is_empty() => {
+                self.splits.remove(&known.layout.id);
+                self.done(known.key, How::WholeAs(at));
+            }
+            Ok(Outcome::Elsewhere(_)) => {
                 if let Some(key) = self.splits.remove(&known.layout.id) {
                     self.done(key, How::WholeByProxy);
                 } else {
@@ -131,7 +153,10 @@ impl<F: FnMut(Progress)> Ledger<'_, F> {
                     (self.told)(Progress::Dropped(known.key));
                 }
             }
-            Err(why) => return (self.told)(Progress::Failed(known.key, why)),
+            Err(why) => {
+                self.drained.failed.push((known.key.clone(), why.clone()));
+                return (self.told)(Progress::Failed(known.key, why));
+            }
         }
         self.drained.left -= 1;
     }
@@ -192,8 +217,8 @@ async fn run(
         {
             (ledger.told)(Progress::WithoutStore(why));
         }
-        let known = match mover.steps.known().await {
-            Ok(known) => known,
+        let (known, strange) = match mover.steps.entered().await {
+            Ok(entered) => entered,
             Err(error) => {
                 ledger.drained.unknown = true;
                 (ledger.told)(Progress::Trouble(error.to_string()));
@@ -202,7 +227,9 @@ async fn run(
         };
         ledger.drained.unknown = false;
         ledger.compare(&known);
-        ledger.drained.left = known.len();
+        ledger.drained.left = known.len() + strange.len();
+        let not_understood = |id| (format!("split {id}").into_bytes(), NOT_UNDERSTOOD.to_owned());
+        ledger.drained.failed = strange.into_iter().map(not_understood).collect();
         for known in known {
             let outcome = make_whole(&mover, &known).await;
             ledger.tried(known, outcome);
@@ -309,28 +336,43 @@ fn wants_any(entry: &Entry) -> bool {
     entry.wants_split() || entry.wants_copies()
 }
 
-/// Makes the key of one split whole, or finds that it is.
-async fn make_whole(mover: &Mover, known: &Known) -> Result<Whole, String> {
+/// Makes the value of one split whole, or finds that it is.
+async fn make_whole(mover: &Mover, known: &Known) -> Result<Outcome, String> {
     let Known { key, layout, .. } = known;
     let id = &layout.id;
     let registered = match change::asked(&mover.store, key).await {
         Ok(seen) => seen.and_then(|seen| seen.entry.split).filter(|split| split.id == *id),
         Err(_) => None,
     };
+    let said = |error: DataError| error.to_string();
     // A split that is not committed yet never will be.
-    let is_marked = mover.steps.forbid(key, layout).await.map_err(|error| error.to_string())?;
+    let fate = mover.steps.forbid(key, layout).await.map_err(said)?;
+    let is_marked = fate == Fate::Committed;
     if let Some(split) = registered.filter(|_| is_marked) {
         if split.phase == Phase::Freezing {
             mover.tell_split(key, id).await;
         }
         mover.hold(id).await;
     }
-    let whole = if is_marked {
-        mover.steps.unsplit(key, layout).await.map_err(|error| error.to_string())?
+    let is_here =
+        is_marked && mover.steps.unsplit(key, layout).await.map_err(said)? == Whole::Committed;
+    let outcome = if is_here {
+        Outcome::Here
+    } else if fate == Fate::Never {
+        Outcome::Elsewhere(Vec::new())
     } else {
-        Whole::NotOurs
+        let Search { at, gap } = mover.follow(key, layout).await.map_err(said)?;
+        if let Some(gap) = gap {
+            let index = names::index(mover.store.settings().namespace());
+            let index = String::from_utf8_lossy(&index);
+            return Err(format!(
+                "its marker is gone, and nobody knows whether it was renamed: {gap}. If the key was \
+                 removed or overwritten, let the shards go by HDEL {index} {id}"
+            ));
+        }
+        Outcome::Elsewhere(at)
     };
     mover.tell_whole_once(key, layout).await;
-    mover.steps.retire(layout).await.map_err(|error| error.to_string())?;
-    Ok(whole)
+    mover.steps.retire(layout).await.map_err(said)?;
+    Ok(outcome)
 }

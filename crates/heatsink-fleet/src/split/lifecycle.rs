@@ -20,7 +20,7 @@ use super::change::{self, Changed, Next, NotChanged, Seen};
 use super::data::DataError;
 use super::fault;
 use super::names::{self, Known, Manifest};
-use super::steps::{Bounds, Fit, NotSplit, Steps, Whole};
+use super::steps::{Bounds, Fate, Fit, NotSplit, Steps, Whole};
 use crate::state::{State, unix_ms};
 
 /// Attempts to split a key that is written to by others.
@@ -124,12 +124,18 @@ impl Mover {
             Ok(()) => self.steps.split(key, &layout, &bounds, FIRST_STAMP).await,
             Err(error) => Err(error.into()),
         };
-        let committed = match &moved {
-            Ok(()) => true,
+        let fate = match &moved {
+            Ok(()) => Fate::Committed,
             // If this is not answered either, the reconciler asks again.
             Err(_) => self.steps.forbid(key, &layout).await?,
         };
-        if committed {
+        if fate == Fate::Unmarked && matches!(moved, Err(NotSplit::Failed(_))) {
+            self.give_up(key, &id, None).await;
+            self.let_go(key, &layout).await;
+            self.observe_freeze(begun);
+            return moved;
+        }
+        if fate == Fate::Committed {
             self.tell_split(key, &id).await;
             self.observe_freeze(begun);
             self.count("split", "done");
@@ -232,7 +238,7 @@ impl Mover {
     }
 
     /// What becomes of an entry whose value is whole again.
-    fn whole_again(&self, entry: &Entry, pause: Option<Pause>) -> Next {
+    pub(super) fn whole_again(&self, entry: &Entry, pause: Option<Pause>) -> Next {
         let now_ms = unix_ms();
         let split = entry.split.as_ref();
         if let Some(removal) = split.and_then(|split| split.removal) {
@@ -312,9 +318,12 @@ impl Mover {
         fault::point("unsplit:told");
         self.count("unsplit", if whole == Whole::Committed { "done" } else { "found_done" });
         // A registry that was not told comes back to it, and finds the key whole.
-        if told.is_some()
-            && let Err(error) = self.steps.retire(layout).await
-        {
+        if told.is_none() {
+            return;
+        }
+        if whole == Whole::NotOurs {
+            self.let_go(key, layout).await;
+        } else if let Err(error) = self.steps.retire(layout).await {
             tracing::debug!("what is left of a split is dropped later: {error}");
         }
     }
@@ -345,35 +354,19 @@ impl Mover {
         self.missing(&topic(id, Phase::Draining), freeze * PATIENCE).await
     }
 
-    /// Something else took the place of the marker: it is the value now.
-    pub(crate) async fn overwritten(&self, key: &[u8], layout: &Layout) {
-        let told = self
-            .tell(key, |seen| match seen.filter(|seen| is_of(Some(seen), &layout.id)) {
-                Some(seen) if is_in(seen, Phase::Split) => {
-                    let why = "not split: its value was overwritten".to_owned();
-                    let pause = pause_of(&seen.entry, PAUSE_MS, why);
-                    self.whole_again(&seen.entry, Some(pause))
-                }
-                _ => Next::Leave,
-            })
-            .await;
-        if matches!(told, Some(Changed::Put(_) | Changed::Removed)) {
-            self.state.lock().splits.drift_total += 1;
-            self.count("unsplit", "overwritten");
-            if let Err(error) = self.steps.retire(layout).await {
-                tracing::debug!("what is left of a split is dropped later: {error}");
-            }
-        }
-    }
-
     /// A split whose mover is gone: it is split if that was committed, else it never will be.
     pub(crate) async fn thaw(&self, key: &[u8], layout: &Layout) {
         match self.steps.forbid(key, layout).await {
-            Ok(true) => {
+            Ok(Fate::Committed) => {
                 self.tell_split(key, &layout.id).await;
                 self.count("split", "taken_over");
             }
-            Ok(false) => {
+            Ok(Fate::Unmarked) => {
+                self.give_up(key, &layout.id, None).await;
+                self.let_go(key, layout).await;
+                self.count("split", "given_up");
+            }
+            Ok(Fate::Never) => {
                 if let Err(error) = self.steps.drop_shards(layout).await {
                     tracing::debug!("what is left of a split is dropped later: {error}");
                 }
@@ -388,13 +381,8 @@ impl Mover {
     pub(crate) async fn adopt(&self, known: &Known) {
         let Known { key, layout, tags } = known;
         match self.steps.forbid(key, layout).await {
-            Ok(true) => {}
-            Ok(false) => {
-                if let Err(error) = self.steps.retire(layout).await {
-                    tracing::debug!("what is left of a split is dropped later: {error}");
-                }
-                return;
-            }
+            Ok(Fate::Committed) => {}
+            Ok(Fate::Never | Fate::Unmarked) => return self.let_go(key, layout).await,
             Err(error) => return tracing::debug!("a split is looked at later: {error}"),
         }
         let (ttl, is_blocked) = {
@@ -486,7 +474,7 @@ impl Mover {
         None
     }
 
-    fn count(&self, way: &'static str, outcome: &'static str) {
+    pub(super) fn count(&self, way: &'static str, outcome: &'static str) {
         *self.state.lock().splits.moves.entry((way, outcome)).or_default() += 1;
     }
 
@@ -495,7 +483,7 @@ impl Mover {
     }
 }
 
-fn is_in(seen: &Seen, phase: Phase) -> bool {
+pub(super) fn is_in(seen: &Seen, phase: Phase) -> bool {
     seen.entry.split.as_ref().is_some_and(|split| split.phase == phase)
 }
 

@@ -70,10 +70,21 @@ pub(crate) fn new_id(now_ms: u64) -> String {
     format!("{now_ms:x}-{:08x}", fastrand::u32(..))
 }
 
+/// When an id was made, in milliseconds of Unix time by the clock of whoever made it.
+pub(crate) fn time(id: &str) -> u64 {
+    let time = id.split_once('-').and_then(|(time, _)| u64::from_str_radix(time, 16).ok());
+    time.unwrap_or(0)
+}
+
 /// Where one attempt builds the whole value.
 pub(crate) fn whole(key: &[u8], id: &str) -> Vec<u8> {
     let what = format!("whole:{:08x}", fastrand::u32(..));
     placement::name_in_slot(slot::of_key(key), id, &what)
+}
+
+/// What is left beside a key for a while when its value was made whole there.
+pub(crate) fn proof(key: &[u8], id: &str) -> Vec<u8> {
+    placement::name_in_slot(slot::of_key(key), id, "made-whole")
 }
 
 #[cfg(test)]
@@ -86,7 +97,7 @@ mod tests {
     #[test]
     fn names_beside_a_key_share_its_slot_whatever_is_in_it() {
         for key in [b"plain".as_slice(), b"{tag}rest", b"a}b", b"{}", b"\xff{", b""] {
-            for name in [placement::permit_name(key, "id"), whole(key, "id")] {
+            for name in [placement::permit_name(key, "id"), whole(key, "id"), proof(key, "id")] {
                 assert_eq!(slot::of_key(&name), slot::of_key(key), "{key:?}");
             }
         }
@@ -104,6 +115,7 @@ mod tests {
             copy,
             index("default"),
             whole(b"k", "id"),
+            proof(b"k", "id"),
             placement::permit_name(b"k", "id"),
         ];
         for name in names {

@@ -24,6 +24,7 @@ use heatsink_split::{Layout, placement};
 use tokio::sync::{Notify, Semaphore};
 
 use super::lifecycle::{self, Mover};
+use super::marker::Marker;
 use super::names::Known;
 use crate::state::{Inner, unix_ms};
 
@@ -79,6 +80,7 @@ enum Task {
     Split,
     Unsplit(String, Option<String>),
     Thaw(Layout),
+    Mend(Layout),
     Overwritten(Layout),
     Adopt(Known),
 }
@@ -217,6 +219,7 @@ impl Reconciler {
                     Task::Split => mover.split(&key).await,
                     Task::Unsplit(id, why) => mover.unsplit(&key, &id, why).await,
                     Task::Thaw(layout) => mover.thaw(&key, &layout).await,
+                    Task::Mend(layout) => mover.mend(&key, &layout).await,
                     Task::Overwritten(layout) => mover.overwritten(&key, &layout).await,
                     Task::Adopt(known) => mover.adopt(&known).await,
                 }
@@ -258,8 +261,8 @@ impl Reconciler {
         }
         // A marker that is gone means that others know more than this process: tombstones keep it
         // from harm only for so long.
-        let is_current = |((_, _, phase), (is_marked, _)): (&(_, _, Phase), &(bool, _))| {
-            *is_marked || *phase == Phase::Freezing
+        let is_current = |((_, _, phase), (marker, _)): (&(_, _, Phase), &(Marker, _))| {
+            marker.is_there() || *phase == Phase::Freezing
         };
         if let Some(proxy) = &self.mover.state.proxy
             && splits.iter().zip(&seen).all(is_current)
@@ -268,11 +271,13 @@ impl Reconciler {
         }
         self.mover.state.lock().splits.looked_at_ms = unix_ms();
         self.memory().seen = splits.iter().map(|(_, layout, _)| layout.id.clone()).collect();
-        for ((key, layout, phase), (is_marked, left_ms)) in splits.iter().zip(seen) {
+        for ((key, layout, phase), (marker, left_ms)) in splits.iter().zip(seen) {
             if *phase != Phase::Split {
                 continue;
             }
-            if !is_marked {
+            if marker == Marker::Damaged {
+                self.begin(key.clone(), Task::Mend(layout.clone()));
+            } else if marker == Marker::Missing {
                 // Once more, with what the registry says now: it may have ended meanwhile.
                 let now = self.registered();
                 let still = now.iter().any(|one| one.1.id == layout.id && one.2 == Phase::Split);
@@ -285,6 +290,9 @@ impl Reconciler {
             } else if left_ms.is_some_and(|left| left < LAST_MS) {
                 let why = "not split: its time to live ends soon".to_owned();
                 self.begin(key.clone(), Task::Unsplit(layout.id.clone(), Some(why)));
+            } else if left_ms.is_some() != layout.expires {
+                // Somebody has set or removed its end past all proxies: split again, they know.
+                self.begin(key.clone(), Task::Unsplit(layout.id.clone(), None));
             }
         }
         if measure || !splits.is_empty() {

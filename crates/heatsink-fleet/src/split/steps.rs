@@ -29,6 +29,7 @@ use heatsink_split::{Kind, Layout, moving, placement};
 use super::contents::size;
 use super::data::{Data, DataError, command, decode, refusal};
 use super::fault;
+use super::marker::is_tombstone;
 use super::names::{self, Known, Manifest};
 
 /// How long a mover may take from its first look to its commit.
@@ -71,6 +72,17 @@ impl From<DataError> for NotSplit {
     fn from(error: DataError) -> Self {
         Self::Failed(error)
     }
+}
+
+/// What is known of a split that cannot be committed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Its marker is there: the value is in the shards.
+    Committed,
+    /// It was not committed.
+    Never,
+    /// There is no marker: it was not committed, it has ended, or its marker was taken away.
+    Unmarked,
 }
 
 /// What came of the end of a split.
@@ -125,42 +137,29 @@ impl Steps {
 
     /// All splits that the index knows.
     pub(crate) async fn known(&self) -> Result<Vec<Known>, DataError> {
-        let all = self.connect()?.accepted(&[command(&[b"HGETALL", &self.index])]).await?;
-        let fields = all[0].array().chunks_exact(2);
-        let read = |pair: &[Value]| {
-            let (id, body) = (pair[0].text()?, pair[1].text()?);
-            let known = Manifest::read(id, body);
-            if known.is_none() {
-                tracing::warn!(id = %String::from_utf8_lossy(id), "a manifest is not understood");
-            }
-            known
-        };
-        Ok(fields.filter_map(read).collect())
-    }
-
-    /// Whether the marker of a split is at its key.
-    pub(crate) async fn is_marked(&self, key: &[u8], layout: &Layout) -> Result<bool, DataError> {
-        let request = moving::read_fence(layout.kind, key);
-        let replies = self.connect()?.ask(&[request]).await?;
-        is_fence(&replies[0], &layout.id)
-    }
-
-    /// The same for several, in one go; with how many milliseconds each key has left.
-    pub(crate) async fn look(
-        &self,
-        splits: &[(Vec<u8>, Layout)],
-    ) -> Result<Vec<(bool, Option<i64>)>, DataError> {
-        let mut requests = Vec::with_capacity(splits.len() * 2);
-        for (key, layout) in splits {
-            requests.push(moving::read_fence(layout.kind, key));
-            requests.push(command(&[b"PTTL", key]));
+        let (known, strange) = self.entered().await?;
+        for id in strange {
+            tracing::warn!(id, "a manifest is not understood");
         }
-        let replies = self.connect()?.ask(&requests).await?;
-        let look = |((_, layout), replies): (&(Vec<u8>, Layout), &[Vec<u8>])| {
-            let left = decode(&replies[1])?.integer().filter(|left| *left >= 0);
-            Ok((is_fence(&replies[0], &layout.id)?, left))
-        };
-        splits.iter().zip(replies.chunks_exact(2)).map(look).collect()
+        Ok(known)
+    }
+
+    /// The same, with the ids of those that are not understood.
+    pub(super) async fn entered(&self) -> Result<(Vec<Known>, Vec<String>), DataError> {
+        let all = self.connect()?.accepted(&[command(&[b"HGETALL", &self.index])]).await?;
+        let (mut known, mut strange) = (Vec::new(), Vec::new());
+        for pair in all[0].array().chunks_exact(2) {
+            let [id, body] = [&pair[0], &pair[1]].map(|part| part.text().unwrap_or_default());
+            match Manifest::read(id, body) {
+                Some(manifest) => known.push(manifest),
+                None => strange.push(id.escape_ascii().to_string()),
+            }
+        }
+        Ok((known, strange))
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.proxy.slot_owners().is_some()
     }
 
     /// Moves a value into shards that do not exist yet, and commits.
@@ -207,13 +206,17 @@ impl Steps {
     }
 
     /// Forbids a split that may not have been committed, and tells whether it was.
-    pub(crate) async fn forbid(&self, key: &[u8], layout: &Layout) -> Result<bool, DataError> {
+    pub(crate) async fn forbid(&self, key: &[u8], layout: &Layout) -> Result<Fate, DataError> {
         let permit = placement::permit_name(key, &layout.id);
-        let requests = [command(&[b"DEL", &permit]), moving::read_fence(layout.kind, key)];
         let mut data = self.connect()?;
-        data.accepted(&requests[..1]).await?;
-        let replies = data.ask(&requests[1..]).await?;
-        is_fence(&replies[0], &layout.id)
+        let removed = data.accepted(&[command(&[b"DEL", &permit])]).await?;
+        let replies = data.ask(&[moving::read_fence(layout.kind, key)]).await?;
+        if self.judge(key, &replies[0], layout).await?.is_there() {
+            return Ok(Fate::Committed);
+        }
+        // The commit removes the permit.
+        let was_open = removed[0].integer() == Some(1);
+        Ok(if was_open { Fate::Never } else { Fate::Unmarked })
     }
 
     /// Drops the shards of a split that was never committed and cannot be any more.
@@ -227,6 +230,17 @@ impl Steps {
 
     /// Makes a value whole again: seals the shards, builds it, commits.
     pub(crate) async fn unsplit(&self, key: &[u8], layout: &Layout) -> Result<Whole, DataError> {
+        let proof = names::proof(key, &layout.id);
+        self.unsplit_at(key, layout, Some(&proof)).await
+    }
+
+    /// The same, wherever the marker is. With a proof, that is left there when it is done.
+    pub(crate) async fn unsplit_at(
+        &self,
+        key: &[u8],
+        layout: &Layout,
+        proof: Option<&[u8]>,
+    ) -> Result<Whole, DataError> {
         if !self.is_marked(key, layout).await? {
             return Ok(Whole::NotOurs);
         }
@@ -261,7 +275,7 @@ impl Steps {
         ];
         let watched = data.ask(&watch).await?;
         refusal_of(&watched[0])?;
-        let commit = if is_fence(&watched[1], &layout.id)? {
+        let commit = if self.judge(key, &watched[1], layout).await?.is_there() {
             let deadline = deadline(&decode(&watched[2])?, &decode(&watched[3])?)?;
             let mut commit = if is_empty {
                 vec![command(&[b"DEL", key])]
@@ -269,6 +283,8 @@ impl Steps {
                 vec![command(&[b"RENAME", &whole, key]), command(&[b"PERSIST", key])]
             };
             commit.extend(deadline.filter(|_| !is_empty).map(|deadline| deadline.request(key)));
+            let prove = |proof: &[u8]| command(&[b"SET", proof, b"1", b"PX", AFTERLIFE_MS]);
+            commit.extend(proof.map(prove));
             data.transaction(&commit).await?
         } else {
             None
@@ -319,7 +335,7 @@ impl Steps {
             ];
             let replies = data.ask(&look).await?;
             refusal_of(&replies[0])?;
-            if is_fence(&replies[1], &layout.id)? {
+            if is_tombstone(&replies[1], &layout.id)? {
                 data.accepted(&[command(&[b"UNWATCH"])]).await?;
                 return Ok(());
             }
@@ -363,13 +379,13 @@ impl Steps {
 
 /// When a key ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deadline {
+pub(super) enum Deadline {
     AtMs(i64),
     InMs(i64),
 }
 
 impl Deadline {
-    fn request(self, key: &[u8]) -> Vec<u8> {
+    pub(super) fn request(self, key: &[u8]) -> Vec<u8> {
         match self {
             Self::AtMs(at) => command(&[b"PEXPIREAT", key, at.to_string().as_bytes()]),
             Self::InMs(left) => command(&[b"PEXPIRE", key, left.to_string().as_bytes()]),
@@ -378,7 +394,7 @@ impl Deadline {
 }
 
 /// From the replies to `PEXPIRETIME`, which servers before 7.0 do not know, and `PTTL`.
-fn deadline(at: &Value, left: &Value) -> Result<Option<Deadline>, DataError> {
+pub(super) fn deadline(at: &Value, left: &Value) -> Result<Option<Deadline>, DataError> {
     refusal(left)?;
     let left = left.integer().unwrap_or(-1);
     if left < 0 {
@@ -431,6 +447,12 @@ async fn examine(
             *kind
         }
     };
+    if kind == Kind::List {
+        let first = data.ask(&[command(&[b"LINDEX", key, b"0"])]).await?;
+        if moving::tells_of_fence(&first[0]) {
+            return unfit("it is split, and nobody knows of it yet".to_owned());
+        }
+    }
     if !matches!(kind, Kind::Counter | Kind::HyperLogLog) {
         let members = number(&data.ask(&[size(kind, key)]).await?[0])?;
         if members > bounds.max_members {
@@ -475,18 +497,8 @@ fn number(reply: &[u8]) -> Result<u64, DataError> {
     number.ok_or_else(|| DataError::Lost("no number".to_owned()))
 }
 
-fn refusal_of(reply: &[u8]) -> Result<(), DataError> {
+pub(super) fn refusal_of(reply: &[u8]) -> Result<(), DataError> {
     if reply.first() == Some(&b'-') { refusal(&decode(reply)?) } else { Ok(()) }
-}
-
-/// Whether a reply is the fence of a split; an error other than that of a value of another
-/// type says nothing.
-fn is_fence(reply: &[u8], id: &str) -> Result<bool, DataError> {
-    if reply.starts_with(b"-WRONGTYPE") {
-        return Ok(false);
-    }
-    refusal_of(reply)?;
-    Ok(moving::is_fence(reply, id))
 }
 
 /// Does what takes long for a large value where nobody waits for it.

@@ -1,5 +1,7 @@
 //! The data steps, on a real server and a real cluster.
 
+mod marker;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,8 +15,13 @@ use heatsink_split::{Kind, Layout};
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
 use heatsink_upstream::address::Endpoint;
 
+use self::marker::{
+    a_changed_marker_is_as_good_as_any_when_a_value_is_made_whole,
+    a_marker_that_was_changed_is_mended_once, a_marker_that_was_renamed_is_found,
+    a_marker_without_an_id_is_that_of_the_latest_split,
+};
 use super::names::{Manifest, new_id};
-use super::steps::{Bounds, NotSplit, Steps, Whole};
+use super::steps::{Bounds, Fate, NotSplit, Steps, Whole};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BOUNDS: Bounds = Bounds { max_members: 1_000_000, max_value_bytes: 64 << 20 };
@@ -105,6 +112,10 @@ on_each! {
     two_movers_make_one_value_whole
     what_is_written_while_shards_are_sealed_is_kept_or_refused
     an_overwritten_marker_is_left_alone
+    a_marker_that_was_changed_is_mended_once
+    a_changed_marker_is_as_good_as_any_when_a_value_is_made_whole
+    a_marker_that_was_renamed_is_found
+    a_marker_without_an_id_is_that_of_the_latest_split
     an_emptied_value_is_no_value
     what_cannot_be_split_is_refused_with_a_reason
 }
@@ -257,7 +268,7 @@ async fn a_write_before_the_commit_makes_it_begin_again(rig: Rig) {
     added.store(-1, Ordering::Relaxed);
     let added = writer.join().expect("it ends");
     assert_eq!(split, Err(NotSplit::Disturbed));
-    assert!(!rig.steps.forbid(b"k", &layout).await.expect("asked"));
+    assert_ne!(rig.steps.forbid(b"k", &layout).await, Ok(Fate::Committed));
     rig.steps.drop_shards(&layout).await.expect("dropped");
     assert_eq!(client.command(&["SCARD", "k"]).integer(), 20_000 + added);
     assert_eq!(rig.names(), BTreeSet::from(["k".to_owned()]), "nothing else is left");
@@ -269,14 +280,14 @@ async fn a_split_that_was_given_up_is_never_committed(rig: Rig) {
     let (layout, tags) = rig.layout("k", Kind::Hash, false, 2);
     rig.enter("k", &layout, &tags).await;
     // Somebody believes that the mover is dead, before it has begun or after.
-    assert!(!rig.steps.forbid(b"k", &layout).await.expect("asked"));
+    assert_eq!(rig.steps.forbid(b"k", &layout).await, Ok(Fate::Never));
     assert_eq!(rig.split("k", &layout).await, Err(NotSplit::Disturbed));
     assert_eq!(client.command(&["HGETALL", "k"]), Reply::bulks(["f", "v"]));
     let (layout, tags) = rig.layout("k", Kind::Hash, false, 2);
     rig.enter("k", &layout, &tags).await;
     rig.split("k", &layout).await.expect("split");
     // Too late: it is committed, and the shards must stay.
-    assert!(rig.steps.forbid(b"k", &layout).await.expect("asked"));
+    assert_eq!(rig.steps.forbid(b"k", &layout).await, Ok(Fate::Committed));
     assert_eq!(rig.steps.unsplit(b"k", &layout).await, Ok(Whole::Committed));
     assert_eq!(client.command(&["HGETALL", "k"]), Reply::bulks(["f", "v"]));
 }
@@ -370,7 +381,8 @@ async fn an_emptied_value_is_no_value(rig: Rig) {
 async fn what_cannot_be_split_is_refused_with_a_reason(rig: Rig) {
     let mut client = rig.client();
     let few = Bounds { max_members: 2, max_value_bytes: 100 };
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
+        (&["RPUSH", "k", "heatsink:split", "id"], "it is split, and nobody knows of it yet"),
         (&["SET", "k", "text"], "a string that is neither a number nor a HyperLogLog"),
         (&["XADD", "k", "*", "f", "v"], "a value of type stream cannot be split"),
         (&["SADD", "k", "a", "b", "c"], "3 members, split.max_members is 2"),

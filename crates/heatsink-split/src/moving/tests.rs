@@ -37,6 +37,49 @@ fn fences_are_told_from_everything_else() {
 }
 
 #[test]
+fn a_changed_fence_is_told_from_another_value() {
+    let id = "19f2c1a77d0-5e884898";
+    let list = |elements: &[&str]| fence(&encode(elements), id);
+    assert_eq!(list(&["heatsink:split", id]), Fence::Intact);
+    for changed in [
+        &["heatsink:split", id, "x"][..],
+        &["x", "heatsink:split", id],
+        &["heatsink:split"],
+        &[id],
+        &["x", id],
+        &["heatsink:split", "x", "y"],
+        &["heatsink:split", "heatsink:split"],
+    ] {
+        assert_eq!(list(changed), Fence::Damaged, "{changed:?}");
+    }
+    let another = || Fence::Another(b"1-2".to_vec());
+    assert_eq!(list(&["heatsink:split", "1-2"]), another());
+    assert_eq!(list(&["x", "y"]), Fence::Missing);
+    let string = |text: &str| fence(&bulk(text.as_bytes()), id);
+    assert_eq!(string(&format!("heatsink:split {id}")), Fence::Intact);
+    for changed in [
+        &format!("heatsink:split {id}x"),
+        &format!("HEATSINK:split {id}"),
+        &format!("x{id}\0\0x"),
+        "heatsink:split",
+        "heatsink:split ",
+        "heatsink:splitx",
+        // In two places, so that neither word nor id is left.
+        "xeatsink:split 19f2c1a77d0-5e88489x",
+    ] {
+        assert_eq!(string(changed), Fence::Damaged, "{changed:?}");
+    }
+    assert_eq!(string("heatsink:split 1-2"), another());
+    for text in ["", "x", "heatsink", "19f2c1a77d0-5e88489", "xxxxxxxxxxxxxxxxxx2c1a77d0-5e88489x"]
+    {
+        assert_eq!(string(text), Fence::Missing, "{text:?}");
+    }
+    for reply in [&b"-WRONGTYPE x\r\n"[..], b"$-1\r\n", b"*0\r\n", b"*-1\r\n", b"", b":1\r\n"] {
+        assert_eq!(fence(reply, id), Fence::Missing, "{}", reply.escape_ascii());
+    }
+}
+
+#[test]
 fn strings_tell_what_they_are() {
     assert_eq!(kind_of_string(b"-12"), Some(Kind::Counter));
     assert_eq!(kind_of_string(b"9223372036854775807"), Some(Kind::Counter));
