@@ -239,6 +239,22 @@ fn behind_it_a_write_was_executed() {
     assert_eq!(client.command(&["GET", &half.stayed]), Reply::bulk("behind"));
 }
 
+/// A message that was told cannot be taken back, although it is no write.
+#[test]
+fn behind_it_a_message_was_told() {
+    let heatsink = patient();
+    let half = Half::begin("recalled message");
+    let mut listener = OPEN.node(0).client();
+    assert_eq!(listener.command(&["SSUBSCRIBE", &half.tag]).items()[0], Reply::bulk("ssubscribe"));
+    let mut client = heatsink.client();
+    client.send_raw(&[half.read_both(), encode(&["SPUBLISH", &half.tag, "once"])].concat());
+    assert_eq!(client.read_reply().error(), HALF_MOVED);
+    assert_eq!(client.read_reply(), Reply::Integer(1));
+    assert_eq!(listener.read_reply().items()[2], Reply::bulk("once"));
+    says_nothing(&mut listener);
+    half.finish();
+}
+
 /// Once a slot is known to move, nothing that could not be taken back is sent behind.
 #[test]
 fn writes_behind_wait_while_a_slot_is_known_to_move() {

@@ -358,14 +358,16 @@ impl Worker {
         }
     }
 
-    /// Whether a request may have written. What a node sends elsewhere was not executed.
+    /// Whether a request may have been executed, and is not one that may be executed twice: a read.
+    /// A message to a channel of the slot writes nothing, and is told twice all the same. What a
+    /// node sends elsewhere was not executed.
     fn may_be_executed(&self, member: &Member) -> bool {
         let refused = match &member.came {
             Some((_, Came::Elsewhere { error, .. })) => redirect::parse(error)
                 .is_some_and(|redirect| self.is_servers_own(redirect, error, &member.request)),
             _ => false,
         };
-        !refused && self.may_write(&member.request)
+        !refused && !self.is_read(&member.request)
     }
 
     /// It is too late to try the leader again: all are told what was said.
