@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use heatsink_conformance::Heatsink;
 use heatsink_testkit::{RawClient, Reply, encode, eventually, key_slot};
 
-use crate::open::{OPEN, before_open, elsewhere, orphan};
+use crate::open::{OPEN, before_open, doing, elsewhere, orphan};
 
 const SOON: Duration = Duration::from_secs(10);
 /// Long enough for what is wrong to happen.
@@ -14,6 +14,8 @@ const MOMENT: Duration = Duration::from_millis(100);
 const SHORT: Duration = Duration::from_millis(300);
 /// Passed on in pieces, if nobody minds.
 const LARGE_BYTES: usize = 1 << 20;
+/// More than a server reads at once.
+const SEVERAL_READS: usize = 200 << 10;
 const HALF_MOVED: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 
 /// A slot that is moving, with a key on each side.
@@ -66,6 +68,19 @@ fn patient() -> Heatsink {
 fn says_nothing(client: &mut RawClient) {
     let early = client.try_read_frame(MOMENT).expect("open");
     assert!(early.is_none(), "{}", early.unwrap_or_default().escape_ascii());
+}
+
+/// A script that only reads and takes its time; so large that the server sends what it has said
+/// before it reads all of it.
+fn slow(time: Duration, key: &str) -> Vec<u8> {
+    let script = format!(
+        "local t = redis.call('TIME')
+        local till = t[1] * 1000 + t[2] / 1000 + {}
+        repeat t = redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > till
+        return redis.call('GET', KEYS[1])",
+        time.as_millis()
+    );
+    encode(&["EVAL_RO", &script, "1", key, &"-".repeat(SEVERAL_READS)])
 }
 
 /// How often a node has executed a command.
@@ -306,6 +321,65 @@ fn all_are_given_up_in_time() {
     }
 }
 
+/// What is more than may be taken back is not waited for.
+#[test]
+fn behind_it_there_is_too_much() {
+    let half = Half::begin("recalled too much");
+    let [x, y] = ["x", "y"].map(|name| format!("{}{name}", half.tag));
+    // Refused by the source; refused by the target, while what is behind it is at the source.
+    for (node, first) in [(0, half.read_both()), (half.to, encode(&["MGET", &x, &y]))] {
+        // One that does not know that the slot is moving.
+        let heatsink = patient();
+        let mut client = heatsink.client();
+        client.set_timeout(SOON);
+        let mut busy = OPEN.node(node).client();
+        busy.send_raw(&slow(5 * MOMENT, &OPEN.key_on(node, "busy")));
+        let (slow, quick) = (slow(10 * MOMENT, &half.stayed), slow(Duration::ZERO, &half.stayed));
+        client.send_raw(&[first, slow, quick.repeat(6)].concat());
+        assert_eq!(client.read_reply().error(), HALF_MOVED);
+        for _ in 0..7 {
+            assert_eq!(client.read_reply(), Reply::bulk("0"));
+        }
+    }
+    half.finish();
+}
+
+/// And what is left where it is keeps its place:
+///
+/// 1. the target is busy. `MGET` of keys that are nowhere, a slow script, and at the source another
+///    one, more than may be taken back, and `SET x 1`
+/// 2. target: `TRYAGAIN`, and begins with its script
+/// 3. `SET x 2`. The source is done with its script, and sends both to the target
+#[test]
+fn what_is_too_much_is_not_overtaken() {
+    let heatsink = patient();
+    let half = Half::begin("recalled in part");
+    let [x, y] = ["x", "y"].map(|name| format!("{}{name}", half.tag));
+    let mut busy = OPEN.node(half.to).client();
+    let there = OPEN.key_on(half.to, "busy");
+    busy.set_timeout(SOON);
+    busy.send_raw(&slow(5 * MOMENT, &there));
+    let mut client = heatsink.client();
+    client.set_timeout(SOON);
+    let mut requests = vec![encode(&["MGET", &x, &y]), slow(10 * MOMENT, &y)];
+    requests.push(slow(10 * MOMENT, &half.stayed));
+    requests.extend((0..4).map(|_| slow(Duration::ZERO, &half.stayed)));
+    requests.push(encode(&["SET", &x, "1"]));
+    client.send_raw(&requests.concat());
+    assert_eq!(busy.read_reply(), Reply::Null);
+    says_nothing(&mut client);
+    client.send_raw(&encode(&["SET", &x, "2"]));
+    assert_eq!(client.read_reply().error(), HALF_MOVED);
+    assert_eq!(client.read_reply(), Reply::Null);
+    for _ in 0..5 {
+        assert_eq!(client.read_reply(), Reply::bulk("0"));
+    }
+    assert_eq!(client.read_reply(), Reply::ok());
+    assert_eq!(client.read_reply(), Reply::ok());
+    assert_eq!(client.command(&["GET", &x]), Reply::bulk("2"));
+    half.finish();
+}
+
 #[test]
 fn large_replies_are_recalled_whole() {
     let half = Half::begin("recalled large");
@@ -346,33 +420,32 @@ fn large_replies_are_recalled_whole() {
     OPEN.abandon_move_slot(half.slot, half.to);
 }
 
-/// 1. `MGET` is refused; behind it there is a script that reads and takes its time
-/// 2. the connection is cut while its reply is awaited
-/// 3. the script only reads, so it is sent again behind the first
+/// 1. `MGET` is refused; behind it there are scripts that read and take their time
+/// 2. the connection is cut while the last is awaited
+/// 3. the scripts only read, so they are sent again behind the first
 #[test]
 fn what_is_recalled_outlives_its_connection() {
     let heatsink = patient();
     let half = Half::begin("recalled and cut");
     let mut client = heatsink.client();
-    let slow = "local t = redis.call('TIME')
-        local till = t[1] * 1000 + t[2] / 1000 + 200
-        repeat t = redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > till
-        return redis.call('GET', KEYS[1])";
-    let slow = encode(&["EVAL_RO", slow, "1", &half.stayed]);
-    let bytes = [half.read_both(), slow.clone(), encode(&["GET", &half.moved]), slow].concat();
-    client.send_raw(&bytes);
-    // Answered when a script is over; the second begins only then, and is cut off.
+    client.set_timeout(SOON);
+    // Nobody else says it there.
+    assert_eq!(client.command(&["BITPOS", &half.stayed, "1"]), Reply::Integer(2));
+    let link = doing(0, "bitpos").pop().expect("a connection");
+    let slow = slow(3 * MOMENT, &half.stayed);
     let mut source = OPEN.node(0).client();
     source.set_timeout(SOON);
-    assert_eq!(source.command(&["PING"]).text(), "PONG");
-    let list = source.command(&["CLIENT", "LIST"]).text();
-    let ids = list.lines().filter(|line| line.contains(" cmd=eval_ro "));
-    for id in ids.filter_map(|line| line.split(' ').next()?.strip_prefix("id=")) {
-        source.command(&["CLIENT", "KILL", "ID", id]);
-    }
+    client.send_raw(&[&half.read_both(), &slow[..], &slow, &slow].concat());
+    // The first script has been executed.
+    eventually(SOON, || {
+        let asked = Instant::now();
+        assert_eq!(source.command(&["PING"]).text(), "PONG");
+        asked.elapsed() > MOMENT
+    });
+    // Read when the next has been, and before the last is.
+    source.command(&["CLIENT", "KILL", "ID", &link]);
     says_nothing(&mut client);
     half.finish();
-    client.set_timeout(SOON);
     assert_eq!(client.read_reply(), Reply::bulks(["0", "0"]));
     for _ in 0..3 {
         assert_eq!(client.read_reply(), Reply::bulk("0"));

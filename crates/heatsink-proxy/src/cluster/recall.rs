@@ -183,13 +183,20 @@ impl Worker {
         if others.is_empty() {
             return (begun, true);
         }
+        let of_begun = begun.map_or(0, |recall| self.recalls[recall as usize].bytes());
+        let of_others: usize = others.iter().map(|(_, _, request)| request.len()).sum();
+        if of_begun + of_others > MAX_RECALLED_BYTES {
+            // Nothing more is marked: as the leader is not tried again, its client goes on, and
+            // what is kept on one link could be overtaken on another.
+            return (begun, false);
+        }
         let recall = begun.unwrap_or_else(|| self.recalls.insert(Recall::new(leader)) as u32);
         let group = &mut self.recalls[recall as usize];
         for (link, at, request) in others {
             let member = group.add(&request);
             self.links[link].doubts.at(at).recalled = Some(Recalled { recall, member });
         }
-        (Some(recall), group.bytes() <= MAX_RECALLED_BYTES)
+        (Some(recall), true)
     }
 
     /// What a client has sent for the slot of `request` and was not recalled: link, place on it,
