@@ -205,10 +205,15 @@ impl Order {
         self.spread(pool).hole(way)
     }
 
-    /// The number of the place of a reply that is still to come a way, behind `nth` others; known
-    /// only while replies have places.
-    pub(crate) fn place_of(&self, way: u32, nth: u32) -> Option<u32> {
-        self.spread.as_ref()?.place_of(way, nth)
+    /// The numbers of the places of all replies that are still to come a way; known only while
+    /// replies have places.
+    pub(crate) fn places_of(&self, way: u32) -> impl Iterator<Item = u32> {
+        self.spread.iter().flat_map(move |spread| spread.places_of(way))
+    }
+
+    /// Everything before a place has been told.
+    pub(crate) fn is_next(&self, place: u32) -> bool {
+        self.spread.as_ref().is_some_and(|spread| spread.is_next(place))
     }
 
     /// Only a part of the next reply of a way has come, and no more will. True if that was told, at

@@ -170,6 +170,23 @@ fn requests_that_are_refused_in_different_places_keep_their_order() {
     assert_eq!(client.read_reply(), Reply::bulks(["1", "0"]));
 }
 
+/// Only those for the same slot wait for each other.
+#[test]
+fn requests_for_different_slots_are_tried_again_side_by_side() {
+    let heatsink = patient();
+    let halves = ["recalled here", "recalled there"].map(Half::begin);
+    let mut client = heatsink.client();
+    client.send_raw(&[halves[0].read_both(), halves[1].write_both("1")].concat());
+    says_nothing(&mut client);
+    halves[1].finish();
+    let mut target = OPEN.node(halves[1].to).client();
+    eventually(SOON, || target.command(&["GET", &halves[1].stayed]) == Reply::bulk("1"));
+    says_nothing(&mut client);
+    halves[0].finish();
+    assert_eq!(client.read_reply(), Reply::bulks(["0", "0"]));
+    assert_eq!(client.read_reply(), Reply::ok());
+}
+
 /// Requests of several slots are taken apart, and what is asked of each is recalled by itself.
 #[test]
 fn parts_of_requests_are_recalled() {

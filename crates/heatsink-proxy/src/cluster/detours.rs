@@ -69,12 +69,19 @@ pub(crate) struct Detour {
     /// When it is no longer tried again, once it has been.
     until: Option<Instant>,
     refusal: Refusal,
+    /// The slot that it is about, if only one is known.
+    slot: Option<u16>,
 }
 
 impl Detour {
     /// It may be tried again.
     pub(super) fn may_go_on(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now < until)
+    }
+
+    /// The slot that it is about, if only one is known.
+    pub(super) fn slot(&self) -> Option<u16> {
+        self.slot
     }
 }
 
@@ -193,19 +200,16 @@ impl Worker {
         if error.starts_with(WRONG_TYPE) {
             return self.meet_fence(lane, ticket, &request, error, standing != Standing::Last);
         }
-        let hops = self.note_hop(ticket);
+        let hops = self.note_hop(ticket, &request);
         let own = |redirect: &Redirect<'_>| self.is_servers_own(*redirect, error, &request);
-        let Some(redirect) = redirect::parse(error).filter(own) else {
-            self.conclude(ticket, error);
-            return;
-        };
-        if hops > MAX_HOPS {
-            let told = given_up(redirect, error, false);
+        let redirect = redirect::parse(error).filter(own);
+        let Some(redirect) = redirect.filter(|_| hops <= MAX_HOPS) else {
+            let told = redirect.map_or(error, |redirect| given_up(redirect, error, false));
             return match standing {
                 Standing::Leads(recall) => self.lead(recall, lane, told, None),
                 _ => self.conclude(ticket, told),
             };
-        }
+        };
         let leads = matches!(standing, Standing::Leads(_));
         match redirect {
             Redirect::Moved { host, port, slot } | Redirect::Ask { host, port, slot } => {
@@ -279,7 +283,7 @@ impl Worker {
         };
         let plan = until.zip(serial).filter(|_| may);
         if let Some((until, _)) = plan {
-            self.hold_back(ticket, until);
+            self.hold_back(ticket, &request, until);
         }
         match (recall, plan) {
             (Some(recall), plan) => {
@@ -316,12 +320,14 @@ impl Worker {
         cluster.member(&NodeAddress { host, port }, &self.shared.nodes)
     }
 
-    fn note_hop(&mut self, ticket: Ticket) -> u32 {
+    fn note_hop(&mut self, ticket: Ticket, request: &[u8]) -> u32 {
         if ticket.client == ClientKey::NOBODY && !ticket.is_for_many() {
             // Nobody waits for it; one more node is tried, and that is it.
             return 1;
         }
+        let slot = self.slot_of_request(request);
         let detour = self.detours.entry(ticket).or_default();
+        detour.slot = slot;
         detour.hops += 1;
         detour.hops
     }
@@ -374,7 +380,9 @@ impl Worker {
         until: Option<Instant>,
         refusal: Refusal,
     ) {
-        self.detours.insert(ticket, Detour { hops: 0, sent_to: None, until, refusal });
+        // It may be sent to a shard of its key, which is of another slot.
+        let (hops, sent_to, slot) = (0, None, None);
+        self.detours.insert(ticket, Detour { hops, sent_to, until, refusal, slot });
     }
 
     pub(crate) fn resend(
@@ -419,8 +427,10 @@ impl Worker {
 
     /// From now on the client of a request sends nothing until it is answered. It is tried again
     /// until a certain time, if that was not said before.
-    pub(super) fn hold_back(&mut self, ticket: Ticket, until: Instant) {
+    pub(super) fn hold_back(&mut self, ticket: Ticket, request: &[u8], until: Instant) {
+        let slot = self.slot_of_request(request);
         let detour = self.detours.entry(ticket).or_default();
+        detour.slot = slot;
         // Trying again is not going further.
         detour.hops = 0;
         if detour.until.is_none() {
@@ -442,6 +452,15 @@ impl Worker {
             _ => {}
         }
         let slot = self.slot_of_request(request);
+        let tried_again = |(other, detour): (&Ticket, &Detour)| {
+            other.client == ticket.client
+                && !other.is_sibling(ticket)
+                && detour.until.is_some()
+                && detour.slot.is_some_and(|other| may_meet(slot, Some(other)))
+        };
+        if self.detours.iter().any(tried_again) {
+            return true;
+        }
         let of_lane = self.links.iter().filter(|(_, upstream)| upstream.lane == lane);
         let mut requests = of_lane.flat_map(|(_, upstream)| upstream.link.unanswered());
         requests.any(|(behind, request)| {
@@ -476,7 +495,7 @@ impl Worker {
                     self.resend(lane, to, ticket, &request, false);
                 }
                 (Purpose::Fill(_), Some(slot)) => {
-                    self.note_hop(ticket);
+                    self.note_hop(ticket, &request);
                     let to = self.primary_of(slot, ticket.client);
                     self.resend(lane, to, ticket, &request, false);
                 }

@@ -43,6 +43,7 @@ pub(crate) use crate::cluster::recall::doubts::{Doubt, Doubts};
 pub(crate) use crate::cluster::recall::standing::Refusing;
 use crate::lanes::{Purpose, Ticket, Upstream};
 use crate::nodes::NodeId;
+use crate::order::Order;
 use crate::worker::Worker;
 
 /// Requests are recalled up to so many bytes; behind more, none is tried again.
@@ -153,6 +154,28 @@ pub(super) fn is_before(one: Ticket, other: Ticket) -> bool {
     place(one).zip(place(other)).is_some_and(|(one, other)| distance(other, one) < 0)
 }
 
+/// The places of what a link owes one client, in the order of the link.
+#[derive(Default)]
+struct Places {
+    /// Of those that come one way, the last first.
+    of_way: Option<Vec<u32>>,
+}
+
+impl Places {
+    /// Called with each ticket of the client.
+    fn next(&mut self, order: &Order, ticket: Ticket) -> Option<u32> {
+        if ticket.purpose != Purpose::Forward {
+            return place(ticket);
+        }
+        let places = || {
+            let mut places: Vec<_> = order.places_of(ticket.seq).collect();
+            places.reverse();
+            places
+        };
+        self.of_way.get_or_insert_with(places).pop()
+    }
+}
+
 /// How far behind `leader` a place is; they begin again at zero some time.
 fn distance(leader: u32, place: u32) -> i32 {
     place.wrapping_sub(leader) as i32
@@ -209,20 +232,20 @@ impl Worker {
         begun: Option<u32>,
     ) -> Option<Vec<(usize, usize, Vec<u8>)>> {
         let slot = self.slot_of_request(request);
+        let order = &self.clients.get_ref(leader.client)?.order;
+        let by = place(leader)?;
         let mut others = Vec::new();
         for (link, upstream) in self.links.iter().filter(|(_, upstream)| upstream.lane == lane) {
             self.walked += upstream.link.waiting();
             if self.walked > MAX_WALKED {
                 return None;
             }
-            // How many there are before it that come the same way.
-            let mut before = 0;
+            let mut places = Places::default();
             for (at, (ticket, bytes)) in upstream.link.unanswered().enumerate() {
                 if ticket.client != leader.client || ticket.is_sibling(leader) {
                     continue;
                 }
-                let nth = before;
-                before += u32::from(ticket.purpose == Purpose::Forward);
+                let place = places.next(order, ticket);
                 let recalled = upstream.doubts.get(at).recalled;
                 if recalled.is_some_and(|recalled| Some(recalled.recall) == begun) {
                     continue;
@@ -231,7 +254,7 @@ impl Worker {
                 if !may_meet(slot, of_request) {
                     continue;
                 }
-                if self.distance(leader, ticket, nth)? < 0 {
+                if distance(by, place?) < 0 {
                     // It is waited for.
                     continue;
                 }
@@ -252,14 +275,6 @@ impl Worker {
         Some(others)
     }
 
-    /// How far a request of the same client, the `nth` of those on its link that come one way, was
-    /// sent behind the leader; negative if it was sent before.
-    fn distance(&self, leader: Ticket, ticket: Ticket, nth: u32) -> Option<i32> {
-        let client = self.clients.get_ref(leader.client)?;
-        let place = place(ticket).or_else(|| client.order.place_of(ticket.seq, nth))?;
-        Some(distance(self::place(leader)?, place))
-    }
-
     /// Whether something that was sent before a request for the same slot is still under way:
     ///
     /// ```text
@@ -268,37 +283,34 @@ impl Worker {
     /// 3. c moves, and the second is sent again: it must not be executed before the first
     /// ```
     pub(super) fn has_before(&mut self, lane: usize, ticket: Ticket, request: &[u8]) -> bool {
-        let outstanding =
-            self.clients.get_ref(ticket.client).map_or(0, |client| client.order.outstanding());
-        if outstanding <= 1 {
+        let Some(client) = self.clients.get_ref(ticket.client) else { return false };
+        let Some(by) = place(ticket).filter(|place| !client.order.is_next(*place)) else {
             return false;
-        }
+        };
         let of_lane = |(_, upstream): &(usize, &Upstream)| upstream.lane == lane;
         let waiting = self.links.iter().filter(of_lane).map(|(_, link)| link.link.waiting());
         self.walked += self.detours.len() + waiting.sum::<usize>();
         if self.walked > MAX_WALKED {
-            // There is too much to look at; it is looked for next time.
-            return true;
-        }
-        let is_other = |other: Ticket| other.client == ticket.client && !other.is_sibling(ticket);
-        let is_before = |other: Ticket, nth: u32| {
-            self.distance(ticket, other, nth).is_some_and(|distance| distance < 0)
-        };
-        // It may not be on any link: it may be about to be tried again itself.
-        if self.detours.keys().any(|other| is_other(*other) && is_before(*other, 0)) {
+            // There is too much to look at; it is looked for next time, or not any more when all
+            // that is before it is answered.
             return true;
         }
         let slot = self.slot_of_request(request);
-        self.links.iter().filter(of_lane).any(|(_, upstream)| {
-            let mut ways = 0;
-            upstream.link.unanswered().any(|(other, bytes)| {
-                let nth = ways;
-                ways += u32::from(is_other(other) && other.purpose == Purpose::Forward);
-                is_other(other)
-                    && may_meet(slot, self.slot_of_request(bytes))
-                    && is_before(other, nth)
+        let is_other = |other: Ticket| other.client == ticket.client && !other.is_sibling(ticket);
+        let is_before = |place: Option<u32>| place.is_some_and(|place| distance(by, place) < 0);
+        // It may not be on any link: it may be about to be tried again itself.
+        let is_detoured = self.detours.iter().any(|(other, detour)| {
+            is_other(*other) && may_meet(slot, detour.slot()) && is_before(place(*other))
+        });
+        is_detoured
+            || self.links.iter().filter(of_lane).any(|(_, upstream)| {
+                let mut places = Places::default();
+                upstream.link.unanswered().any(|(other, bytes)| {
+                    is_other(other)
+                        && is_before(places.next(&client.order, other))
+                        && may_meet(slot, self.slot_of_request(bytes))
+                })
             })
-        })
     }
 
     /// The leader was refused. It is tried again by `plan`, if there is one, when all that it leads
@@ -411,7 +423,7 @@ impl Worker {
             } else {
                 if self.now >= until {
                     // The leader was given up: they do not wait any longer either.
-                    self.hold_back(ticket, until);
+                    self.hold_back(ticket, &request, until);
                 }
                 let slot = self.slot_of_request(&request);
                 let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));

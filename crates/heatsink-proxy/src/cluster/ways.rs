@@ -77,7 +77,7 @@ impl Worker {
         let Some(serial) = self.lanes.get(lane).map(|lane| lane.serial) else {
             return self.conclude(ticket, &error_line("ERR heatsink: given up"));
         };
-        self.hold_back(ticket, self.now + self.live.timeouts.cluster_retry);
+        self.hold_back(ticket, &request, self.now + self.live.timeouts.cluster_retry);
         if let Some(slot) = self.slot_of_request(&request) {
             self.note_sent(ticket, slot, NodeId::NONE);
         }

@@ -289,7 +289,7 @@ impl Spread {
 
     /// The next reply that would come a way will come by itself.
     pub(super) fn hole(&mut self, way: u32) -> u32 {
-        let Some(index) = self.next_of(way, 0) else {
+        let Some(index) = self.next_of(way) else {
             debug_assert!(false, "a reply to a request that was answered");
             return self.first.wrapping_sub(1);
         };
@@ -301,7 +301,7 @@ impl Spread {
     /// The next reply that would come a way will never be complete. False if nothing of it is told:
     /// what is there of it is forgotten, and another may come in its place.
     pub(super) fn cut(&mut self, way: u32) -> bool {
-        let index = self.next_of(way, 0);
+        let index = self.next_of(way);
         debug_assert!(index.is_some(), "a part of a reply to a request that was answered");
         let Way { owed, replies, .. } = &mut self.ways[way as usize];
         if index == Some(0) {
@@ -319,17 +319,26 @@ impl Spread {
         self.places.front() == Some(&Place::Cut)
     }
 
-    /// See [`crate::order::Order::place_of`].
-    pub(super) fn place_of(&self, way: u32, nth: u32) -> Option<u32> {
-        Some(self.first.wrapping_add(self.next_of(way, nth)? as u32))
+    /// See [`crate::order::Order::places_of`].
+    pub(super) fn places_of(&self, way: u32) -> impl Iterator<Item = u32> {
+        self.owed_places(way).map(|index| self.first.wrapping_add(index as u32))
     }
 
-    /// Where the reply belongs that comes a way behind the next `nth`.
-    fn next_of(&self, way: u32, nth: u32) -> Option<usize> {
-        let arrived = self.ways.get(way as usize)?.replies.len() + nth as usize;
-        let of_way = |(_, place): &(usize, &Place)| **place == Place::Way(way);
-        let (index, _) = self.places.iter().enumerate().filter(of_way).nth(arrived)?;
-        Some(index)
+    /// See [`crate::order::Order::is_next`].
+    pub(super) fn is_next(&self, number: u32) -> bool {
+        number == self.first && !self.places.is_empty()
+    }
+
+    /// Where the next reply belongs that comes a way.
+    fn next_of(&self, way: u32) -> Option<usize> {
+        self.owed_places(way).next()
+    }
+
+    /// Where the replies belong that are still to come a way.
+    fn owed_places(&self, way: u32) -> impl Iterator<Item = usize> {
+        let arrived = self.ways.get(way as usize).map_or(0, |way| way.replies.len());
+        let of_way = move |(_, place): &(usize, &Place)| **place == Place::Way(way);
+        self.places.iter().enumerate().filter(of_way).skip(arrived).map(|(index, _)| index)
     }
 
     /// False if nothing was waited for in that place.
