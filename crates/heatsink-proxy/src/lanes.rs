@@ -676,14 +676,20 @@ impl Worker {
     fn drop_lane(&mut self, lane: usize) {
         let of_lane =
             |(slot, upstream): (usize, &Upstream)| (upstream.lane == lane).then_some(slot);
-        let links: Vec<_> = self.links.iter().filter_map(of_lane).collect();
-        for link in links {
-            match self.links.get(link) {
-                // Whoever waits is told.
-                Some(upstream) if upstream.link.waiting() > 0 => {
-                    self.lose_link(link, &LinkError::Closed);
+        loop {
+            let links: Vec<_> = self.links.iter().filter_map(of_lane).collect();
+            if links.is_empty() {
+                break;
+            }
+            for link in links {
+                match self.links.get(link) {
+                    // Whoever waits is told. What was kept from somebody until then may be sent on
+                    // for it, along another link of the lane; what waits there is told next.
+                    Some(upstream) if upstream.link.waiting() > 0 => {
+                        self.lose_link(link, &LinkError::Closed);
+                    }
+                    _ => self.drop_link(link),
                 }
-                _ => self.drop_link(link),
             }
         }
         if let Some(lane) = self.lanes.try_remove(lane) {

@@ -199,7 +199,7 @@ impl Worker {
             is_listening_in_vain: false,
             next_listening: now,
             moving: Moving::default(),
-            recalls: Recalls::new(),
+            recalls: Recalls::default(),
             walked: 0,
             turn: index,
             next_sample: now,

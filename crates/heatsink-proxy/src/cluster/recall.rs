@@ -31,8 +31,10 @@
 mod doubts;
 mod standing;
 
+use std::collections::HashMap;
 use std::time::Instant;
 
+use foldhash::fast::FixedState;
 use heatsink_cluster::redirect;
 use slab::Slab;
 
@@ -61,7 +63,25 @@ pub(crate) struct Recalled {
 }
 
 /// All that was recalled.
-pub(crate) type Recalls = Slab<Recall>;
+#[derive(Debug, Default)]
+pub(crate) struct Recalls {
+    /// Some have not come back.
+    open: Slab<Recall>,
+    /// All have come back, and the leader is being tried again.
+    parked: HashMap<Ticket, Recall, FixedState>,
+}
+
+impl Recalls {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.parked.is_empty()
+    }
+
+    /// Its number, until all have come back.
+    fn begin(&mut self, recall: Recall) -> u32 {
+        self.open.insert(recall) as u32
+    }
+}
 
 /// A request that leads others, which were recalled.
 #[derive(Debug)]
@@ -75,8 +95,6 @@ pub(crate) struct Recall {
     /// Members that have not come back.
     missing: usize,
     held_bytes: usize,
-    /// All have come back, and the leader is being tried again.
-    is_parked: bool,
 }
 
 /// How the leader goes on.
@@ -124,7 +142,6 @@ impl Recall {
             members: Vec::new(),
             missing: 0,
             held_bytes: 0,
-            is_parked: false,
         }
     }
 
@@ -206,15 +223,15 @@ impl Worker {
         if others.is_empty() {
             return (begun, true);
         }
-        let of_begun = begun.map_or(0, |recall| self.recalls[recall as usize].bytes());
+        let of_begun = begun.map_or(0, |recall| self.recalls.open[recall as usize].bytes());
         let of_others: usize = others.iter().map(|(_, _, request)| request.len()).sum();
         if of_begun + of_others > MAX_RECALLED_BYTES {
             // Nothing more is marked: as the leader is not tried again, its client goes on, and
             // what is kept on one link could be overtaken on another.
             return (begun, false);
         }
-        let recall = begun.unwrap_or_else(|| self.recalls.insert(Recall::new(leader)) as u32);
-        let group = &mut self.recalls[recall as usize];
+        let recall = begun.unwrap_or_else(|| self.recalls.begin(Recall::new(leader)));
+        let group = &mut self.recalls.open[recall as usize];
         for (link, at, request) in others {
             let member = group.add(&request);
             self.links[link].doubts.at(at).recalled = Some(Recalled { recall, member });
@@ -316,7 +333,7 @@ impl Worker {
     /// The leader was refused. It is tried again by `plan`, if there is one, when all that it leads
     /// have come back.
     pub(super) fn lead(&mut self, recall: u32, lane: usize, error: &[u8], plan: Option<Plan>) {
-        let group = &mut self.recalls[recall as usize];
+        let group = &mut self.recalls.open[recall as usize];
         group.lane = lane;
         group.error = error.to_vec();
         group.plan = plan;
@@ -327,7 +344,7 @@ impl Worker {
 
     /// A request that was recalled has been answered; or will not be, and that is said of it.
     pub(crate) fn came_back(&mut self, recalled: Recalled, ticket: Ticket, came: Came) {
-        let Some(group) = self.recalls.get_mut(recalled.recall as usize) else {
+        let Some(group) = self.recalls.open.get_mut(recalled.recall as usize) else {
             debug_assert!(false, "a recall ended before all had come back");
             return;
         };
@@ -344,7 +361,7 @@ impl Worker {
 
     /// All have come back.
     fn settle_recall(&mut self, recall: u32) {
-        let mut group = self.recalls.remove(recall as usize);
+        let mut group = self.recalls.open.remove(recall as usize);
         let leads = |member: &Member| {
             let came = member.came.as_ref();
             let places = came.and_then(|(ticket, _)| place(*ticket)).zip(place(group.leader));
@@ -359,19 +376,21 @@ impl Worker {
                 let (serial, from, request) = (plan.serial, plan.from, plan.request.clone());
                 self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
                 self.next_tick = self.next_tick.min(at);
-                let by = place(group.leader).unwrap_or_default();
-                let distance = |ticket: &Ticket| place(*ticket).map(|place| distance(by, place));
-                group.members.sort_by_key(|member| {
-                    member.came.as_ref().and_then(|(ticket, _)| distance(ticket))
-                });
                 for member in &mut group.members {
                     if let Some((_, came)) = &mut member.came {
                         *came = Came::Reply(Vec::new());
                     }
                 }
                 group.plan = Some(plan);
-                group.is_parked = true;
-                self.recalls.insert(group);
+                if let Some(before) = self.recalls.parked.remove(&ticket) {
+                    group.members.extend(before.members);
+                }
+                let by = place(ticket).unwrap_or_default();
+                let distance = |ticket: &Ticket| place(*ticket).map(|place| distance(by, place));
+                group.members.sort_by_key(|member| {
+                    member.came.as_ref().and_then(|(ticket, _)| distance(ticket))
+                });
+                self.recalls.parked.insert(ticket, group);
             }
             _ => self.dissolve(group),
         }
@@ -407,10 +426,7 @@ impl Worker {
 
     /// A leader is answered, or given up: those behind it are sent again.
     pub(crate) fn release_recalled(&mut self, leader: Ticket) {
-        let mut groups = self.recalls.iter();
-        let led = groups.find(|(_, group)| group.is_parked && group.leader == leader);
-        let Some(recall) = led.map(|(recall, _)| recall) else { return };
-        let group = self.recalls.remove(recall);
+        let Some(group) = self.recalls.parked.remove(&leader) else { return };
         let Some(Plan { serial, from, until, .. }) = group.plan else { return };
         let lane = group.lane;
         for Member { request, came } in group.members {

@@ -90,7 +90,7 @@ impl Worker {
 
     /// Ends those that are through.
     pub(super) fn look_at_fences(&mut self) {
-        let Self { cooling, links, clients, shared, index, detours, later, .. } = self;
+        let Self { cooling, links, clients, shared, index, detours, later, recalls, .. } = self;
         let mut at = 0;
         while at < cooling.fences.len() {
             let fence = &mut cooling.fences[at];
@@ -103,7 +103,7 @@ impl Worker {
                 let own = clients.get_ref(*key).and_then(|client| client.own.as_ref());
                 own.is_some_and(|own| !own.is_settled() || settles && own.tunnel)
             });
-            let detoured = !detours.is_empty() || !later.is_empty();
+            let detoured = !detours.is_empty() || !later.is_empty() || !recalls.is_empty();
             let is_early = cooling.fences[at].settles.is_some_and(|version| {
                 detoured || cooling.combines_held() || cooling.has_copied_writes_before(version)
             });

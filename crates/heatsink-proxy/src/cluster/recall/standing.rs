@@ -85,7 +85,7 @@ impl Refusing<'_> {
         if recall.bytes() > MAX_RECALLED_BYTES {
             return Standing::Overtaken;
         }
-        let recall = recalls.insert(recall) as u32;
+        let recall = recalls.begin(recall);
         for (at, member) in places {
             doubts.at(at).recalled = Some(Recalled { recall, member });
         }
