@@ -250,7 +250,7 @@ impl Worker {
     ) -> Option<Vec<(usize, usize, Vec<u8>)>> {
         let slot = self.slot_of_request(request);
         let order = &self.clients.get_ref(leader.client)?.order;
-        let by = place(leader)?;
+        let by = place(leader);
         let mut others = Vec::new();
         for (link, upstream) in self.links.iter().filter(|(_, upstream)| upstream.lane == lane) {
             self.walked += upstream.link.waiting();
@@ -271,7 +271,7 @@ impl Worker {
                 if !may_meet(slot, of_request) {
                     continue;
                 }
-                if distance(by, place?) < 0 {
+                if distance(by?, place?) < 0 {
                     // It is waited for.
                     continue;
                 }
@@ -371,9 +371,10 @@ impl Worker {
         let executed = group.members.iter().any(|member| self.may_be_executed(member));
         let is_there = self.clients.get_ref(group.leader.client).is_some();
         match group.plan.take_if(|plan| self.now < plan.until) {
-            Some(plan) if in_order && !executed && is_there => {
+            Some(mut plan) if in_order && !executed && is_there => {
                 let (at, lane, ticket) = (self.now + RETRY_PAUSE, group.lane, group.leader);
-                let (serial, from, request) = (plan.serial, plan.from, plan.request.clone());
+                let (serial, from, request) =
+                    (plan.serial, plan.from, std::mem::take(&mut plan.request));
                 self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
                 self.next_tick = self.next_tick.min(at);
                 for member in &mut group.members {

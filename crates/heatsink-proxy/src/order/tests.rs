@@ -175,6 +175,27 @@ fn a_hole_holds_what_is_behind_it_back() {
 }
 
 #[test]
+fn the_places_of_what_is_still_to_come_are_known() {
+    let (mut order, mut output) = (Order::default(), Outgoing::default());
+    let pool = &mut BufferPool::default();
+    let one = order.expect(Source(1), 2, pool);
+    let other = order.expect(Source(2), 2, pool);
+    assert_eq!(order.expect(Source(1), 1, pool), one);
+    // It has come, and has not its turn.
+    order.arrived(other, &[1], b"c", &mut output);
+    let hole = order.hole(one, pool);
+    let places = |order: &Order, way| {
+        order.places_of(way).map(|place| place.wrapping_sub(hole)).collect::<Vec<_>>()
+    };
+    assert_eq!((places(&order, one), places(&order, other)), (vec![1, 4], vec![3]));
+    assert!(order.is_next(hole) && !order.is_next(hole.wrapping_add(1)));
+    order.fill(hole, b"a");
+    assert_eq!(told(&mut order, &mut output, pool), b"a");
+    assert!(!order.is_next(hole) && order.is_next(hole.wrapping_add(1)));
+    assert_eq!((places(&order, one), places(&order, other)), (vec![1, 4], vec![3]));
+}
+
+#[test]
 fn answers_that_wait_for_one_thing_each_do_not_mix() {
     let (mut order, mut output) = (Order::default(), Outgoing::default());
     let pool = &mut BufferPool::default();
