@@ -152,6 +152,14 @@ impl Recall {
         self.members.len() as u32 - 1
     }
 
+    /// All have come back, from several links: in the order in which they were sent.
+    fn sort(&mut self) {
+        let by = place(self.leader).unwrap_or_default();
+        let distance = |ticket: &Ticket| place(*ticket).map(|place| distance(by, place));
+        self.members
+            .sort_by_key(|member| member.came.as_ref().and_then(|(ticket, _)| distance(ticket)));
+    }
+
     fn bytes(&self) -> usize {
         self.members.iter().map(|member| member.request.len()).sum()
     }
@@ -386,11 +394,7 @@ impl Worker {
                 if let Some(before) = self.recalls.parked.remove(&ticket) {
                     group.members.extend(before.members);
                 }
-                let by = place(ticket).unwrap_or_default();
-                let distance = |ticket: &Ticket| place(*ticket).map(|place| distance(by, place));
-                group.members.sort_by_key(|member| {
-                    member.came.as_ref().and_then(|(ticket, _)| distance(ticket))
-                });
+                group.sort();
                 self.recalls.parked.insert(ticket, group);
             }
             _ => self.dissolve(group),
@@ -410,7 +414,8 @@ impl Worker {
     }
 
     /// It is too late to try the leader again: all are told what was said.
-    fn dissolve(&mut self, group: Recall) {
+    fn dissolve(&mut self, mut group: Recall) {
+        group.sort();
         self.conclude(group.leader, &group.error);
         for Member { request, came } in group.members {
             match came {
