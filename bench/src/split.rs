@@ -1,5 +1,5 @@
 //! Split keys on a cluster: which primaries do the work, what a request costs, and how long
-//! writers wait while a value is moved.
+//! writers wait while a value is moved; and copies of large values: which primaries are read from.
 //!
 //! Called by: `main`, for `split`.
 //! Bound: about eight minutes with the defaults, under a minute with `--quick`.
@@ -9,6 +9,7 @@
 
 mod balance;
 mod callers;
+mod copies;
 mod cpu;
 mod freeze;
 mod get;
@@ -59,6 +60,7 @@ enum Part {
     Cpu,
     Get,
     Freeze,
+    Copies,
 }
 
 /// How much is done.
@@ -119,6 +121,9 @@ pub(crate) fn run(args: SplitArgs) -> Result<bool, String> {
     if wants(Part::Freeze) {
         add("freeze", freeze::of_a_counter)?;
         add("freeze, a large set", freeze::of_a_set)?;
+    }
+    if wants(Part::Copies) {
+        add("copies", copies::over_primaries)?;
     }
     let reached = section::print("Split keys", &machine.to_string(), &sections);
     Ok(!enforce || reached)

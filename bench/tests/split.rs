@@ -42,11 +42,13 @@ fn a_quick_run_measures_everything_and_misses_no_goal() {
         "of these, those that reach their primary while the other two are stopped",
         "a counter: its value in the end",
         "a large set: its members in the end",
+        "a large value without copies: max ÷ mean, as a check of the count",
     ] {
         assert_eq!(row(&text, goal).last().map(String::as_str), Some("pass"), "{text}");
     }
     for goal in [
         "a split set: commands at a primary, max ÷ mean",
+        "a large value with copies: reads at a primary, max ÷ mean",
         "CPU per request, split ÷ hot and whole, worst of the cases",
         "CPU per request, split ÷ cold and whole, worst of the cases",
         "a counter: requests refused, or answered wrongly",

@@ -151,7 +151,7 @@ fn measure(rig: &Rig, case: &Case, requests: u64) -> Result<Counted, String> {
 }
 
 /// The most as a multiple of the mean.
-fn uneven(counts: &[u64]) -> f64 {
+pub(super) fn uneven(counts: &[u64]) -> f64 {
     let most = counts.iter().max().copied().unwrap_or(0);
     most as f64 * counts.len() as f64 / counts.iter().sum::<u64>() as f64
 }

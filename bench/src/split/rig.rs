@@ -109,6 +109,12 @@ impl Rig {
         self.wait_for(key, Some("split"))
     }
 
+    /// Has copies made of a value, and waits until they are there.
+    pub(crate) fn copy(&self, key: &str) -> Result<(), String> {
+        admin::promote(self.api, key, "copies")?;
+        self.wait_for(key, Some("split"))
+    }
+
     /// Three sets of one member: one that is split, a hot one and one that nothing is done about.
     pub(crate) fn prepare_sets(&self, split: &str, hot: &str, cold: &str) -> Result<(), String> {
         let mut client = self.client()?;
