@@ -152,3 +152,35 @@ fn events_are_heard_of_a_new_primary() {
         assert!(heard.values().all(|count| *count == 1), "{heard:?}");
     }
 }
+
+/// A primary that stands still is not waited for longer than a connection may take to open, and is
+/// listened to when it goes on.
+#[test]
+fn a_primary_that_stands_still_does_not_silence_the_others() {
+    let settings = RedisCluster::builder().replicas_per_primary(0).node_timeout(2 * SOON);
+    let settings = settings.line("notify-keyspace-events KEA");
+    let mut rig = ClusterRig::with(settings, |config| {
+        config.live.timeouts.connect = Duration::from_millis(300);
+    });
+    let keys = [0, 1, 2].map(|node| rig.cluster.key_on(node, "still"));
+    assert_eq!(rig.client().command(&["MSET", &keys[0], "0", &keys[1], "0"]), Reply::ok());
+    rig.cluster.pause(2);
+    // Those whose own connection would be to that node are told so.
+    let mut client = eventually(SOON, || {
+        let mut client = rig.client();
+        client.set_timeout(SOON);
+        (!client.command(&["SUBSCRIBE", "__keyevent@0__:set"]).is_error()).then_some(client)
+    });
+    let mut writer = rig.client();
+    for key in &keys[..2] {
+        assert_eq!(writer.command(&["SET", key, "1"]), Reply::ok());
+        let told = Reply::bulks(["message", "__keyevent@0__:set", key]);
+        assert_eq!(client.read_reply(), told);
+    }
+    rig.cluster.resume(2);
+    eventually(SOON, || {
+        writer.command(&["SET", &keys[2], "1"]);
+        let heard = client.try_read_frame(MOMENT).expect("open");
+        heard.is_some_and(|frame| frame.escape_ascii().to_string().contains(&keys[2]))
+    });
+}

@@ -16,6 +16,11 @@
 //! Called by: `detours`.
 //! Bound: an entry for each slot and node that something is on its way to.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use foldhash::fast::FixedState;
+
 use crate::clients::error_line;
 use crate::cluster::detours::{Later, RETRY_PAUSE};
 use crate::cluster::recall::is_before;
@@ -23,31 +28,38 @@ use crate::lanes::Ticket;
 use crate::nodes::NodeId;
 use crate::worker::Worker;
 
-/// How many requests are on their way to which node, by their slots.
+/// How many requests are on their way to which node, by their slots. After a failover that may be
+/// all slots of a node.
 #[derive(Debug, Default)]
-pub(crate) struct Detoured(Vec<(u16, NodeId, u32)>);
+pub(crate) struct Detoured(HashMap<u16, Vec<(NodeId, u32)>, FixedState>);
 
 impl Detoured {
     fn add(&mut self, slot: u16, node: NodeId) {
-        match self.0.iter_mut().find(|(of, to, _)| (*of, *to) == (slot, node)) {
-            Some((_, _, count)) => *count += 1,
-            None => self.0.push((slot, node, 1)),
+        let nodes = self.0.entry(slot).or_default();
+        match nodes.iter_mut().find(|(to, _)| *to == node) {
+            Some((_, count)) => *count += 1,
+            None => nodes.push((node, 1)),
         }
     }
 
     pub(super) fn remove(&mut self, sent_to: Option<(u16, NodeId)>) {
-        let at = self.0.iter().position(|(of, to, _)| Some((*of, *to)) == sent_to);
-        if let Some(at) = at {
-            self.0[at].2 -= 1;
-            if self.0[at].2 == 0 {
-                self.0.swap_remove(at);
+        let Some((slot, node)) = sent_to else { return };
+        let Entry::Occupied(mut entry) = self.0.entry(slot) else { return };
+        let nodes = entry.get_mut();
+        if let Some(at) = nodes.iter().position(|(to, _)| *to == node) {
+            nodes[at].1 -= 1;
+            if nodes[at].1 == 0 {
+                nodes.swap_remove(at);
             }
+        }
+        if nodes.is_empty() {
+            entry.remove();
         }
     }
 
     /// Some of a slot are on their way to another node.
     fn has_other(&self, slot: u16, node: NodeId) -> bool {
-        self.0.iter().any(|(of, to, _)| *of == slot && *to != node)
+        self.0.get(&slot).is_some_and(|nodes| nodes.iter().any(|(to, _)| *to != node))
     }
 }
 

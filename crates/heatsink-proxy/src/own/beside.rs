@@ -55,10 +55,12 @@ impl Own {
     }
 
     /// Whether a connection is not read now: another is in the middle of a frame, or others have not
-    /// confirmed yet what this one confirms to the client.
+    /// confirmed yet what this one confirms to the client. A primary that joins is not waited for, as
+    /// it may stand still, and the client waits for nothing.
     pub(crate) fn is_barred(&self, link: usize) -> bool {
         let unconfirmed = || self.sides.iter().any(|side| side.unconfirmed > 0);
-        self.within_frame && self.within_link != link || link == self.link && unconfirmed()
+        self.within_frame && self.within_link != link
+            || link == self.link && self.expects_confirmation() && unconfirmed()
     }
 
     /// Takes a frame of a connection beside.

@@ -165,6 +165,8 @@ impl Worker {
                 Err(_) => self.is_listening_in_vain = true,
             }
         }
+        // Its own connection may have waited for one that was left.
+        self.read_own_again(key);
     }
 
     /// The map has changed, or a primary could not be reached.
