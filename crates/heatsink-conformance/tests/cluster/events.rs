@@ -157,7 +157,7 @@ fn events_are_heard_of_a_new_primary() {
 /// listened to when it goes on.
 #[test]
 fn a_primary_that_stands_still_does_not_silence_the_others() {
-    let settings = RedisCluster::builder().replicas_per_primary(0).node_timeout(2 * SOON);
+    let settings = RedisCluster::builder().replicas_per_primary(0);
     let settings = settings.line("notify-keyspace-events KEA");
     let mut rig = ClusterRig::with(settings, |config| {
         config.live.timeouts.connect = Duration::from_millis(300);

@@ -130,7 +130,7 @@ fn a_client_that_is_tried_again_for_sends_no_more() {
 
 #[test]
 fn a_node_that_stands_still_stops_those_who_send_to_it() {
-    let settings = RedisCluster::builder().replicas_per_primary(0).node_timeout(SOON);
+    let settings = RedisCluster::builder().replicas_per_primary(0);
     let mut rig = ClusterRig::with(settings, |_| {});
     let [still, going] = [1, 2].map(|node| rig.cluster.key_on(node, "fan-out"));
     let mut client = rig.client();

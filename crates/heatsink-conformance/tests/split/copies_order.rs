@@ -90,7 +90,6 @@ fn a_read_behind_one_that_found_no_copy_is_asked_of_the_key_as_well() {
 #[test]
 fn a_read_does_not_go_to_a_copy_while_the_key_owes_an_answer() {
     let settings = RedisCluster::builder().replicas_per_primary(0);
-    let settings = settings.node_timeout(Duration::from_secs(30));
     let mut rig = ClusterRig::with(settings, |config| config.workers = 1);
     let owner = rig.cluster.owner_of(heatsink_testkit::key_slot(KEY));
     let elsewhere = (owner + 1) % 3;

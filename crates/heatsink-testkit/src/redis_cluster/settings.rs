@@ -26,6 +26,10 @@ use crate::reply::Reply;
 use crate::wait::eventually_ok;
 
 const MEET_TIMEOUT: Duration = Duration::from_secs(30);
+/// Short where somebody can take over.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Where nobody can, the others would only refuse everything while a node is busy or paused.
+const NODE_TIMEOUT_ALONE: Duration = Duration::from_secs(15);
 /// Longer than a node waits for one that it was told to meet.
 const MEETING_FORGOTTEN: Duration = Duration::from_secs(3);
 
@@ -34,7 +38,7 @@ const MEETING_FORGOTTEN: Duration = Duration::from_secs(3);
 pub struct RedisClusterBuilder {
     primaries: usize,
     replicas_per_primary: usize,
-    node_timeout_ms: u64,
+    node_timeout: Option<Duration>,
     node: RedisServerBuilder,
     pub(super) is_tls: bool,
     /// How a node logs in at another one: the words for `MIGRATE`.
@@ -46,7 +50,7 @@ impl RedisClusterBuilder {
         Self {
             primaries: 3,
             replicas_per_primary: 1,
-            node_timeout_ms: 1000,
+            node_timeout: None,
             node: RedisServer::builder(),
             is_tls: false,
             migrate_auth: Vec::new(),
@@ -69,10 +73,11 @@ impl RedisClusterBuilder {
         self
     }
 
-    /// After how long a node that does not answer is thought to have failed, 1 s unless set.
+    /// After how long a node that does not answer is thought to have failed: unless set 1 s, and
+    /// 15 s without replicas.
     #[must_use]
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
-        self.node_timeout_ms = timeout.as_millis() as u64;
+        self.node_timeout = Some(timeout);
         self
     }
 
@@ -157,11 +162,14 @@ impl RedisClusterBuilder {
     #[track_caller]
     fn start_nodes(&self) -> Vec<Node> {
         let count = self.primaries * (1 + self.replicas_per_primary);
+        let is_alone = self.replicas_per_primary == 0;
+        let usual = if is_alone { NODE_TIMEOUT_ALONE } else { NODE_TIMEOUT };
+        let timeout = self.node_timeout.unwrap_or(usual);
         let settings = self
             .node
             .clone()
             .cluster_node()
-            .arg("cluster-node-timeout", &self.node_timeout_ms.to_string())
+            .arg("cluster-node-timeout", &timeout.as_millis().to_string())
             .arg("cluster-replica-validity-factor", "0")
             // A cluster of the size asked for, whatever dies: no replica moves to an orphan.
             .arg("cluster-allow-replica-migration", "no")
