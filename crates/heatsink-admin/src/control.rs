@@ -76,7 +76,7 @@ pub struct HotKey {
     pub writes_per_second: f64,
     /// What is done about it.
     pub mitigation: Mitigation,
-    /// Physical keys that it is spread over; 1 if it is not split.
+    /// Physical keys that it is, or is to be, spread over; 1 if it is not to be split.
     pub split_factor: u32,
     /// Seconds that the entry lives unless it is renewed; nothing if it never expires.
     pub ttl_seconds: Option<u64>,

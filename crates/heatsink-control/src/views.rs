@@ -3,7 +3,8 @@
 //!
 //! Called by: the admin API and the CLI, so that both say the same.
 //! Invariant: nothing of this is stored. `cooling` is what an active record is shown as
-//! while its key is below the retire fraction; `candidate` a key that is only watched.
+//! while its key is below the retire fraction; `candidate` a key that is only watched, or whose
+//! value is to be moved and has not been.
 
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ impl KeyView {
     /// The view of a record.
     pub fn of_record(now: Duration, key: &[u8], record: &Record, live: Option<Live>) -> Self {
         let mut entry = record.entry.clone();
+        entry.status = entry.shown_status();
         let warm = live.as_ref().is_some_and(|live| live.warm);
         if entry.status == Status::Active && entry.origin == Origin::Auto && !warm {
             entry.status = Status::Cooling;

@@ -389,7 +389,7 @@ fn of_entry(key: &[u8], entry: &Entry) -> HotKey {
         mitigation: entry.mitigation,
         split_factor: entry.split_factor,
         ttl_seconds: entry.ttl_seconds,
-        status: entry.status,
+        status: entry.shown_status(),
         origin: entry.origin,
         detected_at_ms: entry.detected_at_ms,
         reason: reason(entry),
@@ -405,11 +405,8 @@ fn of_entry(key: &[u8], entry: &Entry) -> HotKey {
 
 /// Why, and why it is not so yet.
 fn reason(entry: &Entry) -> String {
-    let pause = entry.pause.as_ref().filter(|pause| {
-        (entry.wants_split() || entry.wants_copies())
-            && entry.split.is_none()
-            && pause.until_ms > unix_ms()
-    });
+    let pause = entry.pause.as_ref();
+    let pause = pause.filter(|pause| entry.is_pending() && pause.until_ms > unix_ms());
     match pause {
         Some(pause) => format!("{}; {}", entry.reason, pause.why),
         None => entry.reason.clone(),

@@ -39,7 +39,7 @@ pub(crate) struct HotKeyView {
     /// What is done about it.
     #[schema(value_type = MitigationName)]
     mitigation_type: &'static str,
-    /// Physical keys that it is spread over; 1 if it is not split.
+    /// Physical keys that it is, or is to be, spread over; 1 if it is not to be split.
     #[schema(minimum = 1)]
     split_factor: u32,
     /// Seconds that the entry lives unless it is renewed; null if it never expires.

@@ -10,6 +10,7 @@ use heatsink_control::entry::Mitigation;
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
 use serde_json::Value;
 
+use crate::http::Events;
 use crate::node::{Node, Servers, all, assemble};
 use crate::support::{PATIENCE, Place};
 
@@ -36,6 +37,15 @@ pub(crate) fn manifests(direct: &mut RawClient) -> BTreeSet<String> {
     ids.items().iter().map(Reply::text).collect()
 }
 
+/// What was told of a key's status, one after the other.
+fn statuses(events: &Events, key: &str) -> Vec<String> {
+    let text = events.text();
+    let told = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let told = told.filter_map(|data| serde_json::from_str::<Value>(data).ok());
+    let of_key = told.filter(|event| event["hotkey"]["key"] == key);
+    of_key.map(|event| event["hotkey"]["status"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
 /// The registry says that the key is split, and nobody moves it.
 pub(crate) fn rests_split(node: &Node, key: &str, factor: u64) -> bool {
     node.entry(key).is_some_and(|entry| {
@@ -55,10 +65,15 @@ fn an_operator_splits_a_key_and_makes_it_whole() {
     direct.command(&["SET", "counter", "41", "EX", "100000"]);
     direct.command(&["SADD", "set", "a", "b", "c"]);
     direct.command(&["HSET", "hash", "f", "1", "g", "2"]);
+    let events = Events::of(nodes[0].admin);
     for key in ["counter", "set", "hash"] {
         nodes[0].api().promote(key.as_bytes(), split(4)).expect("promoted");
         all(&nodes, PATIENCE, "it is split", |node| rests_split(node, key, 4));
         assert!(is_split(&mut direct, key), "{key}");
+        // Said to be in force once it is, and not before.
+        eventually(PATIENCE, || statuses(&events, key).last().is_some_and(|it| it == "active"));
+        let told = statuses(&events, key);
+        assert_eq!(told.iter().filter(|it| *it == "active").count(), 1, "{key}: {told:?}");
     }
     // Through either of them nothing is different.
     for (round, node) in nodes.iter().enumerate() {
@@ -163,7 +178,11 @@ fn what_cannot_be_split_says_why() {
         node.api().promote(key.as_bytes(), split(2)).expect("promoted");
         all([&node], PATIENCE, why, |node| {
             let entry = node.entry(key);
-            entry.is_some_and(|entry| entry["reason"].as_str().is_some_and(|it| it.contains(why)))
+            entry.is_some_and(|entry| {
+                // Nothing is in force.
+                entry["status"] == "candidate"
+                    && entry["reason"].as_str().is_some_and(|it| it.contains(why))
+            })
         });
         assert!(!is_marker(&mut direct, key));
     }

@@ -119,6 +119,21 @@ impl Entry {
         self.mitigation == Mitigation::Copies && !self.dry_run && !goes
     }
 
+    /// Whether the value is to be moved or copied, and nothing of that has begun.
+    pub fn is_pending(&self) -> bool {
+        self.split.is_none() && (self.wants_split() || self.wants_copies())
+    }
+
+    /// The status that a record has by itself: one whose value has not been moved yet is not in
+    /// force, whatever it wants.
+    pub fn shown_status(&self) -> Status {
+        if self.status == Status::Active && self.is_pending() {
+            Status::Candidate
+        } else {
+            self.status
+        }
+    }
+
     /// Whether an operator brought it in.
     pub fn is_manual(&self) -> bool {
         self.origin == super::Origin::Manual

@@ -443,9 +443,7 @@ impl Mover {
     /// A key that should be split is not, for a while.
     pub(super) async fn pause(&self, key: &[u8], length: (u64, u64), why: String) {
         self.tell(key, |seen| match seen {
-            Some(Seen { entry, remaining, .. })
-                if entry.split.is_none() && (entry.wants_split() || entry.wants_copies()) =>
-            {
+            Some(Seen { entry, remaining, .. }) if entry.is_pending() => {
                 let pause = Some(pause_of(entry, length, why.clone()));
                 Next::put(Entry { pause, ..entry.clone() }, *remaining)
             }
