@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crate::hash_slot::{SLOTS, key_for_slot, key_slot};
 use crate::redis_server::RedisServer;
 use crate::reply::Reply;
-use crate::wait::eventually_ok;
+use crate::wait::{eventually, eventually_ok};
 use settings::expect_ok;
 use view::{Links, View};
 
@@ -145,6 +145,26 @@ impl RedisCluster {
     pub fn kill(&mut self, index: usize) {
         self.nodes[index].server.kill();
         self.nodes[index].is_paused = false;
+    }
+
+    /// Kills node `index` (SIGKILL) once its replicas have executed all that it has sent them.
+    ///
+    /// One that is killed at once may take with it what it has acknowledged, if a replica does not
+    /// get to run for a while: what such a replica says about how far it is cannot be sent, and it
+    /// gives the connection up with what it has not read yet.
+    #[track_caller]
+    pub fn kill_when_replicated(&mut self, index: usize) {
+        let replicas = self.replicas_of(index);
+        self.pause(index);
+        for replica in replicas {
+            // Between two questions a replica reads from its primary, if there is anything.
+            let mut before = None;
+            eventually(SETTLE_TIMEOUT, || {
+                let offset = self.info_u64(replica, "master_repl_offset");
+                before.replace(offset) == Some(offset)
+            });
+        }
+        self.kill(index);
     }
 
     /// Freezes node `index`: connections stay open, nothing is answered.

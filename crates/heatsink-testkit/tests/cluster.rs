@@ -192,8 +192,7 @@ fn a_replica_takes_over_from_a_killed_primary_and_keeps_its_keys() {
     let key = cluster.key_on(1, "k");
     let mut client = connected(&cluster, 1);
     assert_eq!(client.command(&["SET", &key, "v"]), Reply::ok());
-    assert_eq!(client.command(&["WAIT", "1", "5000"]), Reply::Integer(1));
-    cluster.kill(1);
+    cluster.kill_when_replicated(1);
     cluster.wait_until_ok();
     assert_eq!(cluster.primaries(), [0, 2, 4]);
     assert_eq!(cluster.owner_of(key_slot(&key)), 4);

