@@ -177,8 +177,8 @@ async fn sentinels_may_replace_the_primary() {
 
     rig.wait_until_ok();
     wait_for_replica(rig.primary(), &settings);
-    let left = rig.failover();
-    let index = rig.wait_for_new_primary();
+    let left = rig.primary_index();
+    let index = rig.hand_over();
     assert_ne!(index, left);
     rig.wait_until_ok();
     works(&store, &mut subscription).await;

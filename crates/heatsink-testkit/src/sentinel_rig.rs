@@ -141,19 +141,8 @@ impl SentinelRig {
         self.hurry(index);
     }
 
-    /// Has a Sentinel replace the primary (`SENTINEL FAILOVER`) and returns the index of the
-    /// one that leaves; see [`wait_for_new_primary`](Self::wait_for_new_primary).
-    #[track_caller]
-    pub fn failover(&mut self) -> usize {
-        let index = self.primary_index();
-        let sentinel = self.live_sentinels().next().expect("a Sentinel");
-        let reply = sentinel.admin_client().command(&["SENTINEL", "FAILOVER", &self.name]);
-        assert_eq!(reply, Reply::ok(), "SENTINEL FAILOVER");
-        self.left = Some(index);
-        index
-    }
-
-    /// Has another server made the primary and waits until all agree; returns its index.
+    /// Has another server made the primary (`SENTINEL FAILOVER`) and waits until all agree; returns
+    /// its index.
     ///
     /// A Sentinel may give up a failover that it was told to carry out, for example because the
     /// replica lags too far behind at the moment: then it is told again. If it had not given up,
@@ -180,8 +169,7 @@ impl SentinelRig {
     }
 
     /// Waits until every Sentinel that runs names the same primary, another one than was last
-    /// killed, paused or replaced, and that server takes itself for the primary; returns its
-    /// index.
+    /// killed or paused, and that server takes itself for the primary; returns its index.
     #[track_caller]
     pub fn wait_for_new_primary(&self) -> usize {
         eventually_ok(SETTLE_TIMEOUT, || {

@@ -61,8 +61,8 @@ fn a_replica_takes_over_from_a_killed_primary_which_comes_back_as_a_replica() {
 fn a_failover_by_hand_and_one_from_a_frozen_primary_with_a_sentinel_gone() {
     let mut rig = SentinelRig::builder().replicas(2).start();
     write(&rig, "2");
-    assert_eq!(rig.failover(), 0);
-    let second = rig.wait_for_new_primary();
+    assert_eq!(rig.primary_index(), 0);
+    let second = rig.hand_over();
     assert_ne!(second, 0);
     rig.wait_until_ok();
     assert_eq!(rig.primary().info_u64("replication", "connected_slaves"), 2);
@@ -124,7 +124,6 @@ fn everything_over_tls() {
     let addr = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", rig.name()]);
     assert_eq!(addr, Reply::bulks(["127.0.0.1", &port]));
     write(&rig, "1");
-    rig.failover();
-    let new = rig.wait_for_new_primary();
+    let new = rig.hand_over();
     eventually(SOON, || rig.servers()[new].client().command(&["SET", "k", "w"]) == Reply::ok());
 }

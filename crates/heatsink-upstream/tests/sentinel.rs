@@ -57,7 +57,7 @@ fn the_primary_is_found_and_a_failover_noticed_by_its_event() {
     let mut rig = SentinelRig::start();
     let (watch, told) = watch(&rig.url(), NEVER);
     assert_eq!(next(&told), rig.servers()[0].port());
-    rig.failover();
+    rig.hand_over();
     assert_eq!(next(&told), rig.servers()[1].port());
     drop_promptly(watch);
 }
@@ -81,7 +81,7 @@ fn one_living_sentinel_is_enough_and_those_it_knows_are_enough_without_it() {
     let other = rig.sentinels()[2].port().to_string();
     eventually(SOON, || format!("{watch:?}").contains(&other));
     rig.kill_sentinel(0);
-    rig.failover();
+    rig.hand_over();
     assert_eq!(next(&told), rig.servers()[1].port());
 }
 
@@ -101,7 +101,7 @@ fn sentinels_and_servers_with_passwords() {
     let url = rig.url().replace("://", "://:sesame@");
     let (_right, told) = watch(&format!("{url}?sentinel_password=mellon"), NEVER);
     assert_eq!(next(&told), rig.servers()[0].port());
-    rig.failover();
+    rig.hand_over();
     assert_eq!(next(&told), rig.servers()[1].port());
     for query in ["", "?sentinel_password=sesame", "?sentinel_user=bob&sentinel_password=mellon"] {
         let (_watch, told) = watch(&format!("{url}{query}"), Duration::from_millis(50));

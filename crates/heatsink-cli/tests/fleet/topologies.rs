@@ -35,7 +35,7 @@ fn a_fleet_meets_behind_sentinel_and_survives_a_failover() {
     let url = rig.url();
     let node = Node::start(&place, &["--upstream", &url, "--namespace", "second"]);
     all([&node], PATIENCE, "it is well", Node::is_well);
-    rig.failover();
+    rig.hand_over();
     all([&node], PATIENCE, "an operator is heard", |node| {
         node.api().promote(b"after", CACHE).is_ok()
     });

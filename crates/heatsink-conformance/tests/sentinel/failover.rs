@@ -49,8 +49,7 @@ fn a_failover_by_hand() {
     let heatsink = before(&rig);
     let (books, (new, agreed)) = Load::run(heatsink.addr(), |load| {
         go_on(WHILE);
-        rig.failover();
-        let new = rig.wait_for_new_primary();
+        let new = rig.hand_over();
         let agreed = Instant::now();
         follows(&heatsink, &rig.servers()[new]);
         load.old_is_out();
@@ -109,8 +108,11 @@ fn a_primary_that_was_only_asleep() {
         rig.resume(old);
         let port = rig.servers()[new].port().to_string();
         eventually(SOON, || {
-            let info = rig.servers()[old].admin_client().command(&["INFO", "replication"]);
-            info.text().lines().any(|line| line.strip_prefix("master_port:") == Some(&*port))
+            // The Sentinel that tells it cuts its connections.
+            let client = rig.servers()[old].try_admin_client();
+            let info = client.and_then(|mut client| client.try_command(&["INFO", "replication"]));
+            let follows = |line: &str| line.strip_prefix("master_port:") == Some(&*port);
+            info.is_ok_and(|info| info.text().lines().any(follows))
         });
         go_on(WHILE);
         (old, new)

@@ -33,8 +33,7 @@ fn passwords_of_servers_and_sentinels() {
     assert!(error.starts_with("ERR heatsink: upstream primary kit unavailable: "), "{error}");
     assert!(!error.contains("wrong") && !error.contains("server-pw"), "{error}");
     // The new primary wants the same passwords.
-    rig.failover();
-    let new = rig.wait_for_new_primary();
+    let new = rig.hand_over();
     let port = rig.servers()[new].port();
     eventually(SOON, || {
         let info = client.command(&["INFO", "server"]);
@@ -83,8 +82,8 @@ fn over_tls() {
     let heatsink = Heatsink::before(upstream, |_| {});
     let mut client = heatsink.client();
     eventually(SOON, || is_served(&mut client));
-    let old = rig.failover();
-    let new = rig.wait_for_new_primary();
+    let old = rig.primary_index();
+    let new = rig.hand_over();
     assert_ne!(old, new);
     eventually(SOON, || is_served(&mut client) && rig.servers()[new].calls("set") > 0);
 }

@@ -35,8 +35,7 @@ fn whoever_is_in_the_middle_of_something_is_told() {
     direct.command(&["SUBSCRIBE", "news"]);
     eventually(SOON, || rig.primary().info_u64("clients", "blocked_clients") == 1);
 
-    rig.failover();
-    let new = rig.wait_for_new_primary();
+    let new = rig.hand_over();
     for gone in [&mut direct, &mut subscriber, &mut modern] {
         gone.set_timeout(SOON);
         gone.expect_closed();
