@@ -72,7 +72,7 @@ function renderOverview() {
   const { requests_per_second: requests = null, served_per_second: served = null, saved_per_second: saved = null, hottest_node_share: share = null } = last;
   const proxies = state.proxies.filter((one) => one.address !== null);
   const measured = proxies.filter((one) => one.served_per_second !== null).length;
-  const actions = [...state.keys.values()].filter(({ item }) => !item.dry_run).length;
+  const actions = [...state.keys.values()].filter(({ item }) => !item.dry_run && item.status !== "candidate").length;
   setText(byId("tile-requests"), rate(requests));
   setText(byId("tile-requests-note"), counted(proxies.length));
   setText(byId("tile-saved"), rate(saved));

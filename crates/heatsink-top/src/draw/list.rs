@@ -75,7 +75,7 @@ fn columns(width: u16) -> Vec<(Column, &'static str, u16)> {
         (Column::Reads, "READ", 6),
         (Column::Hits, "HIT", 6),
         (Column::Mitigation, "MITIGATION", 13),
-        (Column::Status, "STATUS", 8),
+        (Column::Status, "STATUS", 9),
         (Column::Since, "SINCE", 8),
     ];
     // What is dropped first when there is no room.

@@ -24,7 +24,7 @@ fn hot_key(key: &str, frequency: f64, mitigation: &str, status: &str) -> Value {
 }
 
 fn snapshot() -> Snapshot {
-    let mut split = hot_key("count:views", 9300.0, "split", "active");
+    let mut split = hot_key("count:views", 9300.0, "split", "candidate");
     split["split_factor"] = json!(8);
     let mut dry =
         hot_key("session:0123456789abcdef0123456789abcdef", 1200.5, "coalesce", "cooling");
