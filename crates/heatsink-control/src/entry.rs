@@ -44,7 +44,7 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Near the threshold, or to be moved or copied; nothing is done yet.
+    /// Near the threshold, and nothing is done yet; or to be moved or copied, and not begun.
     Candidate,
     /// The mitigation is in force.
     Active,

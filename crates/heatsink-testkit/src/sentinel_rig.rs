@@ -1,7 +1,7 @@
 //! A primary with replicas and the Sentinels that watch over them.
 //!
 //! Called by: integration tests of the Sentinel upstream.
-//! Bound: 30 s for every wait.
+//! Bound: 90 s for every wait.
 //! Invariant: a server keeps its index and address for life; who is the primary is asked of the
 //! Sentinels each time, never remembered.
 //!
@@ -169,7 +169,7 @@ impl SentinelRig {
     }
 
     /// Waits until every Sentinel that runs names the same primary, another one than was last
-    /// killed or paused, and that server takes itself for the primary; returns its index.
+    /// killed, paused or replaced, and that server takes itself for the primary; returns its index.
     #[track_caller]
     pub fn wait_for_new_primary(&self) -> usize {
         eventually_ok(SETTLE_TIMEOUT, || {
