@@ -325,9 +325,10 @@ impl<W> Batches<W> {
         self.lanes.iter_mut().map(|(_, lane)| lane.leave(&mut is_gone)).sum()
     }
 
-    /// Whether a write of a key waits or is out.
-    pub fn concerns(&self, key: &[u8]) -> bool {
-        self.lanes.iter().any(|(_, lane)| *lane.key == *key)
+    /// Whether a write of a key waits or is out, of a login that `counts`: the same name in another
+    /// database is another key.
+    pub fn concerns(&self, key: &[u8], counts: impl Fn(LoginId) -> bool) -> bool {
+        self.lanes.iter().any(|(_, lane)| *lane.key == *key && counts(lane.login))
     }
 
     /// Writes that wait or are out.

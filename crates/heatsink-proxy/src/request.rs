@@ -31,6 +31,20 @@ pub(crate) fn only_key(command: &Command, request: Request<'_>) -> Option<usize>
     (count == 1).then_some(only)
 }
 
+/// Commands that change keys without naming them.
+pub(crate) fn changes_all(name: &str) -> bool {
+    matches!(name, "flushall" | "flushdb" | "swapdb")
+}
+
+/// Whether a request touches keys of other databases than its client's.
+pub(crate) fn reaches_other_databases(command: &Command, request: Request<'_>) -> bool {
+    match &*command.name {
+        "flushall" | "swapdb" | "move" => true,
+        "copy" => request.args_from(3).any(|arg| arg.eq_ignore_ascii_case(b"db")),
+        _ => false,
+    }
+}
+
 /// A request that is complete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {

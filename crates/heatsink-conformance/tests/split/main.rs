@@ -5,6 +5,7 @@
 mod behind;
 mod copies;
 mod copies_order;
+mod databases;
 mod differential;
 mod hand;
 mod late_reads;

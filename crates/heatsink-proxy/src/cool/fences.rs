@@ -19,6 +19,7 @@
 //! Such a write belongs to the version that it began under. Later versions wait for it; its own, and
 //! earlier ones, do not, so that new writes keep none from being settled.
 
+use heatsink_cache::identity::LoginId;
 use heatsink_cache::local::WriteToken;
 
 use crate::connection::{Client, ClientKey};
@@ -91,6 +92,11 @@ impl Worker {
     /// Ends those that are through.
     pub(super) fn look_at_fences(&mut self) {
         let Self { cooling, links, clients, shared, index, detours, later, recalls, .. } = self;
+        let lanes = &self.lanes;
+        let counts = |login: LoginId| {
+            let lane = lanes.iter().find(|(_, lane)| lane.serial as u32 == login.0);
+            lane.is_none_or(|(_, lane)| lane.login.db == shared.base_login.db)
+        };
         let mut at = 0;
         while at < cooling.fences.len() {
             let fence = &mut cooling.fences[at];
@@ -105,7 +111,9 @@ impl Worker {
             });
             let detoured = !detours.is_empty() || !later.is_empty() || !recalls.is_empty();
             let is_early = cooling.fences[at].settles.is_some_and(|version| {
-                detoured || cooling.combines_held() || cooling.has_copied_writes_before(version)
+                detoured
+                    || cooling.combines_held(counts)
+                    || cooling.has_copied_writes_before(version)
             });
             let fence = &mut cooling.fences[at];
             if fence.links.is_empty() && fence.clients.is_empty() && !is_early {

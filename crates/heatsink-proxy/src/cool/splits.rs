@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heatsink_cache::combine::Change;
+use heatsink_cache::identity::LoginId;
 use heatsink_resp::command::{Access, Command, Role, ValueKind};
 use heatsink_split::Layout;
 use heatsink_split::layout::{Kind, Names};
@@ -29,7 +30,7 @@ use crate::clients::MAX_OUTSTANDING;
 use crate::connection::ClientKey;
 use crate::intake::Flow;
 use crate::nodes::NodeId;
-use crate::request::{Request, only_key};
+use crate::request::{Request, changes_all, only_key, reaches_other_databases};
 use crate::splits::Splitting;
 use crate::worker::Worker;
 pub(crate) use collected::Collected;
@@ -58,13 +59,15 @@ const MOVING: &str = "TRYAGAIN heatsink: the value of this key is being moved; n
 const ANOTHER_USER: &str = "a client with a user of its own";
 
 impl Cooling {
-    /// Writes of keys that are held are under way all the same: they were taken before.
-    pub(super) fn combines_held(&self) -> bool {
+    /// Writes of keys that are held are under way all the same: they were taken before. `counts`
+    /// tells whether a login uses the database whose keys are moved: there is no end to those in
+    /// other databases.
+    pub(super) fn combines_held(&self, counts: impl Fn(LoginId) -> bool) -> bool {
         let held = |splitting: &Splitting| !matches!(splitting, Splitting::Split(_));
         let held = self.hot.splits().filter(|(_, how)| held(how)).map(|(key, _)| key);
         // Writes of keys that have copies are not combined, but were before.
         !self.batches.is_empty()
-            && held.chain(self.hot.copied()).any(|key| self.batches.concerns(key))
+            && held.chain(self.hot.copied()).any(|key| self.batches.concerns(key, &counts))
     }
 
     /// Whether the value of a key lies elsewhere, too.
@@ -103,7 +106,7 @@ impl Worker {
         command: &Command,
     ) -> Option<Flow> {
         if !self.is_in_database(key) {
-            return None;
+            return self.make_whole(key, request, command);
         }
         let Some(name) = only_key(command, request).and_then(|index| request.arg(index)) else {
             let read = self.read_several_frozen(key, request, command);
@@ -155,10 +158,7 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Option<Flow> {
-        if !self.cooling.hot.has_moved() || !self.is_in_database(key) {
-            return None;
-        }
-        if command.refuses_count(request.len()) {
+        if !self.cooling.hot.has_moved() || command.refuses_count(request.len()) {
             return None;
         }
         let client = self.clients.get_ref(key)?;
@@ -166,6 +166,14 @@ impl Worker {
             return None;
         }
         let executes = command.role == Role::Exec;
+        let reaches_out = match &client.queued_keys {
+            Some(queued) if executes => queued.reaches_other_databases(),
+            None if executes => self.observer.is_none(),
+            _ => reaches_other_databases(command, request),
+        };
+        if !reaches_out && !self.is_in_database(key) {
+            return None;
+        }
         let queueing = client.is_queueing() && !executes;
         let writes = command.access == Access::Write;
         let (mut waits, mut overtakes) = (false, false);
@@ -210,8 +218,12 @@ impl Worker {
 
     /// Whether the client uses the database whose keys are split.
     pub(super) fn is_in_database(&self, key: ClientKey) -> bool {
-        let lane = self.clients.get_ref(key).map(|client| &self.lanes[client.lane].login);
-        lane.is_some_and(|login| login.db == self.shared.base_login.db)
+        self.clients.get_ref(key).is_some_and(|client| self.is_lane_in_database(client.lane))
+    }
+
+    /// The same for whoever shares a lane.
+    fn is_lane_in_database(&self, lane: usize) -> bool {
+        self.lanes.get(lane).is_some_and(|lane| lane.login.db == self.shared.base_login.db)
     }
 
     /// What is known of split keys may be relied on.
@@ -418,11 +430,6 @@ fn is_step(layout: &Layout, request: Request<'_>) -> bool {
         Some(Change::Add { field: None, delta, .. }) => delta.unsigned_abs() <= LARGEST_STEP,
         _ => false,
     }
-}
-
-/// Commands that change keys without naming them.
-fn changes_all(name: &str) -> bool {
-    matches!(name, "flushall" | "flushdb" | "swapdb")
 }
 
 /// Whether a read is refused where the marker of a split stands, or answered as by the value.

@@ -7,7 +7,7 @@ use heatsink_detect::heat::Kind;
 use heatsink_resp::command::{Command, ValueKind};
 
 use crate::observe::kind;
-use crate::request::Request;
+use crate::request::{Request, changes_all, reaches_other_databases};
 
 /// Bytes that are kept for one transaction.
 const MAX_BYTES: usize = 256 << 10;
@@ -17,8 +17,10 @@ const MAX_BYTES: usize = 256 << 10;
 pub(crate) struct QueuedKeys {
     names: Vec<u8>,
     keys: Vec<QueuedKey>,
-    /// There was no room for some.
+    /// There was no room for some, or a command does not name what it changes.
     incomplete: bool,
+    /// A command reaches other databases.
+    reaches_out: bool,
 }
 
 /// The length of its name, how it is used, the bytes of its share of the request.
@@ -28,6 +30,8 @@ impl QueuedKeys {
     /// Adds the keys of a request; false if there is no room.
     pub(crate) fn add(&mut self, command: &Command, request: Request<'_>) -> bool {
         let Some(kind) = kind(command) else { return true };
+        self.incomplete |= changes_all(&command.name);
+        self.reaches_out |= reaches_other_databases(command, request);
         let arg = |index| request.arg(index).unwrap_or_default();
         let (mut count, mut names) = (0, 0);
         command.for_each_key(request.len(), arg, |index| {
@@ -50,6 +54,11 @@ impl QueuedKeys {
     /// Some keys are missing.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.incomplete
+    }
+
+    /// Some of the keys may be in another database than the client's.
+    pub(crate) fn reaches_other_databases(&self) -> bool {
+        self.reaches_out
     }
 
     pub(crate) fn for_each(&self, mut each: impl FnMut(&[u8], Kind, u64, ValueKind)) {

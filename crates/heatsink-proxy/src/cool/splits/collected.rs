@@ -371,7 +371,7 @@ impl Worker {
     }
 
     /// Sends increments that were combined to one shard, and asks the others: their sum is the
-    /// reply. False if the key is not split.
+    /// reply. False if the key is not split, as it never is in another database.
     pub(in crate::cool) fn step_split(
         &mut self,
         id: u32,
@@ -379,6 +379,9 @@ impl Worker {
         bytes: &[u8],
         lane: usize,
     ) -> bool {
+        if !self.is_lane_in_database(lane) {
+            return false;
+        }
         let (Splitting::Split(layout) | Splitting::Draining(layout)) =
             (match self.cooling.hot.split(name) {
                 Some(splitting) => splitting.clone(),
