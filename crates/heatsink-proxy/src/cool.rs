@@ -47,6 +47,7 @@ use crate::config;
 use crate::connection::{Client, ClientKey};
 use crate::hot_keys::HotKeys;
 use crate::intake::Flow;
+use crate::nodes::NodeId;
 use crate::observe::Mark;
 use crate::request::Request;
 use crate::worker::Worker;
@@ -155,6 +156,8 @@ pub(crate) struct Cooling {
 #[derive(Debug)]
 struct TrackedLink {
     slot: usize,
+    /// Whose changes are told of on it.
+    node: NodeId,
     generation: u32,
     /// What the cache calls it.
     id: LinkId,

@@ -248,6 +248,18 @@ impl Worker {
         }
     }
 
+    /// The server does not track what is read along a link of the cache: it is used no more, and
+    /// no other is tried for a while.
+    pub(crate) fn refuse_tracked(&mut self, slot: usize) {
+        let Some(upstream) = self.links.get(slot).filter(|link| link.owner == Owner::Tracked)
+        else {
+            return;
+        };
+        let (lane, node) = (upstream.lane, upstream.node);
+        self.retire_link(slot, false);
+        self.forget_tracked(lane, node, true);
+    }
+
     /// A link for one use: a spare one, or a new one.
     pub(crate) fn take_link(
         &mut self,
@@ -543,13 +555,17 @@ impl Worker {
         let mut abandoned: Vec<_> = abandoned.collect();
         self.drop_link(slot);
         if owner == Owner::Tracked && matches!(error, LinkError::Refused(_)) {
-            self.tracking_refused(error);
+            self.tracking_refused(node, error);
         } else if error.before_ready() {
             self.note_failure(lane, node, &endpoint, error, address);
         } else if owner == Owner::Lane {
             tracing::warn!(waiting = abandoned.len(), "upstream {endpoint} lost: {error}");
             self.forget_commands();
             self.node_failed(node);
+        }
+        if matches!(owner, Owner::Lane | Owner::Tracked) && !matches!(error, LinkError::Refused(_))
+        {
+            self.forget_refusal(node);
         }
         let mut text = unavailable(&endpoint, error);
         if !error.before_ready() {
@@ -603,7 +619,11 @@ impl Worker {
                     self.end_detour(ticket);
                     self.batch_lost(batch, &told);
                 }
-                Purpose::Members | Purpose::Ignored | Purpose::Own | Purpose::Pulse => {}
+                Purpose::Members
+                | Purpose::Ignored
+                | Purpose::Own
+                | Purpose::Pulse
+                | Purpose::Caching(_) => {}
             }
         }
         if let Owner::Client(key) = owner {

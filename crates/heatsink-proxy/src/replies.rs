@@ -231,7 +231,10 @@ impl Worker {
         for (ticket, kept) in std::mem::take(&mut self.kept) {
             match kept {
                 Kept::Reply(_) if ticket.purpose == Purpose::Pulse => self.pulse_felt(slot),
-                Kept::Reply(frame) => self.conclude(ticket, &frame),
+                Kept::Reply(frame) => match ticket.purpose {
+                    Purpose::Caching(fill) => self.caching_answered(slot, fill, &frame),
+                    _ => self.conclude(ticket, &frame),
+                },
                 Kept::Elsewhere { error, .. } if ticket.purpose == Purpose::Own => {
                     self.own_elsewhere(ticket.client, &error);
                 }
@@ -267,7 +270,7 @@ impl Worker {
             Purpose::Fill(fill) => self.fill_arrived(fill, frame, detoured),
             Purpose::FillTtl(fill) => self.fill_ttl_arrived(fill, frame),
             Purpose::Combined(batch) => self.batch_arrived(batch, frame),
-            Purpose::Ignored | Purpose::Own | Purpose::Pulse => {}
+            Purpose::Ignored | Purpose::Own | Purpose::Pulse | Purpose::Caching(_) => {}
         }
         if !self.recalls.is_empty() {
             self.release_recalled(ticket);

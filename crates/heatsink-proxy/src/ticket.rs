@@ -60,6 +60,8 @@ pub(crate) enum Purpose {
     Own,
     /// The reply to a read of a hot key.
     Fill(u32),
+    /// Whether the server tracks the read of a hot key that is sent right behind.
+    Caching(u32),
     /// How long the key lives that was read right before.
     FillTtl(u32),
     /// The reply to writes of a hot key that were combined.

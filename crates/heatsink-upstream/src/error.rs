@@ -48,6 +48,21 @@ impl LinkError {
 }
 
 impl LinkError {
+    /// True if the server does not know something that the greeting asked for, whoever asks:
+    /// the command, or the protocol.
+    pub fn is_unsupported(&self) -> bool {
+        let Self::Refused(error) = self else { return false };
+        let text = error.to_ascii_lowercase();
+        let says = |words: &[u8]| text.windows(words.len()).any(|window| window == words);
+        let words: [&[u8]; 4] = [b"unknown", b"unsupported", b"not supported", b"invalid request"];
+        text.starts_with(b"noproto") || text.starts_with(b"err") && words.into_iter().any(says)
+    }
+
+    /// True if the server knows what the greeting asked for and does not allow it to this user.
+    pub fn is_not_allowed(&self) -> bool {
+        matches!(self, Self::Refused(error) if error.starts_with(b"NOPERM"))
+    }
+
     /// True if the server is there, but not for who or what the greeting named: a user, a
     /// password, a database, a protocol.
     pub fn is_refused_login(&self) -> bool {
@@ -98,6 +113,33 @@ fn describe(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_does_not_know_is_told_from_what_a_user_may_not() {
+        let refused = |error: &str| LinkError::Refused(error.into());
+        for error in [
+            "ERR unknown command `HELLO`, with args beginning with: `3`, ",
+            "ERR unknown command 'CLIENT', with args beginning with: 'TRACKING' 'ON' ",
+            "ERR Unknown subcommand or wrong number of arguments for 'TRACKING'. Try CLIENT HELP.",
+            "NOPROTO unsupported protocol version",
+        ] {
+            assert!(refused(error).is_unsupported(), "{error}");
+            assert!(!refused(error).is_not_allowed(), "{error}");
+        }
+        let error = "NOPERM this user has no permissions to run the 'client|tracking' command";
+        assert!(refused(error).is_not_allowed() && !refused(error).is_unsupported());
+        for error in [
+            "ERR max number of clients reached",
+            "ERR DB index is out of range",
+            "LOADING Redis is loading the dataset in memory",
+            "NOAUTH HELLO must be called with the client already authenticated",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "",
+        ] {
+            assert!(!refused(error).is_unsupported() && !refused(error).is_not_allowed());
+        }
+        assert!(!LinkError::Closed.is_unsupported());
+    }
 
     #[test]
     fn a_server_that_takes_nobody_has_not_refused_a_login() {

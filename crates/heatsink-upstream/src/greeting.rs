@@ -92,6 +92,9 @@ impl Greeting {
         if purpose.tracking {
             // Never with NOLOOP: an own write would end the tracking of its key unheard.
             say(Step::Required, &[b"CLIENT", b"TRACKING", b"ON", b"OPTIN"]);
+            // Said before each read that is to be tracked. A user may have the right to one of the
+            // two only. It is about the next command, `CLIENT ID`, which reads no key.
+            say(Step::Required, &[b"CLIENT", b"CACHING", b"YES"]);
         }
         say(Step::Id, &[b"CLIENT", b"ID"]);
         (Self { steps, done: 0, connection_id: None, needs_auth: false }, bytes)

@@ -1,16 +1,31 @@
 //! Where the server does not tell of changes itself, Heatsinks tell each other.
 //!
-//! Called by: `cool` when a read is to be kept although the server refuses to tell of changes,
-//! and whenever a write of a hot key is over.
+//! Called by: `cool` when a read is to be kept although the server does not know how to tell of
+//! changes, and whenever a write of a hot key is over.
 //! Bound: one link for a worker; one message for each write of a hot key, and for each key while
 //! none can be sent.
 //! Invariant: what was read is served only while the link is open on which the word of others
 //! comes. Word of a change is sent when the change is answered or given up; it bumps the key's
 //! epoch wherever it comes, so that a read which was out at the time is not kept.
 //!
-//! This is weaker than what the server tells: it knows nothing of writers that go past
-//! Heatsink, nor of a change whose Heatsink died before it could say so. For both, what is
-//! cached lives as long as `local_cache.max_ttl_ms` and `local_cache.ttl_fraction` allow.
+//! This works only if everybody announces what it writes, and whoever has changes told by the
+//! server does not. So it depends on the server, never on who asks:
+//!
+//! - The server does not know `CLIENT TRACKING`: it is the same for all. Everybody announces.
+//! - The server knows it, and a user may not have it: others may. They do not announce, so nothing
+//!   is kept for this user. Its reads are still coalesced.
+//! - It is not known yet: what is written is announced, what is read is not kept.
+//!
+//! ```text
+//! what went wrong when a user without the right kept replies all the same:
+//! 1. proxy A, user without the right: reads k, keeps it, listens to announcements
+//! 2. proxy B, user with the right: writes k; the server tells of that, so B announces nothing
+//! 3. A serves the old value until it expires
+//! ```
+//!
+//! Announcements are weaker than what the server tells: they know nothing of writers that go past
+//! Heatsink, nor of a change whose Heatsink died before it could say so, or may not `PUBLISH`. So
+//! what is kept by them is kept for a second at most (`reads::RIGHTS_TIME`).
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -24,6 +39,7 @@ use heatsink_resp::value::Value;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::Framing;
 
+use super::Cooling;
 use crate::connection::ClientKey;
 use crate::lanes::{Owner, Purpose, TRACKING_RETRY, Ticket};
 use crate::nodes::NodeId;
@@ -41,8 +57,10 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 /// The link on which the others tell of what they wrote.
 #[derive(Debug, Default)]
 pub(crate) struct Listening {
-    /// What is known of the servers.
-    need: Need,
+    /// Servers that have refused to tell of changes, until one of them is lost, or agrees.
+    refusals: HashMap<NodeId, Refusal, RandomState>,
+    /// The log says that a user may not have changes told.
+    reported: bool,
     /// Place and generation.
     link: Option<(usize, u32)>,
     refused_at: Option<Instant>,
@@ -56,37 +74,68 @@ pub(crate) struct Listening {
     news: Vec<Vec<u8>>,
 }
 
-/// Whether word of others is needed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Need {
-    /// Nobody knows yet. What is written is told, in case that others need it.
-    #[default]
-    Unknown,
-    /// A server has refused to tell of changes, and none has agreed since.
-    Some,
-    /// A server has agreed to tell of changes.
-    None,
+/// Why a server does not tell of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// It does not know how to, whoever asks.
+    Unsupported,
+    /// It does not allow it to some user.
+    NotAllowed,
 }
 
 impl Listening {
     pub(crate) fn is_open(&self) -> bool {
         self.is_open
     }
+
+    /// Some server does not know how to tell of changes.
+    fn is_needed(&self) -> bool {
+        self.refusals.values().any(|refusal| *refusal == Refusal::Unsupported)
+    }
 }
 
 impl Worker {
-    /// A server has refused to tell of changes.
-    pub(crate) fn tracking_refused(&mut self, error: &LinkError) {
-        if std::mem::replace(&mut self.cooling.listening.need, Need::Some) != Need::Some {
-            tracing::warn!("hot keys are cached without word of changes from the server: {error}");
+    /// A server has refused to tell of changes. What says nothing about that, an error because it
+    /// has too many clients, say, leaves it unknown.
+    pub(crate) fn tracking_refused(&mut self, node: NodeId, error: &LinkError) {
+        let listening = &mut self.cooling.listening;
+        if error.is_unsupported() {
+            let before = listening.refusals.insert(node, Refusal::Unsupported);
+            if before != Some(Refusal::Unsupported) {
+                tracing::warn!(
+                    "the server does not tell of changes; Heatsinks tell each other: {error}"
+                );
+            }
+        } else if error.is_not_allowed() {
+            listening.refusals.entry(node).or_insert(Refusal::NotAllowed);
+            if !std::mem::replace(&mut listening.reported, true) {
+                tracing::warn!(
+                    "hot keys are not cached for a user that needs the rights \
+                     client|tracking and client|caching: {error}"
+                );
+            }
         }
     }
 
-    /// A server tells of changes.
-    pub(super) fn tracking_agreed(&mut self) {
-        if std::mem::replace(&mut self.cooling.listening.need, Need::None) == Need::Some {
-            self.stop_listening();
-        }
+    /// A server was lost, and may be another when it is back; or it does tell of changes.
+    pub(crate) fn forget_refusal(&mut self, node: NodeId) {
+        let Self { cooling, .. } = self;
+        cooling.listening.refusals.remove(&node);
+        let (ids, cache) = (&mut cooling.listening.ids, &mut cooling.cache);
+        ids.retain(|(_, of_node), id| {
+            if *of_node == node {
+                cache.link_lost(*id);
+            }
+            *of_node != node
+        });
+    }
+
+    /// Whether a server tells those who may have it of changes, so that nobody depends on
+    /// announcements.
+    fn tells_of_changes(&self, node: NodeId) -> bool {
+        let Cooling { links, listening, .. } = &self.cooling;
+        links.iter().any(|link| link.node == node)
+            || listening.refusals.get(&node) == Some(&Refusal::NotAllowed)
     }
 
     /// What the cache calls the link on which changes are told of by others, if that is open.
@@ -98,7 +147,7 @@ impl Worker {
         node: NodeId,
         name: &[u8],
     ) -> Option<LinkId> {
-        if self.cooling.listening.need != Need::Some {
+        if self.cooling.listening.refusals.get(&node) != Some(&Refusal::Unsupported) {
             return None;
         }
         let hot_since = self.cooling.work.get(name)?.since?;
@@ -176,13 +225,22 @@ impl Worker {
         }
     }
 
-    /// Finds out whether the servers tell of changes, before anybody asks for a hot key.
+    /// Finds out which servers of hot keys tell of changes, before anybody asks for one.
     pub(super) fn find_out(&mut self) {
-        let caches = self.cooling.cache.keys().next().is_some();
-        let knows_nodes = self.cluster.is_none() || self.knows_map();
-        if caches && knows_nodes && self.cooling.listening.need == Need::Unknown {
-            let node = self.meeting_place();
-            self.tracked_link(self.base_lane, node);
+        if self.cluster.is_none() || self.knows_map() {
+            let mut nodes: Vec<NodeId> =
+                self.cooling.cache.keys().map(|(name, _)| self.node_of(name)).collect();
+            nodes.sort_unstable_by_key(|node| node.index());
+            nodes.dedup();
+            for node in nodes {
+                let is_known = self.cooling.listening.refusals.contains_key(&node);
+                if !is_known && !self.tells_of_changes(node) {
+                    self.tracked_link(self.base_lane, node);
+                }
+            }
+        }
+        if !self.cooling.listening.is_needed() {
+            self.stop_listening();
         }
     }
 
@@ -214,19 +272,20 @@ impl Worker {
 
     /// A write of a hot key is over, whatever became of it.
     pub(super) fn write_over(&mut self, token: WriteToken) {
-        let Self { cooling, shared, .. } = self;
-        if cooling.cache.written(&token) == Written::All {
-            // The server tells nobody of `SWAPDB`: the other workers hear of it here.
-            shared.upheavals.fetch_add(1, Ordering::AcqRel);
-        }
-        if cooling.listening.need != Need::None {
-            match cooling.cache.written(&token) {
-                Written::Key(name) => cooling.listening.news.push([&[ONE], name].concat()),
-                Written::All => cooling.listening.news.push(ALL.to_vec()),
-                Written::Nothing => {}
+        let news = match self.cooling.cache.written(&token) {
+            Written::Key(name) if self.tells_of_changes(self.node_of(name)) => None,
+            Written::Key(name) => Some([&[ONE], name].concat()),
+            Written::All => {
+                // The server tells nobody of `SWAPDB`: the other workers hear of it here.
+                self.shared.upheavals.fetch_add(1, Ordering::AcqRel);
+                let is_told = |name| self.tells_of_changes(self.node_of(name));
+                let all_told = self.cooling.cache.keys().all(|(name, _)| is_told(name));
+                (!all_told).then(|| ALL.to_vec())
             }
-        }
-        cooling.cache.write_done(token);
+            Written::Nothing => None,
+        };
+        self.cooling.listening.news.extend(news);
+        self.cooling.cache.write_done(token);
     }
 
     /// Tells the others what was written; later, if no server can be reached now.

@@ -12,6 +12,7 @@ use heatsink_cache::local::{FillToken, Ttl};
 use heatsink_resp::command::Command;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
+use heatsink_upstream::error::LinkError;
 
 use super::Cooling;
 use crate::clients::{MAX_OUTSTANDING, error_line};
@@ -56,6 +57,8 @@ pub(crate) struct Fill {
     lane: usize,
     token: Option<FillToken>,
     how: Cacheable,
+    /// It was sent along the tracked link, in the newer protocol.
+    tracked: bool,
     /// The reply has to be put into the older protocol.
     converts: bool,
     mark: Mark,
@@ -215,6 +218,7 @@ impl Worker {
             lane,
             token,
             how,
+            tracked: tracked.is_some(),
             converts: tracked.is_some() && reader.protocol == Spoken::Resp2,
             mark,
             reply: None,
@@ -231,7 +235,7 @@ impl Worker {
         match link {
             Ok(link) => {
                 if stores && tracked.is_some() {
-                    self.push_to_link(link, CACHING, Ticket::internal(Purpose::Ignored), 1);
+                    self.push_to_link(link, CACHING, Ticket::internal(Purpose::Caching(fill)), 1);
                 }
                 self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(fill)), 1);
                 if stores {
@@ -292,6 +296,20 @@ impl Worker {
         for flight in cooling.leaving.drain(..) {
             cooling.flights.sent(flight);
         }
+    }
+
+    /// What the server says to `CLIENT CACHING YES`, before the read behind it. If it refuses, it
+    /// will not tell of changes of what is read: that is not kept, and the link is given up as if
+    /// it had refused `CLIENT TRACKING`.
+    pub(crate) fn caching_answered(&mut self, slot: usize, id: u32, frame: &[u8]) {
+        let Some(error) = frame.strip_prefix(b"-") else { return };
+        if let Some(fill) = self.cooling.fills.get_mut(&id) {
+            fill.token = None;
+        }
+        let Some(node) = self.links.get(slot).map(|upstream| upstream.node) else { return };
+        let error = LinkError::Refused(error.trim_ascii_end().to_vec());
+        self.refuse_tracked(slot);
+        self.tracking_refused(node, &error);
     }
 
     /// A read is answered; `detoured` if not by the link that it was sent along.
@@ -371,7 +389,10 @@ impl Worker {
         // A key that is not there may be made elsewhere while its slot is on the move, and
         // nobody would tell.
         let may_move = ttl == Ttl::Absent && self.cluster.is_some();
-        let most = if has_rights || may_move { RIGHTS_TIME } else { COMMON_RIGHTS_TIME };
+        // Writers that go past Heatsink are told of by the server only.
+        let is_told = fill.tracked;
+        let most =
+            if has_rights || may_move || !is_told { RIGHTS_TIME } else { COMMON_RIGHTS_TIME };
         // The cache takes a fraction of it.
         let most = most.div_f64(self.live.local_cache.ttl_fraction);
         ttl = match ttl {

@@ -15,10 +15,11 @@ impl Worker {
     pub(crate) fn tell_cooling(&mut self) {
         let Cooling { links, listening, .. } = &self.cooling;
         let delay = links.iter().map(|link| link.delay).max();
-        let guard = match (links.is_empty(), listening.is_open()) {
-            (false, _) => Guard::Tracking,
-            (true, true) => Guard::Broadcast,
-            (true, false) => Guard::Nothing,
+        // The weaker of the two, where servers differ.
+        let guard = match (listening.is_open(), links.is_empty()) {
+            (true, _) => Guard::Broadcast,
+            (false, false) => Guard::Tracking,
+            (false, true) => Guard::Nothing,
         };
         let told = Told { guard, delay };
         self.shared.told[self.index].store(told.pack(), Ordering::Relaxed);

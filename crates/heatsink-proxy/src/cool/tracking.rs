@@ -15,14 +15,13 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 impl Worker {
     /// A link of the cache is ready: what is read along it from now on can be kept.
     pub(crate) fn tracking_ready(&mut self, slot: usize) {
-        self.tracking_agreed();
         let Some(upstream) = self.links.get(slot) else { return };
         let login = LoginId(self.lanes[upstream.lane].serial as u32);
-        let node = CacheNode(u32::from(upstream.node.0));
-        let id = self.cooling.cache.link_opened(login, node);
-        let generation = upstream.generation;
-        let delay = Duration::ZERO;
-        self.cooling.links.push(TrackedLink { slot, generation, id, asked_at: None, delay });
+        let (node, generation) = (upstream.node, upstream.generation);
+        let id = self.cooling.cache.link_opened(login, CacheNode(u32::from(node.0)));
+        let (asked_at, delay) = (None, Duration::ZERO);
+        self.cooling.links.push(TrackedLink { slot, node, generation, id, asked_at, delay });
+        self.forget_refusal(node);
     }
 
     /// A link is gone: what was read along it is not served any more.
