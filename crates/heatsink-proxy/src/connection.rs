@@ -81,6 +81,9 @@ pub(crate) struct Client {
     /// It has touched hot keys in another way since it was last settled; those that are cached.
     pub(crate) hot_apart: bool,
     pub(crate) hot_touched: Vec<WriteToken>,
+    /// When the last of its own requests was answered that may have written a hot key. Nothing is
+    /// given to it that was read before; see [`crate::cool`].
+    pub(crate) hot_written_at: Option<Instant>,
     /// What the transaction under way has named, to be counted when it is executed.
     pub(crate) queued_keys: Option<Box<QueuedKeys>>,
     /// A change of user, database or protocol, or another command that is answered here
@@ -202,6 +205,7 @@ impl Client {
             heat: 0,
             hot_apart: false,
             hot_touched: Vec::new(),
+            hot_written_at: None,
             queued_keys: None,
             session: None,
             lost: Lost::Nothing,

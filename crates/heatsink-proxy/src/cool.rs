@@ -542,9 +542,11 @@ impl Worker {
 
     /// What a client has touched apart is forgotten once all of it is answered.
     fn settle(&mut self, key: ClientKey) {
+        let now = self.now;
         let Some(client) = self.clients.get(key) else { return };
         if client.hot_apart && client.is_settled() {
             client.hot_apart = false;
+            client.hot_written_at = Some(now);
             let tokens = std::mem::take(&mut client.hot_touched);
             self.forget_touched(tokens);
         }

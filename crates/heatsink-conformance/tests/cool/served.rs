@@ -229,6 +229,62 @@ fn a_read_that_waits_too_long_is_told_so_or_gets_the_old_value() {
     }
 }
 
+/// ```text
+/// 1. B reads v1, which is kept             2. A writes or deletes the key, and is told so
+/// 3. the server stands still               4. B reads: v1, which is allowed
+/// 5. A reads: not v1, neither then nor when the server goes on
+/// ```
+#[test]
+fn whoever_wrote_a_key_is_never_given_what_was_there_before() {
+    let wait = Duration::from_millis(50);
+    let mut rig = Rig::with(RedisServer::builder(), |config| {
+        config.workers = 1;
+        config.live.coalesce.max_wait = wait;
+    });
+    let hot: HotKeys = [(b"k".to_vec(), Treatment::RELAXED)].into_iter().collect();
+    rig.heatsink().proxy().handle().set_hot_keys(hot);
+    let script = "return redis.call('set', KEYS[1], 'new')";
+    let multi = [encode(&["MULTI"]), encode(&["SET", "k", "new"]), encode(&["EXEC"])].concat();
+    let writes = [
+        encode(&["SET", "k", "new"]),
+        encode(&["DEL", "k"]),
+        encode(&["SETEX", "k", "100", "new"]),
+        encode(&["MSET", "k", "new", "other", "x"]),
+        encode(&["EVAL", script, "1", "k"]),
+        encode(&["FLUSHALL"]),
+        multi,
+    ];
+    for write in writes {
+        let (mut writer, mut reader) = (rig.client(), rig.client());
+        assert_eq!(reader.command(&["SET", "k", "old"]), Reply::ok());
+        for client in [&mut reader, &mut rig.client()] {
+            assert_eq!(client.command(&["GET", "k"]), Reply::bulk("old"));
+        }
+        writer.send_raw(&write);
+        let replies = if write.starts_with(&encode(&["MULTI"])) { 3 } else { 1 };
+        for _ in 0..replies {
+            assert!(!writer.read_reply().is_error());
+        }
+        let mut bystander = rig.client();
+        rig.server_mut().pause();
+        writer.send(&["GET", "k"]);
+        bystander.send(&["GET", "k"]);
+        let name = String::from_utf8_lossy(&write).replace("\r\n", " ");
+        assert_eq!(bystander.read_reply(), Reply::bulk("old"), "{name}");
+        let told = writer.try_read_frame(2 * wait).expect("a connection");
+        assert_ne!(told.as_deref(), Some(&b"$3\r\nold\r\n"[..]), "{name}");
+        rig.server_mut().resume();
+        let told = told.unwrap_or_else(|| writer.read_frame());
+        assert_ne!(told, b"$3\r\nold\r\n", "{name}");
+        let wanted = rig.server().client().command(&["GET", "k"]);
+        eventually(SOON, || {
+            let now = writer.command(&["GET", "k"]);
+            assert_ne!(now, Reply::bulk("old"), "{name}");
+            now == wanted
+        });
+    }
+}
+
 /// Inline requests, transactions and scripts are decided about one by one; what stands behind
 /// them in a pipeline sees what they did.
 #[test]

@@ -314,6 +314,7 @@ impl Worker {
     fn end_change(&mut self, waiter: Waiter) {
         if let Some(client) = self.clients.get(waiter.client) {
             client.hot_changes -= 1;
+            client.hot_written_at = Some(self.now);
             if client.hot_changes == 0 {
                 client.changes = None;
             }

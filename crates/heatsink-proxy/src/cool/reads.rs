@@ -3,7 +3,7 @@
 //! Invariant: nobody is given a reply that was read before it asked; see
 //! [`heatsink_cache::flights`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heatsink_cache::commands::{Cacheable, cacheable};
 use heatsink_cache::flights::{FlightId, Joined};
@@ -62,6 +62,8 @@ pub(crate) struct Fill {
     /// The reply has to be put into the older protocol.
     converts: bool,
     mark: Mark,
+    /// When it was sent.
+    sent_at: Instant,
     /// The reply, while the time to live of the key is waited for.
     reply: Option<Vec<u8>>,
 }
@@ -221,6 +223,7 @@ impl Worker {
             tracked: tracked.is_some(),
             converts: tracked.is_some() && reader.protocol == Spoken::Resp2,
             mark,
+            sent_at: self.now,
             reply: None,
         };
         let id = self.cooling.number();
@@ -324,6 +327,7 @@ impl Worker {
         };
         let refused = if failed || detoured { fill.token.take() } else { None };
         let (flight, lane, how, mark) = (fill.flight, fill.lane, fill.how, fill.mark);
+        let sent_at = fill.sent_at;
         if let Some(token) = refused.filter(|_| !detoured) {
             // Nothing is kept of it; what it was to replace goes, too: the right to read the key
             // may be gone.
@@ -336,7 +340,7 @@ impl Worker {
             && !failed
             && hot.get(name).is_some_and(|treatment| treatment.stale_if_late)
         {
-            late.keep(self.now, reader, request, reply);
+            late.keep(sent_at, reader, request, reply);
         }
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let mut waiters = Vec::new();
@@ -411,13 +415,15 @@ impl Worker {
         let mut waiters = Vec::new();
         let old = self.cooling.flights.request(fill.flight).and_then(|(reader, _, command)| {
             let max_age = self.max_stale(reader);
-            self.cooling.late.get(self.now, reader, command, max_age)
+            let (sent_at, reply) = self.cooling.late.get(self.now, reader, command, max_age)?;
+            Some((sent_at, reply.to_vec()))
         });
-        let told = old.unwrap_or(error).to_vec();
         let next = self.cooling.flights.failed(fill.flight, &mut waiters);
         for waiter in waiters {
+            let old = old.as_ref().filter(|(sent_at, _)| self.may_be_told(waiter, *sent_at));
+            let told = old.map_or(error, |(_, reply)| reply);
             self.end_wait(waiter);
-            self.clients.fill(waiter.client, waiter.place, &told);
+            self.clients.fill(waiter.client, waiter.place, told);
         }
         if let Some(next) = next {
             self.send_flight(fill.lane, next, fill.how, Mark::Nothing);
@@ -428,7 +434,7 @@ impl Worker {
     /// user of changes, say. Nothing was sent; it goes as usual, and nothing is kept of it.
     pub(crate) fn fill_as_usual(&mut self, id: u32, error: &[u8]) {
         let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
-        (fill.token, fill.converts) = (None, false);
+        (fill.token, fill.converts, fill.sent_at) = (None, false, self.now);
         let (lane, flight) = (fill.lane, fill.flight);
         let request = self.cooling.flights.request(flight);
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
@@ -465,10 +471,17 @@ impl Worker {
         for (reader, command, waiter) in late {
             let max_age = self.max_stale(reader);
             let old = self.cooling.late.get(self.now, reader, &command, max_age);
-            let told = old.unwrap_or(&error).to_vec();
+            let old = old.filter(|(sent_at, _)| self.may_be_told(waiter, *sent_at));
+            let told = old.map_or(&*error, |(_, reply)| reply).to_vec();
             self.end_wait(waiter);
             self.clients.fill(waiter.client, waiter.place, &told);
         }
+    }
+
+    /// Whether the reply to a read that was sent at that time has all that this client wrote.
+    fn may_be_told(&self, waiter: Waiter, sent_at: Instant) -> bool {
+        let client = self.clients.get_ref(waiter.client);
+        client.is_some_and(|client| client.hot_written_at.is_none_or(|at| at <= sent_at))
     }
 
     /// How old a reply may be that is given instead of none.

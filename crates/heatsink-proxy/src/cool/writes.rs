@@ -96,6 +96,7 @@ impl Worker {
         }
         if let Some(client) = self.clients.get(write.client) {
             client.hot_writes -= 1;
+            client.hot_written_at = Some(self.now);
         }
         write.inner
     }
@@ -180,7 +181,7 @@ impl Worker {
 
     /// Clients that have been answered since.
     pub(super) fn look_at_unsettled(&mut self) {
-        let Self { cooling, clients, .. } = self;
+        let Self { cooling, clients, now, .. } = self;
         let mut over = Vec::new();
         cooling.unsettled.retain(|key| {
             let Some(client) = clients.get(*key) else { return false };
@@ -188,6 +189,7 @@ impl Worker {
                 return true;
             }
             client.hot_apart = false;
+            client.hot_written_at = Some(*now);
             over.append(&mut client.hot_touched);
             false
         });
