@@ -18,6 +18,8 @@ pub struct Metrics {
     pub role: String,
     /// When the process started, in milliseconds of Unix time.
     pub process_start_ms: u64,
+    /// Log lines that could not be written.
+    pub log_lines_dropped_total: Option<u64>,
     /// The data plane; nothing in an aggregator.
     pub traffic: Option<Traffic>,
     /// The registered hot keys.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use crate::config::Mistake;
+use crate::logging;
 
 /// Shown below the help of the binary and of each command.
 pub(crate) const CODES: &str = "\
@@ -42,21 +43,12 @@ impl fmt::Display for Failure {
 
 /// Prints why the command failed, if it did, one line a reason, and gives the exit code.
 pub(crate) fn finish(outcome: Result<(), Failure>) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Runtime(reason)) => {
-            eprintln!("heatsink: {reason}");
-            ExitCode::from(1)
-        }
-        Err(Failure::Usage(reason)) => {
-            eprintln!("heatsink: {reason}");
-            ExitCode::from(2)
-        }
-        Err(Failure::Invalid(mistakes)) => {
-            for mistake in mistakes {
-                eprintln!("{mistake}");
-            }
-            ExitCode::from(3)
-        }
-    }
+    let (lines, code) = match outcome {
+        Ok(()) => (Vec::new(), 0),
+        Err(Failure::Runtime(reason)) => (vec![format!("heatsink: {reason}")], 1),
+        Err(Failure::Usage(reason)) => (vec![format!("heatsink: {reason}")], 2),
+        Err(Failure::Invalid(mistakes)) => (mistakes.iter().map(ToString::to_string).collect(), 3),
+    };
+    logging::print_last(&lines);
+    ExitCode::from(code)
 }

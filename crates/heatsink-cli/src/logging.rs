@@ -1,9 +1,27 @@
 //! Logs: structured, on stderr, quiet unless something deserves attention.
 //!
 //! Called by: `commands::serve`, once, before anything else may log, and on reload;
-//! `config::kind`, to refuse a filter before it is used.
+//! `config::kind`, to refuse a filter before it is used; `exit`, for the last words.
+//! Invariant: whoever logs never waits for stderr and never fails because of it, see `queue`.
+
+mod queue;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, Write as _};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use std::{panic, thread};
 
 use tracing_subscriber::{EnvFilter, reload};
+
+use queue::{Queue, Writer, write_to_stderr};
+
+/// How long the end of the process waits for lines that are not written yet.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// Set once a thread writes what is logged.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -42,11 +60,32 @@ impl Log {
 }
 
 /// Installs the subscriber for the whole process. `filter` has passed [`is_filter`].
-pub(crate) fn start(filter: &str, format: Format) -> Log {
+pub(crate) fn start(filter: &str, format: Format) -> io::Result<Log> {
+    let queue = QUEUE.get_or_init(Queue::default);
+    let tell = |lines| tracing::warn!(lines, "log lines were dropped: stderr did not take them");
+    let mut writer = Writer::new(queue.clone(), write_to_stderr, tell);
+    let write = move || {
+        loop {
+            writer.write_next();
+        }
+    };
+    thread::Builder::new().name("log".to_owned()).spawn(write)?;
+    panic::set_hook(Box::new(|info| {
+        // As the standard hook would, but for the wait if stderr is stuck: then the process would
+        // neither go on nor end.
+        queue.push(format!("heatsink: {info}\n").as_bytes());
+        let backtrace = Backtrace::capture();
+        if backtrace.status() == BacktraceStatus::Captured {
+            queue.push(backtrace.to_string().as_bytes());
+        }
+        queue.flush(LAST_WAIT);
+    }));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::builder().parse_lossy(filter))
-        .with_writer(std::io::stderr);
-    match format {
+        // Or a line that cannot be formatted would be reported with a print that may panic.
+        .log_internal_errors(false)
+        .with_writer(queue.clone());
+    Ok(match format {
         Format::Text => {
             let subscriber = subscriber.with_filter_reloading();
             let handle = subscriber.reload_handle();
@@ -59,6 +98,24 @@ pub(crate) fn start(filter: &str, format: Format) -> Log {
             subscriber.init();
             Log { set: Box::new(move |filter| handle.reload(filter)) }
         }
+    })
+}
+
+/// How many log lines were dropped so far.
+pub(crate) fn dropped_lines() -> Arc<AtomicU64> {
+    QUEUE.get_or_init(Queue::default).dropped()
+}
+
+/// Prints lines that are no log on stderr, behind what was logged. Nothing fails if nobody reads
+/// them, and the end of a process that logs is not held up for long.
+pub(crate) fn print_last(lines: &[String]) {
+    let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+    match QUEUE.get() {
+        Some(queue) => {
+            queue.push(text.as_bytes());
+            queue.flush(LAST_WAIT);
+        }
+        None => drop(io::stderr().write_all(text.as_bytes())),
     }
 }
 

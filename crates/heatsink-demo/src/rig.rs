@@ -144,6 +144,7 @@ impl Member {
             address: Some(proxy.local_addr()),
             live: live.clone(),
             admin: Some((TcpListener::bind(admin)?, heatsink_admin::Settings::default())),
+            log_lines_dropped: None,
         };
         let data_plane =
             proxy.take_detector().map(|detector| DataPlane { detector, proxy: handle.clone() });

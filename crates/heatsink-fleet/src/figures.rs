@@ -1,6 +1,7 @@
 //! The figures of this moment, for `/metrics`.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use heatsink_admin::metrics::{
     CacheCounts, CollapseCounts, Fleet, Histogram, KeyMetrics, Metrics, NodeLoad, SketchError,
@@ -82,6 +83,10 @@ pub(crate) fn metrics(state: &State) -> Metrics {
         version: VERSION.to_owned(),
         role: state.role.name().to_owned(),
         process_start_ms: state.started_at_ms,
+        log_lines_dropped_total: state
+            .log_lines_dropped
+            .as_ref()
+            .map(|dropped| dropped.load(Ordering::Relaxed)),
         traffic,
         keys: hot_keys
             .into_iter()

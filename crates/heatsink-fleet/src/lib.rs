@@ -33,6 +33,7 @@ mod state;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -170,6 +171,8 @@ pub struct Settings {
     pub live: Live,
     /// Where the API listens, and how.
     pub admin: Option<(TcpListener, heatsink_admin::Settings)>,
+    /// Where log lines that could not be written are counted, if they are.
+    pub log_lines_dropped: Option<Arc<AtomicU64>>,
 }
 
 /// The data plane of this process.
@@ -207,12 +210,12 @@ impl Fleet {
             None => None,
         };
         let (started, has_started) = std::sync::mpsc::channel();
-        let Settings { role, address, live, admin: api } = settings;
+        let Settings { role, address, live, admin: api, log_lines_dropped } = settings;
         let (detector, proxy) = match data_plane {
             Some(DataPlane { detector, proxy }) => (Some(detector), Some(proxy)),
             None => (None, None),
         };
-        let state = Arc::new(State::new(&id, role, address, live, proxy));
+        let state = Arc::new(State::new(&id, role, address, live, proxy, log_lines_dropped));
         let informed = role.is_proxy().then(|| Arc::clone(&state.informed));
         let body = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -29,6 +30,8 @@ pub(crate) struct State {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) proxy: Option<ProxyHandle>,
     pub(crate) started_at_ms: u64,
+    /// Log lines that could not be written, if somebody counts them.
+    pub(crate) log_lines_dropped: Option<Arc<AtomicU64>>,
     /// The copy of the registry has changed by this process's own doing: the loop need not wait
     /// for the message.
     pub(crate) changed: Notify,
@@ -85,6 +88,7 @@ impl State {
         address: Option<SocketAddr>,
         live: Live,
         proxy: Option<ProxyHandle>,
+        log_lines_dropped: Option<Arc<AtomicU64>>,
     ) -> Self {
         let now = Duration::ZERO;
         let settings = live.settings();
@@ -101,6 +105,7 @@ impl State {
             address,
             proxy,
             started_at_ms: unix_ms(),
+            log_lines_dropped,
             changed: Notify::new(),
             moves: Notify::new(),
             informed: Arc::default(),

@@ -31,6 +31,7 @@ pub struct ProcessBuilder {
     args: Vec<OsString>,
     envs: Vec<(OsString, OsString)>,
     directory: Option<OsString>,
+    stderr: Option<Stdio>,
 }
 
 impl ProcessBuilder {
@@ -62,6 +63,13 @@ impl ProcessBuilder {
         self
     }
 
+    /// Has stderr go somewhere else than to what is collected.
+    #[must_use]
+    pub fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
+        self.stderr = Some(stderr.into());
+        self
+    }
+
     /// Starts it with nothing on stdin and both outputs collected.
     ///
     /// Where `setpriv` (util-linux) exists the program is started through it with a
@@ -90,7 +98,8 @@ impl ProcessBuilder {
             None => Command::new(&found),
         };
         command.args(&self.args).envs(self.envs);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(self.stderr.unwrap_or_else(Stdio::piped));
         if let Some(directory) = self.directory {
             command.current_dir(directory);
         }
@@ -121,6 +130,7 @@ impl Process {
             args: Vec::new(),
             envs: Vec::new(),
             directory: None,
+            stderr: None,
         }
     }
 

@@ -39,6 +39,11 @@ fn process(text: &mut Lines, metrics: &Metrics) {
         "When the process started, in seconds of Unix time.",
         Some(metrics.process_start_ms as f64 / 1000.0),
     );
+    text.one_counter(
+        "heatsink_log_lines_dropped_total",
+        "Log lines that could not be written, or not in time.",
+        metrics.log_lines_dropped_total,
+    );
 }
 
 fn traffic(text: &mut Lines, metrics: &Metrics) {

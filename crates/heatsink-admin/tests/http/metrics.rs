@@ -35,6 +35,7 @@ pub(crate) fn filled(keys: &[Vec<u8>]) -> Metrics {
         version: "0.1.0".into(),
         role: "all".into(),
         process_start_ms: 1_767_225_600_120,
+        log_lines_dropped_total: Some(8),
         traffic: Some(Traffic {
             requests_total: 10,
             clients: 2,
@@ -88,6 +89,7 @@ fn everything_is_there_and_well_formed() {
     let text = Exposition::parse(&reply.text());
     for (name, value) in [
         ("heatsink_requests_total", 10.0),
+        ("heatsink_log_lines_dropped_total", 8.0),
         ("heatsink_pauses_total", 3.0),
         ("heatsink_process_start_time_seconds", 1_767_225_600.12),
         ("heatsink_collapse_ratio", 12.5),

@@ -23,7 +23,8 @@ use crate::logging;
 pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure> {
     let loaded = Sources::new(flags, file).load()?;
     let config = &loaded.config;
-    let _log = logging::start(&config.log, config.log_format);
+    let _log = logging::start(&config.log, config.log_format)
+        .map_err(|error| Failure::Runtime(format!("cannot start to log: {error}")))?;
     if config.upstream == Url::Embedded {
         return Err(Failure::Runtime(
             "nothing can be split in an embedded store that is gone: set upstream".to_owned(),

@@ -17,6 +17,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use heatsink_fleet::{Fleet, Role};
@@ -41,7 +42,8 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure> {
     let sources = Sources::new(flags, file);
     let loaded = sources.load()?;
-    let log = logging::start(&loaded.config.log, loaded.config.log_format);
+    let log = logging::start(&loaded.config.log, loaded.config.log_format)
+        .map_err(|error| Failure::Runtime(format!("cannot start to log: {error}")))?;
     for doubt in sources.doubts() {
         warn!("{doubt}");
     }
@@ -174,14 +176,20 @@ fn announce(running: &Running, upstream: &str, workers: usize) {
         info!("ready to aggregate");
         format!("heatsink {version} ready: aggregator{admin}")
     };
-    let print = || {
+    print_ready(ready);
+}
+
+/// Prints the ready line from a thread of its own: nobody may be reading stdout, or it may be
+/// full, and that is no reason not to serve, nor not to end when asked.
+fn print_ready(ready: String) {
+    let print = move || {
         let mut stdout = io::stdout().lock();
-        writeln!(stdout, "{ready}")?;
-        stdout.flush()
+        if let Err(error) = writeln!(stdout, "{ready}").and_then(|()| stdout.flush()) {
+            warn!(%error, "cannot write to stdout; {ready}");
+        }
     };
-    // Nobody may be listening on stdout any more; that is no reason not to serve.
-    if let Err(error) = print() {
-        warn!(%error, "cannot write to stdout; {ready}");
+    if let Err(error) = thread::Builder::new().name("ready".to_owned()).spawn(print) {
+        warn!(%error, "the ready line cannot be printed");
     }
 }
 

@@ -6,6 +6,7 @@ mod embedded;
 mod handover;
 mod help;
 mod load;
+mod logs;
 mod memory;
 mod reload;
 mod scan;

@@ -193,7 +193,7 @@ async fn run(
     let id = format!("{:016x}", fastrand::u64(..));
     let block = live.block;
     let steps = Steps::new(proxy.clone(), store.settings().namespace());
-    let state = Arc::new(State::new(&id, Role::Aggregator, None, live, Some(proxy)));
+    let state = Arc::new(State::new(&id, Role::Aggregator, None, live, Some(proxy), None));
     let mover = Mover { state, store, steps };
     let (splits, copies) = (BTreeMap::new(), BTreeMap::new());
     let mut ledger = Ledger { splits, copies, done: 0, drained: Drained::default(), told };

@@ -17,6 +17,7 @@ use heatsink_upstream::address::Url;
 use super::Running;
 use crate::config::{Config, Loaded};
 use crate::exit::Failure;
+use crate::logging;
 
 /// How long a new process waits for the admin address of the one that it takes over from.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(3);
@@ -77,6 +78,7 @@ pub(super) fn join(
         address: proxy.as_ref().map(Proxy::local_addr),
         live: config.fleet.clone(),
         admin,
+        log_lines_dropped: Some(logging::dropped_lines()),
     };
     let data_plane = proxy.as_mut().and_then(|proxy| {
         let detector = proxy.take_detector()?;
