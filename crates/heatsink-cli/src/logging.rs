@@ -2,26 +2,34 @@
 //!
 //! Called by: `commands::serve`, once, before anything else may log, and on reload;
 //! `config::kind`, to refuse a filter before it is used; `exit`, for the last words.
-//! Invariant: whoever logs never waits for stderr and never fails because of it, see `queue`.
+//! Invariant: whoever logs never waits for stderr and never fails because of it, see `queue`; no
+//! kind of line floods the log, see `limit`.
 
+mod limit;
 mod queue;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write as _};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{panic, thread};
 
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, reload};
 
+use limit::Limit;
 use queue::{Queue, Writer, write_to_stderr};
 
 /// How long the end of the process waits for lines that are not written yet.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether lines were left out that nobody was told of.
+const REPORT_LOOK: Duration = Duration::from_secs(1);
+
 /// Set once a thread writes what is logged.
-static QUEUE: OnceLock<Queue> = OnceLock::new();
+static RUNNING: OnceLock<(Queue, Limit)> = OnceLock::new();
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -61,12 +69,13 @@ impl Log {
 
 /// Installs the subscriber for the whole process. `filter` has passed [`is_filter`].
 pub(crate) fn start(filter: &str, format: Format) -> io::Result<Log> {
-    let queue = QUEUE.get_or_init(Queue::default);
+    let (queue, limit) = RUNNING.get_or_init(Default::default);
     let tell = |lines| tracing::warn!(lines, "log lines were dropped: stderr did not take them");
     let mut writer = Writer::new(queue.clone(), write_to_stderr, tell);
     let write = move || {
         loop {
-            writer.write_next();
+            writer.write_next(REPORT_LOOK);
+            limit.report(Instant::now());
         }
     };
     thread::Builder::new().name("log".to_owned()).spawn(write)?;
@@ -80,38 +89,31 @@ pub(crate) fn start(filter: &str, format: Format) -> io::Result<Log> {
         }
         queue.flush(LAST_WAIT);
     }));
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::builder().parse_lossy(filter))
+    let (filter, handle) = reload::Layer::new(EnvFilter::builder().parse_lossy(filter));
+    let lines = tracing_subscriber::fmt::layer()
         // Or a line that cannot be formatted would be reported with a print that may panic.
         .log_internal_errors(false)
         .with_writer(queue.clone());
-    Ok(match format {
-        Format::Text => {
-            let subscriber = subscriber.with_filter_reloading();
-            let handle = subscriber.reload_handle();
-            subscriber.init();
-            Log { set: Box::new(move |filter| handle.reload(filter)) }
-        }
-        Format::Json => {
-            let subscriber = subscriber.json().with_filter_reloading();
-            let handle = subscriber.reload_handle();
-            subscriber.init();
-            Log { set: Box::new(move |filter| handle.reload(filter)) }
-        }
-    })
+    let lines = match format {
+        Format::Text => lines.boxed(),
+        Format::Json => lines.json().boxed(),
+    };
+    tracing_subscriber::registry().with(lines).with(filter).with(limit.clone()).init();
+    Ok(Log { set: Box::new(move |filter| handle.reload(filter)) })
 }
 
 /// How many log lines were dropped so far.
 pub(crate) fn dropped_lines() -> Arc<AtomicU64> {
-    QUEUE.get_or_init(Queue::default).dropped()
+    RUNNING.get_or_init(Default::default).0.dropped()
 }
 
 /// Prints lines that are no log on stderr, behind what was logged. Nothing fails if nobody reads
 /// them, and the end of a process that logs is not held up for long.
 pub(crate) fn print_last(lines: &[String]) {
     let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
-    match QUEUE.get() {
-        Some(queue) => {
+    match RUNNING.get() {
+        Some((queue, limit)) => {
+            limit.report_all();
             queue.push(text.as_bytes());
             queue.flush(LAST_WAIT);
         }

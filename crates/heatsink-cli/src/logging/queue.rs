@@ -90,18 +90,21 @@ impl Queue {
         self.lock().bytes <= MAX_BYTES / 2
     }
 
-    fn pop(&self) -> Vec<u8> {
+    fn pop(&self, bound: Duration) -> Option<Vec<u8>> {
         let mut lines = self.lock();
         lines.writing = false;
-        loop {
-            if let Some(line) = lines.waiting.pop_front() {
-                lines.bytes -= line.len();
-                lines.writing = true;
-                return line;
-            }
+        if lines.waiting.is_empty() {
             self.shared.emptied.notify_all();
-            lines = self.shared.filled.wait(lines).unwrap_or_else(PoisonError::into_inner);
+            let waited = self
+                .shared
+                .filled
+                .wait_timeout_while(lines, bound, |lines| lines.waiting.is_empty());
+            lines = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        let line = lines.waiting.pop_front()?;
+        lines.bytes -= line.len();
+        lines.writing = true;
+        Some(line)
     }
 
     fn count_dropped(&self) {
@@ -132,9 +135,9 @@ impl<O: FnMut(&[u8]) -> io::Result<usize>, T: FnMut(u64)> Writer<O, T> {
         Self { queue, output, tell_dropped, told: 0, is_torn: false }
     }
 
-    /// Waits for a line and writes it, or drops it.
-    pub(super) fn write_next(&mut self) {
-        let line = self.queue.pop();
+    /// Waits for a line, not for longer than `bound`, and writes it or drops it.
+    pub(super) fn write_next(&mut self, bound: Duration) {
+        let Some(line) = self.queue.pop(bound) else { return };
         if self.write(&line).is_err() {
             return self.queue.count_dropped();
         }
@@ -201,6 +204,8 @@ impl<'a> MakeWriter<'a> for Queue {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(30);
+
     enum Step {
         /// Takes so many bytes at most.
         Take(usize),
@@ -227,7 +232,7 @@ mod tests {
         };
         let mut writer = Writer::new(queue.clone(), output, |count| told.push(count));
         for _ in lines {
-            writer.write_next();
+            writer.write_next(LONG);
         }
         let written = String::from_utf8(written).expect("text");
         (written, told, queue.dropped().load(Ordering::Relaxed))
@@ -287,8 +292,8 @@ mod tests {
         };
         let mut writer = Writer::new(queue.clone(), output, |_| ());
         let thread = thread::spawn(move || {
-            writer.write_next();
-            writer.write_next();
+            writer.write_next(LONG);
+            writer.write_next(LONG);
         });
         queue.flush(Duration::from_millis(20));
         assert!(queue.lock().is_busy(), "not written yet");

@@ -116,3 +116,27 @@ fn a_failure_to_start_has_its_exit_code_without_a_stderr() {
         assert_eq!(Finished::of(&mut process).code, Some(code), "{args:?}");
     }
 }
+
+#[test]
+fn a_flood_of_one_kind_of_line_is_counted_instead() {
+    let place = Place::empty();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", "embedded://"];
+    let (mut process, ready) = start(place.heatsink(&args));
+    const CLIENTS: usize = 300;
+    for _ in 0..CLIENTS {
+        let mut client = TcpStream::connect(address(&ready)).expect("it listens");
+        client.write_all(b"POST / HTTP/1.1\r\n\r\n").expect("sent");
+        let _ = client.read_to_end(&mut Vec::new());
+    }
+    process.terminate();
+    let stderr = Finished::of(&mut process).stderr;
+    let told = |line: &&str| line.contains("speaks HTTP");
+    let (counts, lines): (Vec<&str>, Vec<&str>) =
+        stderr.lines().filter(told).partition(|line| line.contains("were left out"));
+    assert!(lines.len() < CLIENTS / 3, "{stderr}");
+    let count = |line: &str| -> Option<usize> {
+        line.split_once("count=")?.1.split(' ').next()?.parse().ok()
+    };
+    let left_out: usize = counts.iter().filter_map(|line| count(line)).sum();
+    assert_eq!(lines.len() + left_out, CLIENTS, "{stderr}");
+}
