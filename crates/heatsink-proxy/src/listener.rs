@@ -1,7 +1,9 @@
 //! Accepts clients and deals them out to the workers in turn.
 //!
-//! Bound: `limits.max_clients`; one more is told so and closed.
+//! Bound: `limits.max_clients`; one more is told so and closed. The same if there is no descriptor
+//! left for it, which one is kept in reserve for.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -19,6 +21,8 @@ use crate::socket::Accepted;
 
 /// Connections that wait to be accepted.
 const LISTEN_BACKLOG: i32 = 1024;
+/// After a client could neither be accepted nor told so.
+const ACCEPT_RETRY: Duration = Duration::from_millis(10);
 const STOP: Token = Token(0);
 const CLIENT: Token = Token(1);
 
@@ -114,6 +118,7 @@ fn accept_clients(
     stop: &AtomicBool,
 ) {
     let mut events = Events::with_capacity(4);
+    let mut reserve = Reserve::new();
     // The first look may find clients that came before the registration.
     let mut patience = Some(Duration::ZERO);
     while !stop.load(Ordering::Acquire) {
@@ -128,15 +133,43 @@ fn accept_clients(
             match listener.accept() {
                 Ok((socket, addr)) => deal_out(socket, addr, tls, shared),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    // Out of descriptors, most likely: clients wait in the backlog meanwhile.
-                    if error.kind() != io::ErrorKind::ConnectionAborted {
-                        tracing::warn!(%error, "a client could not be accepted");
-                        thread::sleep(Duration::from_millis(10));
+                    tracing::warn!(%error, "a client could not be accepted");
+                    // Out of descriptors, most likely. If it cannot be told either, clients wait
+                    // in the backlog for a moment.
+                    if !reserve.turn_away_one(listener, tls.is_some()) {
+                        thread::sleep(ACCEPT_RETRY);
                     }
                 }
             }
         }
+    }
+}
+
+/// A descriptor that is given up for a client that there is no other for, to tell it so.
+#[derive(Debug)]
+struct Reserve(Option<File>);
+
+impl Reserve {
+    fn new() -> Self {
+        Self(File::open("/dev/null").ok())
+    }
+
+    /// Whether a client was told, or there was none any more.
+    fn turn_away_one(&mut self, listener: &TcpListener, tls: bool) -> bool {
+        if self.0.take().is_none() {
+            *self = Self::new();
+            return false;
+        }
+        // Another thread may take the descriptor first; then this fails as before.
+        let accepted = listener.accept();
+        if let Ok((socket, _)) = &accepted {
+            tell_too_many(socket, tls);
+        }
+        let is_done = !accepted.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
+        *self = Self::new();
+        is_done
     }
 }
 
@@ -173,6 +206,11 @@ pub(crate) fn connect_within(shared: &Arc<Shared>) -> io::Result<TcpStream> {
 
 fn turn_away(socket: &TcpStream, tls: bool) {
     tracing::warn!("a client was turned away: limits.max_clients is reached");
+    tell_too_many(socket, tls);
+}
+
+/// The last word to a client that is not accepted; with TLS there is no way to say it.
+fn tell_too_many(socket: &TcpStream, tls: bool) {
     let _ = socket.set_nonblocking(true);
     if !tls {
         let _ = (&*socket).write_all(b"-ERR max number of clients reached\r\n");

@@ -41,13 +41,14 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 /// Runs the proxy with what `flags`, the environment, and the file say.
 pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure> {
     let sources = Sources::new(flags, file);
-    let loaded = sources.load()?;
+    let mut loaded = sources.load()?;
     let log = logging::start(&loaded.config.log, loaded.config.log_format)
         .map_err(|error| Failure::Runtime(format!("cannot start to log: {error}")))?;
     for doubt in sources.doubts() {
         warn!("{doubt}");
     }
-    descriptors::raise(loaded.config.live.limits.max_clients);
+    let limits = &mut loaded.config.live.limits;
+    limits.max_clients = descriptors::fit(limits.max_clients);
 
     let mut events = Events::register()
         .map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")))?;

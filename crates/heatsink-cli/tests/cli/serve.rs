@@ -187,21 +187,63 @@ fn an_event_for_what_was_in_a_slot_before_does_not_touch_what_is_there_now() {
     assert_eq!(b.command(&["EXEC"]).items(), [Reply::ok()]);
 }
 
+/// What a client is told that is not accepted.
+const TOO_MANY: &str = "ERR max number of clients reached";
+
+/// Whether a client that has just connected is served; if not it was told why.
+fn is_served(client: &mut RawClient) -> bool {
+    client.send(&["PING"]);
+    let reply = client.read_reply();
+    assert!(reply.is_error() == (reply.text() == TOO_MANY), "{reply:?}");
+    !reply.is_error()
+}
+
 #[test]
-fn it_ends_when_asked_even_without_a_descriptor_left() {
+fn clients_that_descriptors_do_not_suffice_for_are_told_so() {
     let server = RedisServer::start();
     let place = Place::empty();
     let heatsink = env!("CARGO_BIN_EXE_heatsink");
     let url = server.url();
-    let few = ["-c", "ulimit -n 40; exec \"$@\"", "bash", heatsink, "serve", "--log", "off"];
+    let few = ["-c", "ulimit -n 80; exec \"$@\"", "bash", heatsink, "serve"];
     let args = ["--listen", "127.0.0.1:0", "--upstream", &url, "--workers", "1"];
-    let builder = Process::builder("bash").args(few).args(args).directory(place.path());
+    let own_admin = ["--admin", "127.0.0.1:0"];
+    let builder =
+        Process::builder("bash").args(few).args(args).args(own_admin).directory(place.path());
     let (mut process, ready) = start(builder);
-    // More than there are descriptors: the last ones are not accepted.
-    let clients: Vec<_> = (0..60).map(|_| RawClient::connect(address(&ready))).collect();
+    process.wait_for_line("limits.max_clients is lowered", PATIENCE);
+    let mut clients: Vec<_> = (0..60).map(|_| RawClient::connect(address(&ready))).collect();
+    let served = clients.iter_mut().filter_map(|client| is_served(client).then_some(())).count();
+    assert_eq!(
+        served, 32,
+        "half of the limit, and room for a connection of its own for every fourth"
+    );
+    // There is room for what clients and operators need.
+    for client in &mut clients[..8] {
+        assert_eq!(client.command(&["MULTI"]), Reply::ok());
+    }
+    let (_, admin) = ready.split_once("admin http://").expect("an admin address");
+    assert!(std::net::TcpStream::connect(admin.trim_end_matches(')')).is_ok());
+    process.terminate();
+    assert_eq!(Finished::of(&mut process).code, Some(0));
+}
+
+#[test]
+fn it_ends_when_asked_even_without_a_descriptor_left() {
+    let server = RedisServer::start();
+    let place = Place::empty();
+    let (mut process, ready) = start(serve(&place, &server.url(), &["--workers", "1"]));
+    let mut first = RawClient::connect(address(&ready));
+    assert!(is_served(&mut first));
+    // Taken away while it runs, so that it cannot know.
+    let pid = rustix::process::Pid::from_raw(process.pid() as i32);
+    let few = rustix::process::Rlimit { current: Some(40), maximum: Some(40) };
+    rustix::process::prlimit(pid, rustix::process::Resource::Nofile, few).expect("a child");
+    let mut clients: Vec<_> = (0..60).map(|_| RawClient::connect(address(&ready))).collect();
     eventually(PATIENCE, || open_fds(process.pid()).expect("it runs") >= 39);
+    // There is no descriptor for the last ones, but a word.
+    assert_eq!(clients[59].read_reply().error(), TOO_MANY);
+    assert_eq!(first.command(&["PING"]).text(), "PONG");
     process.terminate();
     let finished = Finished::of(&mut process);
     assert_eq!(finished.code, Some(0), "{finished:?}");
-    drop(clients);
 }

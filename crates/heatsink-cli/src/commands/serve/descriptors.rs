@@ -1,13 +1,20 @@
-//! File descriptors: a connection each, so their limit bounds the number of clients.
+//! File descriptors: one for each connection, so their limit bounds the number of clients.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
 
-/// Descriptors that are not clients: listener, event loops, shared pipelines, logs.
-const RESERVE: u64 = 128;
+/// Descriptors that are kept for what is no client: 256 connections of the admin API, listeners,
+/// event loops, shared upstream connections, the coordination store, files. Of a low limit at most
+/// half is kept.
+const RESERVE: u64 = 384;
+/// For this many clients there is one upstream connection that a client has to itself, for a
+/// transaction, a subscription or a command that blocks.
+const CLIENTS_PER_OWN: u64 = 4;
 
-/// Raises the soft limit to the hard one, and warns if `max_clients` still does not fit.
-pub(super) fn raise(max_clients: usize) {
+/// Raises the soft limit to the hard one; returns how many clients fit, `wanted` at most. More
+/// clients than fit would be accepted and then found without a descriptor for their upstream
+/// connections, or not be accepted and wait for ever.
+pub(super) fn fit(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
@@ -15,28 +22,36 @@ pub(super) fn raise(max_clients: usize) {
     }
     // No limit at all reads as none.
     let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    if !fits(max_clients, open_files) {
+    let max_clients = wanted.min(usize::try_from(room(open_files)).unwrap_or(usize::MAX));
+    if max_clients < wanted {
         warn!(
+            wanted,
             max_clients,
             open_files,
-            "the limit of open files is too low for limits.max_clients; raise it (ulimit -n) or \
-             lower max_clients"
+            "limits.max_clients is lowered to what the limit of open files allows; raise that \
+             (ulimit -n) or lower max_clients"
         );
     }
+    max_clients
 }
 
-fn fits(max_clients: usize, open_files: u64) -> bool {
-    (max_clients as u64).saturating_add(RESERVE) <= open_files
+/// Clients that fit if so many files may be open.
+fn room(open_files: u64) -> u64 {
+    let left = open_files - RESERVE.min(open_files / 2);
+    (left - left.div_ceil(CLIENTS_PER_OWN + 1)).max(1)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::fits;
+    use super::room;
 
     #[test]
-    fn clients_and_the_reserve_have_to_fit() {
-        assert!(fits(10_000, 10_128));
-        assert!(!fits(10_000, 10_127));
-        assert!(fits(1_000_000, u64::MAX));
+    fn clients_leave_room_for_their_upstream_connections_and_for_operators() {
+        assert_eq!(room(384 + 12_500), 10_000);
+        assert_eq!(room(384 + 12_499), 9_999);
+        assert_eq!(room(1024), 512);
+        // Of a low limit half is for clients and their connections.
+        assert_eq!((room(40), room(2), room(0)), (16, 1, 1));
+        assert!(room(u64::MAX) > 1_000_000);
     }
 }

@@ -136,12 +136,11 @@ impl Reload {
         Ok(taken)
     }
 
-    fn apply(&mut self, fresh: Loaded, parts: &Running) {
+    fn apply(&mut self, mut fresh: Loaded, parts: &Running) {
         let running = &mut self.running;
+        let limits = &mut fresh.config.live.limits;
+        limits.max_clients = descriptors::fit(limits.max_clients);
         if running.config.live != fresh.config.live {
-            if running.config.live.limits.max_clients != fresh.config.live.limits.max_clients {
-                descriptors::raise(fresh.config.live.limits.max_clients);
-            }
             if let Some(proxy) = &parts.proxy {
                 proxy.reload(fresh.config.live.clone());
             }
