@@ -159,7 +159,6 @@ impl<W> Batches<W> {
         if !self.takes(change) {
             return Added::Refused(waiter);
         }
-        let deadline = now.saturating_add(self.limits.max_wait);
         let hash = self.hash(login, change);
         let lane = self.table.find(hash, |&slot| self.lanes[slot as usize].is_of(login, change));
         let slot = lane.copied().unwrap_or_else(|| self.open(hash, login, change));
@@ -167,7 +166,7 @@ impl<W> Batches<W> {
         let lane = &mut self.lanes[slot as usize];
         lane.crowd.note(connection);
         let is_ready = lane.out.is_none() && !lane.has_next();
-        let member = Member::new(waiter, connection, deadline, change);
+        let member = Member::new(waiter, connection, now, change);
         let is_first = lane.add(member, change, self.limits.batch_members);
         let lane = LaneId(slot);
         if is_ready { Added::Ready(lane) } else { Added::Waiting { lane, is_first } }
@@ -188,7 +187,7 @@ impl<W> Batches<W> {
         self.members < self.limits.members && !too_long
     }
 
-    /// Other bounds, for what comes from now on.
+    /// Other bounds; the longest wait also for those who wait already.
     pub fn set_limits(&mut self, limits: BatchLimits) {
         self.limits = limits;
     }
@@ -309,14 +308,16 @@ impl<W> Batches<W> {
     /// Appends those who have waited too long and were not sent: nothing of theirs was or
     /// will be executed.
     pub fn expired(&mut self, now: Duration, waiters: &mut Vec<W>) {
+        let Some(since) = now.checked_sub(self.limits.max_wait) else { return };
         for (_, lane) in &mut self.lanes {
-            self.members -= lane.expire(now, waiters);
+            self.members -= lane.expire(since, waiters);
         }
     }
 
     /// When [`Self::expired`] has something to do next.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.lanes.iter().filter_map(|(_, lane)| lane.next_deadline()).min()
+        let oldest = self.lanes.iter().filter_map(|(_, lane)| lane.oldest()).min()?;
+        Some(oldest.saturating_add(self.limits.max_wait))
     }
 
     /// Forgets waiters that are gone; returns how many. What they asked for is still done, as

@@ -19,16 +19,17 @@ pub(super) struct Member<W> {
     pub(super) delta: i64,
     form: Form,
     connection: u64,
-    deadline: Duration,
+    /// When it came.
+    since: Duration,
 }
 
 impl<W> Member<W> {
-    pub(super) fn new(waiter: W, connection: u64, deadline: Duration, change: &Change<'_>) -> Self {
+    pub(super) fn new(waiter: W, connection: u64, since: Duration, change: &Change<'_>) -> Self {
         let (delta, form) = match *change {
             Change::Add { delta, form, .. } => (delta, form),
             Change::Set { .. } => (0, Form::Incr),
         };
-        Self { waiter: Some(waiter), delta, form, connection, deadline }
+        Self { waiter: Some(waiter), delta, form, connection, since }
     }
 }
 
@@ -174,11 +175,18 @@ impl<W> Lane<W> {
         }
     }
 
-    /// Removes what waited too long; returns how many members that were.
-    pub(super) fn expire(&mut self, now: Duration, waiters: &mut Vec<W>) -> usize {
+    /// Removes what came at `since` or before; returns how many members that were.
+    ///
+    /// What counts is when each came, not a deadline that it was given then. Of `SET`s only the value
+    /// of the last is kept, so the last must not go before the others:
+    ///
+    /// 1. A's `SET` waits, with a second to go       2. the longest wait is lowered
+    /// 3. B's `SET` joins, with a deadline before A's: B is told that it was not carried out
+    /// 4. the batch leaves for A, with B's value
+    pub(super) fn expire(&mut self, since: Duration, waiters: &mut Vec<W>) -> usize {
         let mut count = 0;
         let mut is_late = |member: &mut Member<W>| {
-            let late = member.deadline <= now;
+            let late = member.since <= since;
             if late {
                 count += 1;
                 waiters.extend(member.waiter.take());
@@ -187,7 +195,6 @@ impl<W> Lane<W> {
         };
         self.singles.retain_mut(|member| !is_late(member));
         for batch in &mut self.filling {
-            // Of `SET`s the value of the last is kept, and the last is late last.
             batch.members.retain_mut(|member| !is_late(member));
             batch.total = batch.members.iter().map(|member| member.delta).sum();
         }
@@ -195,9 +202,10 @@ impl<W> Lane<W> {
         count
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Duration> {
+    /// When the first of those who wait came.
+    pub(super) fn oldest(&self) -> Option<Duration> {
         let filling = self.filling.iter().flat_map(|batch| &batch.members);
-        self.singles.iter().chain(filling).map(|member| member.deadline).min()
+        self.singles.iter().chain(filling).map(|member| member.since).min()
     }
 
     pub(super) fn leave(&mut self, is_gone: &mut impl FnMut(&W) -> bool) -> usize {

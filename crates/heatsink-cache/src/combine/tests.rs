@@ -268,6 +268,31 @@ fn what_was_not_sent_in_time_is_not_sent() {
     assert!(rig.batches.is_empty());
 }
 
+/// ```text
+/// 1. SET a is out, SET b waits      2. the longest wait is lowered      3. SET c joins b
+/// 4. c is given up before b         5. b's batch leaves, with c's value
+/// ```
+#[test]
+fn what_was_given_up_is_not_sent_for_another_when_the_longest_wait_is_lowered() {
+    let mut rig = Rig::new();
+    let first = rig.send(1, "SET k a");
+    rig.wait(2, "SET k b");
+    rig.batches.set_limits(BatchLimits { max_wait: at_ms(20), ..BatchLimits::default() });
+    rig.now = at_ms(10);
+    rig.wait(3, "SET k c");
+    let mut late = Vec::new();
+    rig.batches.expired(at_ms(19), &mut late);
+    assert!(late.is_empty());
+    assert_eq!(rig.batches.next_deadline(), Some(at_ms(20)));
+    rig.batches.expired(at_ms(20), &mut late);
+    assert_eq!(late, [2], "the new bound is for those who wait, too");
+    rig.batches.expired(at_ms(30), &mut late);
+    assert_eq!(late, [2, 3]);
+    let mut replies = Vec::new();
+    let next = rig.batches.answered(first, Answer::Ok, &mut replies);
+    assert_eq!((replies, next), (vec![(1, Answer::Ok)], None), "nothing is left to be sent");
+}
+
 #[test]
 fn who_leaves_is_not_answered_but_counted() {
     let mut rig = Rig::new();
