@@ -22,6 +22,7 @@ use crate::connection::{Client, ClientKey, Closing, Lost};
 use crate::cool::{Cool, Heat};
 use crate::observe::Mark;
 use crate::request::Request;
+use crate::reserved;
 use crate::worker::Worker;
 pub(crate) use batch::Batch;
 
@@ -245,8 +246,7 @@ impl Worker {
             if client.stopped || client.session.is_some() {
                 break;
             }
-            let watched = self.shared.verifier.is_some();
-            if client.own.as_ref().is_some_and(|own| own.uploading || own.tunnel && !watched) {
+            if client.own.as_ref().is_some_and(|own| own.uploading) {
                 match self.pass_on(key, &buf[at..]) {
                     0 => break,
                     passed => at += passed,
@@ -281,6 +281,16 @@ impl Worker {
                     let role = command.map(|command| command.role);
                     *last = command.map(|command| &*command.name);
                     let plain = role == Some(Role::Plain) && self.is_plain(key);
+                    if plain && !within && reserved::is_named(command, request) {
+                        self.forward_batch(key, buf, batch);
+                        if self.refuse_reserved(key) == Flow::Wait {
+                            self.stop(key);
+                            break;
+                        }
+                        self.taken += 1;
+                        at += len;
+                        continue;
+                    }
                     let mut hot = None;
                     let cools = plain && self.cooling.is_active() && !within;
                     if cools && self.waits_for_hot(key, command) {

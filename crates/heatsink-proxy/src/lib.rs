@@ -10,6 +10,7 @@
 //! | what becomes of a request | `decide`, carried out by `act` |
 //! | the shared pipelines | `lanes`, to the servers in `nodes`; who waits for what: `ticket` |
 //! | a cluster behind: where a request goes, and what becomes of the replies | `cluster` |
+//! | names that belong to the fleet | `reserved` |
 //! | a connection of a client's own | `own` (its state), `own_link` (its life) |
 //! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `session`, `service` |
 //! | `CLIENT …` | `client_command`, `directory` |
@@ -44,6 +45,7 @@ mod own;
 mod own_link;
 mod replies;
 mod request;
+mod reserved;
 mod sentinel;
 mod service;
 mod session;

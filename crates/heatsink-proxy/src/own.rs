@@ -21,6 +21,7 @@ use crate::nodes::NodeId;
 use crate::observe::{Mark, QueuedKeys, Upload, is_nothing};
 use crate::own::beside::{Aside, Side};
 use crate::own::everywhere::Everywhere;
+use crate::reserved;
 
 /// What the next reply on the connection answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +115,7 @@ pub(crate) struct Own {
     /// What the client is told in place of the frame that came.
     pub(crate) rewritten: Option<Vec<u8>>,
     protocol: Protocol,
-    /// Bytes pass unseen in both directions until the client leaves.
+    /// Replies pass unseen, and of requests only the names are looked at, until the client leaves.
     pub(crate) tunnel: bool,
     /// A large request is being passed on piece by piece.
     pub(crate) uploading: bool,
@@ -302,6 +303,7 @@ impl Own {
     fn begin_frame(&mut self, link: usize, frame: &[u8]) -> Pass {
         if !self.sides.is_empty() {
             match self.on_side_frame(link, frame, first_word(frame)) {
+                Aside::Client if reserved::is_message(frame) => return Pass::Drop,
                 Aside::Client => return Pass::ToClient,
                 Aside::Nobody => return Pass::Drop,
                 Aside::Own => {}
@@ -312,7 +314,7 @@ impl Own {
             match first_word(frame) {
                 // Not an answer to anything. On RESP2 only a subscriber can get one.
                 Some(b"message" | b"pmessage" | b"smessage") if is_push || self.is_subscriber() => {
-                    return Pass::ToClient;
+                    return if reserved::is_message(frame) { Pass::Drop } else { Pass::ToClient };
                 }
                 Some(
                     b"subscribe" | b"unsubscribe" | b"psubscribe" | b"punsubscribe" | b"ssubscribe"

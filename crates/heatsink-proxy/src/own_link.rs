@@ -19,6 +19,7 @@ use crate::nodes::NodeId;
 use crate::observe::Writer;
 use crate::own::{Expected, Own, Transaction};
 use crate::request::Request;
+use crate::reserved;
 use crate::worker::Worker;
 
 impl Worker {
@@ -96,7 +97,8 @@ impl Worker {
         }
     }
 
-    /// From now on bytes pass unseen in both directions.
+    /// From now on requests pass without being understood, but for the names in them, and replies
+    /// unseen.
     pub(crate) fn open_tunnel(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
         if let Some(flow) = self.wait_for_tunnel(key) {
             return flow;
@@ -163,7 +165,9 @@ impl Worker {
         if !matches!(role, None | Some(Role::Plain)) || client.lost != Lost::Nothing {
             return None;
         }
-        if request.args_from(1).any(|arg| self.cooling.has_moved(arg)) {
+        if request.args_from(1).any(|arg| self.cooling.has_moved(arg))
+            || !client.within && !reserved::names_are_there(command, request)
+        {
             return None;
         }
         let node = self.home(key);
@@ -211,39 +215,35 @@ impl Worker {
         }
     }
 
-    /// Passes bytes of a tunnel or of a large request on; returns how many.
+    /// Passes bytes of a large request on; returns how many.
     pub(crate) fn pass_on(&mut self, key: ClientKey, buf: &[u8]) -> usize {
         let limits = &self.request_limits[0];
         let Some(client) = self.clients.get(key) else { return buf.len() };
         let Some(own) = &mut client.own else { return 0 };
         let link = own.link;
-        let passed = if own.tunnel {
-            buf.len()
-        } else {
-            match client.scan.pass(buf, limits) {
-                Ok((passed, done)) => {
-                    own.uploading = !done;
-                    if let (Some(observer), Some(upload)) = (&mut self.observer, &mut own.upload) {
-                        observer.uploaded(upload, passed);
-                    }
-                    if done {
-                        own.upload = None;
-                        self.links[link].link.expect_answer(self.now);
-                    }
-                    passed
+        let passed = match client.scan.pass(buf, limits) {
+            Ok((passed, done)) => {
+                own.uploading = !done;
+                if let (Some(observer), Some(upload)) = (&mut self.observer, &mut own.upload) {
+                    observer.uploaded(upload, passed);
                 }
-                Err(error) => {
-                    // The server is in the middle of it: nothing can be said on that link. And
-                    // while something else is owed, an error would be taken for that.
-                    let alone = own.expected.len() == 1 && !own.within_frame;
-                    client.own = None;
-                    self.drop_link(link);
-                    if alone {
-                        self.clients.error(key, &format!("ERR {error}"));
-                    }
-                    self.clients.close_after_replies(key);
-                    return buf.len();
+                if done {
+                    own.upload = None;
+                    self.links[link].link.expect_answer(self.now);
                 }
+                passed
+            }
+            Err(error) => {
+                // The server is in the middle of it: nothing can be said on that link. And
+                // while something else is owed, an error would be taken for that.
+                let alone = own.expected.len() == 1 && !own.within_frame;
+                client.own = None;
+                self.drop_link(link);
+                if alone {
+                    self.clients.error(key, &format!("ERR {error}"));
+                }
+                self.clients.close_after_replies(key);
+                return buf.len();
             }
         };
         self.push_own(key, link, &buf[..passed]);

@@ -67,16 +67,17 @@ impl Worker {
     }
 
     /// A request of a client whose connection is a tunnel. It reaches the server unless it is
-    /// about who the client is, which the server must not be asked: nobody can say when what
-    /// was asked before has been answered, so there is no place for an answer from here.
-    pub(crate) fn step_watched(
+    /// about who the client is and that is decided here: nobody can say when what was asked
+    /// before has been answered, so there is no place for an answer from here.
+    pub(crate) fn step_tunnel(
         &mut self,
         key: ClientKey,
         role: Option<Role>,
         request: Request<'_>,
     ) -> Option<Flow> {
         let link = self.clients.get(key)?.own.as_ref().filter(|own| own.tunnel)?.link;
-        if matches!(role, Some(Role::Auth | Role::Hello | Role::Reset)) {
+        let login = matches!(role, Some(Role::Auth | Role::Hello | Role::Reset));
+        if login && self.shared.verifier.is_some() {
             tracing::info!("a client was closed: a login or RESET in the middle of a tunnel");
             self.close_client(key);
         } else {

@@ -3,6 +3,7 @@
 mod disconnects;
 mod limits;
 mod outages;
+mod reserved;
 mod shutdown;
 mod state;
 mod subscriptions;

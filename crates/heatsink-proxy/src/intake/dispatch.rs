@@ -15,6 +15,7 @@ use crate::intake::Flow;
 use crate::observe::{Observer, Writer};
 use crate::own::Expected;
 use crate::request::Request;
+use crate::reserved;
 use crate::worker::Worker;
 
 impl Worker {
@@ -49,6 +50,14 @@ impl Worker {
         let role = command.map(|command| command.role);
         let service = self.shared.verifier.is_some();
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let within = client.within;
+        if client.is_known && !within && reserved::is_named(command, request) {
+            return self.refuse_reserved(key);
+        }
+        if let Some(flow) = self.step_tunnel(key, role, request) {
+            return flow;
+        }
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
         if needs_settled(role, client) && !client.is_settled() {
             return Flow::Wait;
         }
@@ -57,9 +66,6 @@ impl Worker {
             return Flow::Wait;
         }
         if let Some(flow) = self.refuse_unknown(key, role, request) {
-            return flow;
-        }
-        if let Some(flow) = self.step_watched(key, role, request) {
             return flow;
         }
         if let Some(command) = command

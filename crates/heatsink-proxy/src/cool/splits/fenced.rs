@@ -107,6 +107,7 @@ use crate::lanes::{Purpose, Ticket};
 use crate::nodes::NodeId;
 use crate::observe::Mark;
 use crate::request::{Request, only_key, spans};
+use crate::reserved;
 use crate::splits::Splitting;
 use crate::worker::Worker;
 
@@ -114,8 +115,6 @@ use crate::worker::Worker;
 const REMEMBERED: Duration = Duration::from_secs(60);
 /// Time between two attempts at a key whose marker nobody has told of.
 const AGAIN: Duration = Duration::from_millis(100);
-/// What shards' names begin with.
-const OURS: &[u8] = b"heatsink:{";
 /// Of a command with more keys a refusal is passed on as it is.
 const MAX_KEYS: usize = 16;
 /// What is said if nobody is left who asked.
@@ -198,7 +197,7 @@ impl Cooling {
 
     /// The key of a shard, and the split that it belongs to.
     fn key_of_shard(&self, name: &[u8]) -> Option<(Vec<u8>, String)> {
-        if !name.starts_with(OURS) {
+        if !reserved::is_reserved(name) {
             return None;
         }
         let past = self.past.iter().map(|past| (&past.key[..], &past.layout));
