@@ -175,7 +175,7 @@ impl Worker {
         flow
     }
 
-    fn is_queueing(&self, key: ClientKey) -> bool {
+    pub(crate) fn is_queueing(&self, key: ClientKey) -> bool {
         let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
         own.is_some_and(|own| own.transaction == Transaction::Queueing)
     }

@@ -122,7 +122,9 @@ impl Clients {
             self.dirty.push(key);
         }
         let unread = client.output.len() + client.order.held_bytes();
-        if unread > BULKY_BYTES {
+        if unread > BULKY_BYTES && client.gone {
+            client.output.discard();
+        } else if unread > BULKY_BYTES {
             client.bulky = true;
             if unread as u64 > self.max_output_bytes {
                 self.overflown.push(key);

@@ -105,6 +105,8 @@ pub(crate) struct Client {
     pub(crate) hung_up: bool,
     /// Everything the client will ever send has been read.
     pub(crate) eof: bool,
+    /// Its connection is broken: what it sent is still carried out, and nobody is told.
+    pub(crate) gone: bool,
     pub(crate) closing: Closing,
     /// Reads its replies so slowly that it gets a connection of its own, where the server
     /// feels it and no other client does.
@@ -216,6 +218,7 @@ impl Client {
             overdue: false,
             hung_up: false,
             eof: false,
+            gone: false,
             closing: Closing::No,
             bulky: false,
             lags: false,

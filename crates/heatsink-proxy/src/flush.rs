@@ -154,17 +154,20 @@ impl Worker {
                 deferred.pop_front();
             }
             client.overdue = false;
-            let Client { order, output, socket, .. } = client;
-            if order.write(socket.plain(), output, pool).is_err()
+            let Client { order, output, socket, gone, .. } = client;
+            if *gone {
+                order.advance(output, pool);
+                output.discard();
+            } else if order.write(socket.plain(), output, pool).is_err()
                 || output.flush(socket).is_err()
                 || socket.flush().is_err()
             {
-                self.close_client(key);
+                self.client_gone(key);
                 continue;
             }
             pool.reclaim(&mut client.output);
             let unread = client.output.len();
-            let empty = unread == 0 && !client.socket.wants_write();
+            let empty = unread == 0 && (client.gone || !client.socket.wants_write());
             let over = client.is_settled() || client.order.is_cut();
             if client.closing == Closing::AfterReplies && empty && over {
                 self.linger(key);

@@ -7,6 +7,7 @@
 
 mod batch;
 mod dispatch;
+mod leaving;
 mod passing_on;
 
 use std::io::{self, Read};
@@ -125,7 +126,11 @@ impl Worker {
                 tracing::info!(%error, "a client was closed");
                 self.linger(key);
             }
-            Err(_) => self.close_client(key),
+            Err(_) => {
+                client.readable = false;
+                client.eof = true;
+                self.client_gone(key);
+            }
         }
     }
 
@@ -145,26 +150,6 @@ impl Worker {
         self.read_client(key);
         self.close_if_done(key);
         self.close_if_draining(key);
-    }
-
-    /// Ends a client that will send no more, once it has been answered.
-    pub(crate) fn close_if_done(&mut self, key: ClientKey) {
-        let Some(client) = self.clients.get(key) else { return };
-        if !client.eof {
-            return;
-        }
-        // Nothing will ever end these but the client, and it has gone.
-        let listening = client.own.as_ref().is_some_and(|own| {
-            own.tunnel || own.is_subscriber() || own.is_blocking() || own.uploading
-        });
-        let listening = listening || client.apart > 0;
-        let lingering = matches!(client.closing, Closing::Lingering { .. });
-        let told = client.output.is_empty() && client.order.held_bytes() == 0;
-        let sent = told && !client.socket.wants_write();
-        let answered = client.is_settled() && sent && !client.stopped;
-        if listening || lingering || answered {
-            self.close_client(key);
-        }
     }
 
     /// Acts on `count` bytes in the scratch buffer.

@@ -283,7 +283,7 @@ impl Worker {
     pub(crate) fn spare_link(&mut self, slot: usize) {
         let Some(upstream) = self.links.get_mut(slot) else { return };
         let lane = &mut self.lanes[upstream.lane];
-        if lane.spare.len() < MAX_SPARE {
+        if lane.spare.len() < MAX_SPARE && !upstream.link.is_shut() {
             upstream.owner = Owner::Spare;
             lane.spare.push(slot);
         } else {

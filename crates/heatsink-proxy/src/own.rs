@@ -117,6 +117,8 @@ pub(crate) struct Own {
     protocol: Protocol,
     /// Replies pass unseen, and of requests only the names are looked at, until the client leaves.
     pub(crate) tunnel: bool,
+    /// The client has left, and the server was told so; see [`crate::intake`].
+    pub(crate) shut: bool,
     /// A large request is being passed on piece by piece.
     pub(crate) uploading: bool,
     /// A command nobody knows succeeded: from now on the connection is a tunnel.
@@ -174,6 +176,7 @@ impl Own {
             rewritten: None,
             protocol,
             tunnel: false,
+            shut: false,
             uploading: false,
             wild: false,
             dropping: false,
@@ -241,6 +244,12 @@ impl Own {
     /// Something that may take for ever is being waited for.
     pub(crate) fn is_blocking(&self) -> bool {
         self.expected.contains(&Expected::Blocking)
+    }
+
+    /// The same of the first request that is not answered.
+    pub(crate) fn begins_blocking(&self) -> bool {
+        let mut asked = self.expected.iter().filter(|expected| **expected != Expected::Unasked);
+        asked.next() == Some(&Expected::Blocking)
     }
 
     /// A reply is owed, and it is one that a server that is well gives without delay.

@@ -31,6 +31,12 @@ impl Worker {
         bytes: &[u8],
         expected: Expected,
     ) -> Flow {
+        let gone = self.clients.get_ref(key).is_some_and(|client| client.gone);
+        if gone && expected == Expected::Blocking && !self.is_queueing(key) {
+            // What it takes would be nobody's; as if it had found nothing, and waited.
+            self.close_client(key);
+            return Flow::Taken;
+        }
         match self.ensure_own(key, node) {
             Ensured::Wait => return Flow::Wait,
             Ensured::Unavailable(why) => {
@@ -344,6 +350,7 @@ impl Worker {
         let settled = own.is_settled();
         let few = own.expected.len() <= MAX_OUTSTANDING as usize / 4;
         let (wild, releasable, link) = (own.wild, own.is_releasable(), own.link);
+        let ended = own.shut && settled;
         if few && client.stopped {
             self.clients.resume.push(key);
         }
@@ -355,6 +362,10 @@ impl Worker {
             self.make_tunnel(key);
             // It is too late to wait for that.
             self.want_all_whole();
+        } else if ended {
+            // It was told that nothing more will come.
+            self.end_own_state(key);
+            self.clients.resume.push(key);
         } else if releasable {
             let now = self.now;
             if let Some(client) = self.clients.get(key) {
@@ -372,7 +383,7 @@ impl Worker {
     /// A client that waits to leave may be waiting for just what has happened.
     pub(crate) fn finish_if_leaving(&mut self, key: ClientKey) {
         if let Some(client) = self.clients.get(key)
-            && (client.eof || client.closing != crate::connection::Closing::No)
+            && (client.eof || client.hung_up || client.closing != crate::connection::Closing::No)
             && !client.dirty
         {
             client.dirty = true;
@@ -411,7 +422,8 @@ impl Worker {
         client.transaction = None;
         self.drop_own_links(key, &own);
         let Some(client) = self.clients.get(key) else { return };
-        if own.tunnel || own.wild || own.is_subscriber() || own.within_frame {
+        let waited = own.shut && !own.expected.is_empty();
+        if waited || own.tunnel || own.wild || own.is_subscriber() || own.within_frame {
             // As on a connection to the server itself: what it was is gone with it.
             self.clients.close_after_replies(key);
             return;

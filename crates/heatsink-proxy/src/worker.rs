@@ -450,7 +450,7 @@ impl Worker {
     fn on_client_event(&mut self, key: ClientKey, event: &Event) {
         let Some(client) = self.clients.get(key) else { return };
         if event.is_error() || event.is_write_closed() {
-            self.close_client(key);
+            self.client_gone(key);
             return;
         }
         let unsent = !client.output.is_empty() || client.socket.wants_write();
@@ -461,17 +461,14 @@ impl Worker {
         let Some(client) = self.clients.get(key) else { return };
         if event.is_read_closed() {
             client.hung_up = true;
-            // As on a connection to the server itself, whoever leaves in the middle of a
-            // blocking command leaves its queue.
-            let blocking = client.own.as_ref().is_some_and(|own| own.is_blocking());
-            if blocking || client.apart > 0 {
-                self.close_client(key);
-                return;
-            }
         }
         if event.is_readable() || event.is_read_closed() {
             client.readable = true;
             self.read_client(key);
+        }
+        if event.is_read_closed() {
+            // It may not be read from, because it waits.
+            self.close_if_done(key);
         }
     }
 

@@ -91,6 +91,16 @@ pub struct Link<W: Waiter> {
     full_since: Option<Instant>,
     connection_id: Option<i64>,
     needs_auth: bool,
+    shut: Shut,
+}
+
+/// Whether this side of a connection is closed; the server may still answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shut {
+    No,
+    /// It is closed as soon as everything is sent.
+    Wanted,
+    Done,
 }
 
 impl<W: Waiter> Link<W> {
@@ -137,6 +147,7 @@ impl<W: Waiter> Link<W> {
             full_since: None,
             connection_id: None,
             needs_auth: false,
+            shut: Shut::No,
         })
     }
 
@@ -311,9 +322,31 @@ impl<W: Waiter> Link<W> {
             self.note_taken(now);
             if self.backlog_bytes() == 0 {
                 self.unsent = 0;
+                if self.shut == Shut::Wanted && !self.stream.wants_write() {
+                    self.shut = Shut::Done;
+                    self.stream.shut_write();
+                }
             }
             Ok(())
         }
+    }
+
+    /// Closes this side of the connection as soon as what is queued is sent. The server answers
+    /// what it can answer at once, and then closes its side: it does not go on waiting for the
+    /// sake of a client that has left.
+    pub fn shut(&mut self, now: Instant) -> Result<(), LinkError> {
+        if self.shut == Shut::No {
+            self.shut = Shut::Wanted;
+            if self.is_ready() {
+                self.expect_answer(now);
+            }
+        }
+        self.flush(now)
+    }
+
+    /// Nothing more can be asked here: see [`Self::shut`].
+    pub fn is_shut(&self) -> bool {
+        self.shut != Shut::No
     }
 
     /// Sends what is queued, unless it is better to wait for the answers to what is out.

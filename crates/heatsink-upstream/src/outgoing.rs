@@ -78,6 +78,13 @@ impl Outgoing {
         append(&mut self.bytes, bytes, range);
     }
 
+    /// Forgets what was not sent: nobody is there to read it.
+    pub fn discard(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEEP_BYTES);
+        self.sent = 0;
+    }
+
     /// Writes until everything is sent or the socket takes no more.
     #[inline]
     pub fn flush(&mut self, to: &mut impl Write) -> io::Result<()> {

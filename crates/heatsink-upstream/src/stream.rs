@@ -1,6 +1,7 @@
 //! A non-blocking socket to the upstream, of any kind.
 
 use std::io::{self, IoSlice, Read, Write};
+use std::net::Shutdown;
 
 use heatsink_tls::TlsStream;
 use mio::event::Source;
@@ -67,6 +68,19 @@ impl Stream {
             Self::Tls(stream) => stream.get_mut().take_sign(),
             Self::Unix(stream) => stream.take_sign(),
         }
+    }
+
+    /// Nothing more will be sent. If that fails, the connection is lost, and reading will tell.
+    pub(crate) fn shut_write(&mut self) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.get_ref().shutdown(Shutdown::Write),
+            Self::Tls(stream) => {
+                stream.close_notify();
+                let _ = stream.flush();
+                stream.get_ref().get_ref().shutdown(Shutdown::Write)
+            }
+            Self::Unix(stream) => stream.get_ref().shutdown(Shutdown::Write),
+        };
     }
 
     /// True once the other side is there.

@@ -1,6 +1,7 @@
 //! Heatsink from a client's side: state, users, limits, outages, disconnects, shutdown.
 
 mod disconnects;
+mod leaving;
 mod limits;
 mod outages;
 mod reserved;

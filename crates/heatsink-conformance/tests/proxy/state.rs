@@ -376,8 +376,11 @@ fn a_blocking_command_sent_in_leaving_is_left_too() {
     let rig = Rig::new(1);
     for _ in 0..50 {
         let mut client = rig.client();
-        client.send_raw(&[encode(&["PING"]), encode(&["BLPOP", "queue", "0"])].concat());
+        client.send_raw(&[encode(&["INCR", "seen"]), encode(&["BLPOP", "queue", "0"])].concat());
     }
+    let mut server = rig.server().client();
+    eventually(SOON, || server.command(&["GET", "seen"]) == Reply::bulk("50"));
+    eventually(SOON, || rig.heatsink().proxy().client_count() == 0);
     wait_blocked(&rig, 0);
     let mut other = rig.client();
     for n in 1..=20 {

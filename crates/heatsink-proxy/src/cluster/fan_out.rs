@@ -300,15 +300,19 @@ impl Worker {
         self.clients.fill(joining.client, joining.seq, &reply);
     }
 
-    /// A client has gone: what it had connections of their own for is given up with them.
-    pub(crate) fn forget_apart(&mut self, key: ClientKey) {
+    /// The connections that a client has for requests apart.
+    pub(crate) fn links_apart(&self, key: ClientKey) -> Vec<usize> {
         let asks = |(slot, upstream): (usize, &Upstream)| {
             let mut waiters = upstream.link.waiters();
             let asks = upstream.owner == Owner::Once && waiters.any(|w| w.client == key);
             asks.then_some(slot)
         };
-        let links: Vec<_> = self.links.iter().filter_map(asks).collect();
-        for link in links {
+        self.links.iter().filter_map(asks).collect()
+    }
+
+    /// A client has gone: what it had connections of their own for is given up with them.
+    pub(crate) fn forget_apart(&mut self, key: ClientKey) {
+        for link in self.links_apart(key) {
             self.drop_link(link);
         }
         self.joins.retain(|_, joining| !(joining.apart && joining.client == key));

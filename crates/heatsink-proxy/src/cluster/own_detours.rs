@@ -177,6 +177,8 @@ impl Worker {
                 *new = *old;
             }
         }
+        // The client may have left meanwhile.
+        self.close_if_done(key);
     }
 
     /// Opens a connection to the transaction's node and says there what was queued so far.

@@ -39,6 +39,10 @@ pub(crate) const LAST_WORD: Duration = Duration::from_millis(100);
 impl Worker {
     /// Whether a link's server is to say something soon.
     pub(crate) fn owes_answer(&self, slot: usize, upstream: &Upstream) -> bool {
+        if upstream.link.is_shut() {
+            // At least its end of the connection.
+            return true;
+        }
         match upstream.owner {
             Owner::Lane | Owner::Tracked | Owner::Retired { .. } => upstream.link.waiting() > 0,
             Owner::Client(key) => {
