@@ -61,6 +61,10 @@ pub struct Traffic {
     pub upstream_commands_total: u64,
     /// How often a worker let requests and replies gather.
     pub pauses_total: u64,
+    /// Bytes of replies that clients have not read yet.
+    pub unread_bytes: u64,
+    /// Clients that were closed because of them.
+    pub slow_clients_closed_total: u64,
 }
 
 /// One registered hot key.

@@ -37,7 +37,7 @@ mod token;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Lookup, Registered, Ttl};
+pub use answer::{Hit, Lookup, Registered, Ttl};
 pub use counters::{Evicted, KeyCounters, Reason};
 pub use limits::{KeySettings, Limits};
 pub use links::LinkId;
@@ -47,6 +47,9 @@ use crate::identity::{LoginId, NodeId};
 use entries::Entries;
 use keys::Keys;
 use links::Links;
+
+/// Replies of so many bytes are shared by the clients that read them, not copied for each.
+pub const LARGE_BYTES: usize = 16 << 10;
 
 /// One worker's cache.
 #[derive(Debug, Default)]

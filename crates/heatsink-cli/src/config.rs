@@ -17,6 +17,7 @@ mod environment;
 mod files;
 mod keys;
 mod kind;
+mod memory;
 mod merge;
 mod nearest;
 mod raw;

@@ -52,11 +52,16 @@ pub(crate) fn metrics(state: &State) -> Metrics {
     let now = state.now();
     let inner = state.lock();
     let load = state.proxy.as_ref().map(heatsink_proxy::Handle::upstream_load);
-    let traffic = state.proxy.as_ref().map(|proxy| Traffic {
-        requests_total: proxy.requests_total(),
-        clients: proxy.client_count() as u64,
-        upstream_commands_total: proxy.upstream_requests_total(),
-        pauses_total: proxy.pauses_total(),
+    let traffic = state.proxy.as_ref().map(|proxy| {
+        let output = proxy.output();
+        Traffic {
+            requests_total: proxy.requests_total(),
+            clients: proxy.client_count() as u64,
+            upstream_commands_total: proxy.upstream_requests_total(),
+            pauses_total: proxy.pauses_total(),
+            unread_bytes: output.unread_bytes,
+            slow_clients_closed_total: output.closed_total,
+        }
     });
     let nodes = load.map_or_else(Vec::new, |load| {
         let node = |node: heatsink_proxy::NodeLoad| NodeLoad {

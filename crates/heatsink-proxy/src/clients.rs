@@ -4,11 +4,13 @@
 //! Invariant: replies leave in the order of the requests, see [`crate::order`].
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use heatsink_upstream::outgoing::Outgoing;
 use slab::Slab;
 
 use crate::connection::{BufferPool, Client, ClientKey, Closing, Deferral};
+use crate::lent::{Ledger, Lent, Reply};
 use crate::order::Order;
 
 /// A client with more unread output than this gets an upstream connection of its own.
@@ -36,6 +38,10 @@ pub(crate) struct Clients {
     /// Over the output limit; to be closed.
     pub(crate) overflown: Vec<ClientKey>,
     pub(crate) max_output_bytes: u64,
+    /// Replies that several clients share.
+    pub(crate) ledger: Rc<Ledger>,
+    /// Bytes that are held for one client each; see [`Client::counted`].
+    pub(crate) copied_bytes: usize,
 }
 
 impl Clients {
@@ -50,6 +56,8 @@ impl Clients {
             eager: Vec::new(),
             overflown: Vec::new(),
             max_output_bytes,
+            ledger: Rc::default(),
+            copied_bytes: 0,
         }
     }
 
@@ -101,6 +109,29 @@ impl Clients {
     /// Gives a client a reply that it waits for in a place of its own.
     pub(crate) fn fill(&mut self, key: ClientKey, place: u32, bytes: &[u8]) {
         self.tell(key, |order, _, _| order.fill(place, bytes));
+    }
+
+    /// The same, with a reply that others may be given, too.
+    pub(crate) fn fill_reply(&mut self, key: ClientKey, place: u32, reply: Reply<'_>) {
+        match reply {
+            Reply::Small(bytes) => self.fill(key, place, bytes),
+            Reply::Large(bytes) => {
+                let lent = Lent::new(bytes, &self.ledger);
+                self.tell(key, |order, _, _| order.fill_lent(place, lent));
+            }
+        }
+    }
+
+    /// Gives a client a reply from the cache, behind the replies to its requests so far.
+    #[inline]
+    pub(crate) fn reply_cached(&mut self, key: ClientKey, reply: Reply<'_>) {
+        match reply {
+            Reply::Small(bytes) => self.reply(key, bytes),
+            Reply::Large(bytes) => {
+                let lent = Lent::new(bytes, &self.ledger);
+                self.tell(key, |order, output, pool| order.local_lent(lent, output, pool));
+            }
+        }
     }
 
     /// What is passed on is sent at the end of this turn.

@@ -215,6 +215,8 @@ pub struct Limits {
     pub unauthenticated_max_bytes: u64,
     /// Reply bytes a client has not read yet.
     pub max_output_bytes: u64,
+    /// The same of all clients together; over it, the slowest are closed.
+    pub max_total_output_bytes: u64,
     /// Close a client that was silent this long; `None` keeps it.
     pub idle: Option<Duration>,
 }
@@ -229,6 +231,7 @@ impl Default for Limits {
             unauthenticated_max_args: 10,
             unauthenticated_max_bytes: 16 << 10,
             max_output_bytes: 512 << 20,
+            max_total_output_bytes: 1 << 30,
             idle: None,
         }
     }

@@ -50,6 +50,11 @@ pub(crate) struct Client {
     /// The request under way is held until it is complete, however large.
     pub(crate) held: bool,
     pub(crate) output: Outgoing,
+    /// Unread bytes that are held for this client alone, as of the last time that it was written
+    /// to.
+    pub(crate) counted: usize,
+    /// When it last took some of what it was to be sent, if it has not taken all.
+    pub(crate) took_at: Instant,
     /// What it waits for on shared pipelines.
     pub(crate) order: Order,
     /// The map of the cluster by which its outstanding requests were sent.
@@ -181,7 +186,13 @@ impl Client {
         self.passed_reads
     }
 
-    pub(crate) fn new(socket: Socket, generation: u32, card: Arc<Card>, lane: usize) -> Self {
+    pub(crate) fn new(
+        socket: Socket,
+        generation: u32,
+        card: Arc<Card>,
+        lane: usize,
+        now: Instant,
+    ) -> Self {
         Self {
             socket,
             generation,
@@ -191,6 +202,8 @@ impl Client {
             scan: RequestScan::default(),
             held: false,
             output: Outgoing::default(),
+            counted: 0,
+            took_at: now,
             order: Order::default(),
             epoch: 0,
             retrying: 0,
@@ -240,6 +253,12 @@ impl Client {
             && self.output.len() + self.order.held_bytes() < GATHER_BYTES
             && self.closing == Closing::No
             && self.own.is_none()
+    }
+
+    /// Bytes that it has not read, whether they have their turn or not.
+    #[inline]
+    pub(crate) fn unread(&self) -> usize {
+        self.output.len() + self.order.held_bytes()
     }
 
     /// Commands are queued until `EXEC`, or would be if it were not lost already.

@@ -18,6 +18,11 @@ const GATHER_TURNS: u32 = 2;
 impl Worker {
     /// Writes what the turn has produced, and does what became possible by it.
     pub(crate) fn finish_turn(&mut self) {
+        self.write_turn();
+        self.bound_output();
+    }
+
+    fn write_turn(&mut self) {
         for slot in std::mem::take(&mut self.eager_links) {
             self.read_link(slot);
         }
@@ -33,10 +38,7 @@ impl Worker {
             self.flush_links();
             self.flush_clients();
             for key in std::mem::take(&mut self.clients.overflown) {
-                if self.clients.get(key).is_some() {
-                    tracing::warn!("a client was closed: limits.max_output_bytes is reached");
-                    self.close_client(key);
-                }
+                self.close_slow(key, "limits.max_output_bytes");
             }
             if self.clients.resume.is_empty()
                 && self.clients.dirty.is_empty()
@@ -132,7 +134,7 @@ impl Worker {
         let gathers = self.cluster.is_some();
         let mut dirty = std::mem::take(&mut self.clients.dirty);
         for key in dirty.drain(..) {
-            let Clients { slab, pool, deferred, turn, .. } = &mut self.clients;
+            let Clients { slab, pool, deferred, turn, copied_bytes, .. } = &mut self.clients;
             let Some(client) = slab.get_mut(key.slot as usize) else { continue };
             if client.generation != key.generation {
                 continue;
@@ -154,6 +156,7 @@ impl Worker {
                 deferred.pop_front();
             }
             client.overdue = false;
+            let before = client.unread();
             let Client { order, output, socket, gone, .. } = client;
             if *gone {
                 order.advance(output, pool);
@@ -166,6 +169,15 @@ impl Worker {
                 continue;
             }
             pool.reclaim(&mut client.output);
+            let copied = client.output.copied_len() + client.order.copied_bytes();
+            if copied != client.counted {
+                *copied_bytes += copied;
+                *copied_bytes -= std::mem::replace(&mut client.counted, copied);
+            }
+            // Nothing was left for it, or it has taken some.
+            if client.unread() < before {
+                client.took_at = self.now;
+            }
             let unread = client.output.len();
             let empty = unread == 0 && (client.gone || !client.socket.wants_write());
             let over = client.is_settled() || client.order.is_cut();

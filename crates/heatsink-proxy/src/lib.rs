@@ -15,7 +15,9 @@
 //! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `session`, `service` |
 //! | `CLIENT …` | `client_command`, `directory` |
 //! | replies back to clients, in order | `replies`, `clients`, `order` |
+//! | large replies that several clients share | `lent` |
 //! | writing, once a turn | `flush` |
+//! | a bound on what all clients together have not read | `output` |
 //! | timeouts, idle clients, the end | `upkeep` |
 //!
 //! What is promised: replies in request order per client; commands of one client executed in
@@ -36,11 +38,13 @@ mod flush;
 pub mod hot_keys;
 mod intake;
 mod lanes;
+mod lent;
 mod listener;
 mod load;
 mod nodes;
 mod observe;
 mod order;
+mod output;
 mod own;
 mod own_link;
 mod replies;
@@ -75,6 +79,7 @@ use hot_keys::{Cooled, Guard, HotKeys, Told};
 use listener::Acceptor;
 pub use load::{NodeLoad, UpstreamLoad};
 pub use observe::Detector;
+pub use output::OutputFigures;
 use observe::Observer;
 use shared::{Mailbox, Message, Shared};
 use splits::{FanOut, WholeWanted};
@@ -370,6 +375,11 @@ impl Handle {
     /// tick behind.
     pub fn pauses_total(&self) -> u64 {
         self.shared.pauses_total.load(Ordering::Relaxed)
+    }
+
+    /// What clients have not read yet, and who was closed for it.
+    pub fn output(&self) -> OutputFigures {
+        self.shared.output.figures()
     }
 
     /// Requests that were sent to servers, all nodes together; up to a tick behind.

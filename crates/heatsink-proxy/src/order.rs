@@ -19,6 +19,8 @@ use std::io::{self, Write};
 use heatsink_upstream::outgoing::Outgoing;
 
 use crate::connection::BufferPool;
+use crate::lent::Lent;
+use crate::order::spread::Filled;
 pub(crate) use crate::order::spread::Spread;
 
 /// Where replies come from: a link.
@@ -233,8 +235,17 @@ impl Order {
 
     /// The reply of a place that no way leads to.
     pub(crate) fn fill(&mut self, place: u32, bytes: &[u8]) {
+        self.fill_with(place, || Filled::Copied(bytes.to_vec()));
+    }
+
+    /// The same, with bytes that other clients are sent as well.
+    pub(crate) fn fill_lent(&mut self, place: u32, lent: Lent) {
+        self.fill_with(place, || Filled::Lent(lent));
+    }
+
+    fn fill_with(&mut self, place: u32, reply: impl FnOnce() -> Filled) {
         if let Some(spread) = &mut self.spread
-            && spread.fill(place, bytes)
+            && spread.fill(place, reply)
         {
             self.outstanding -= 1;
         }
@@ -248,6 +259,26 @@ impl Order {
         } else {
             self.spread(pool).local(bytes);
         }
+    }
+
+    /// The same, with bytes that other clients are sent as well.
+    pub(crate) fn local_lent(&mut self, lent: Lent, output: &mut Outgoing, pool: &mut BufferPool) {
+        if self.outstanding == 0 && self.spread.is_none() {
+            output.push_block(Box::new(lent));
+        } else {
+            self.spread(pool).local_lent(lent);
+        }
+    }
+
+    /// Bytes that wait for their turn and are held for this client alone.
+    #[inline]
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.spread.as_ref().map_or(0, |spread| spread.copied_bytes())
+    }
+
+    /// The same, with its share of what it holds together with others.
+    pub(crate) fn share(&self) -> usize {
+        self.spread.as_ref().map_or(0, |spread| spread.share())
     }
 }
 

@@ -20,6 +20,7 @@ use crate::connection::ClientKey;
 use crate::directory::Directory;
 use crate::hot_keys::{Cooled, HotKeys};
 use crate::nodes::Nodes;
+use crate::output::Output;
 use crate::socket::Accepted;
 use crate::splits::Desk;
 
@@ -34,6 +35,8 @@ pub(crate) enum Message {
     Verified(ClientKey, Verdict),
     /// The primary is another server now.
     PrimaryMoved,
+    /// All clients together have too much output, and it has the slowest of them.
+    BoundOutput,
     /// Take no more requests, answer what is in flight, be done by then.
     Drain(Instant),
 }
@@ -77,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) directory: Directory,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) client_count: AtomicUsize,
+    /// What clients have not read yet.
+    pub(crate) output: Output,
     /// Requests that were taken from clients, as of the workers' last ticks.
     pub(crate) requests_total: AtomicU64,
     pub(crate) pauses_total: AtomicU64,
@@ -143,6 +148,7 @@ impl Shared {
             told: mailboxes.iter().map(|_| AtomicU64::new(0)).collect(),
             mailboxes,
             client_count: AtomicUsize::new(0),
+            output: Output::new(told_workers),
             requests_total: AtomicU64::new(0),
             pauses_total: AtomicU64::new(0),
             unanswered: AtomicUsize::new(0),

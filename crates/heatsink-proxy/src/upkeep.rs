@@ -27,6 +27,7 @@ impl Worker {
         // Told at times that depend on chance, totals would make rates that jump.
         let serving = self.taken > 0;
         self.count_requests();
+        self.tell_slowest();
         let waiting = self.links.iter().any(|(_, upstream)| {
             let own = matches!(upstream.owner, Owner::Client(_) | Owner::Listener);
             own || !upstream.link.is_ready() || upstream.link.waiting() > 0
@@ -113,6 +114,7 @@ impl Worker {
             return;
         }
         let mut client = self.clients.slab.remove(key.slot as usize);
+        self.clients.copied_bytes -= client.counted;
         self.end_stall(key);
         let _ = self.registry.deregister(client.socket.stream());
         self.shared.directory.remove(client.card.id);

@@ -40,6 +40,7 @@ use crate::intake::Scratch;
 use crate::lanes::{Lane, Owner, Ticket, Upstream};
 use crate::nodes::{Node, NodeId};
 use crate::observe::{Mark, Observer, Writer};
+use crate::output::WorkerOutput;
 use crate::replies::{Kept, Stall};
 use crate::request::Request;
 use crate::shared::{Message, Shared};
@@ -150,6 +151,8 @@ pub(crate) struct Worker {
     pub(crate) observer: Option<Observer>,
     /// Some rule lets replicas answer reads.
     pub(crate) reads_replicas: bool,
+    /// What this worker has told of its clients' output.
+    pub(crate) output: WorkerOutput,
     pub(crate) now: Instant,
     pub(crate) next_tick: Instant,
     pub(crate) drain_until: Option<Instant>,
@@ -207,6 +210,7 @@ impl Worker {
             eager_links: Vec::new(),
             stalls: Vec::new(),
             kept: Vec::new(),
+            output: WorkerOutput::new(now),
             now,
             next_tick: now,
             drain_until: None,
@@ -344,6 +348,7 @@ impl Worker {
                 Message::PrimaryMoved => self.primary_moved(),
                 Message::Kill(key) => self.close_client(key),
                 Message::Drain(until) => self.drain(until),
+                Message::BoundOutput => self.output_bound_asked(),
             }
         }
     }
@@ -439,7 +444,7 @@ impl Worker {
         if !within {
             self.shared.directory.add(&card);
         }
-        let mut client = Client::new(socket, key.generation, card, self.base_lane);
+        let mut client = Client::new(socket, key.generation, card, self.base_lane, self.now);
         client.epoch = self.epoch;
         client.is_known = known;
         client.within = within;

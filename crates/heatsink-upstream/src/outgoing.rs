@@ -2,8 +2,12 @@
 //!
 //! Called by: links for requests, unless they are kept (see `unanswered`), the proxy's
 //! connections for replies.
+//! Small pieces are copied into one buffer. A large reply that goes to several clients is queued as
+//! a [`Block`], which all of them share.
 //! Bound: none of its own; whoever pushes looks at [`Outgoing::len`] first.
 
+use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::io::{self, Write};
 use std::ops::Range;
 
@@ -29,18 +33,68 @@ pub(crate) fn append(to: &mut Vec<u8>, from: &[u8], range: Range<usize>) {
     }
 }
 
+/// Bytes that are queued without being copied; dropped once they are sent.
+pub trait Block: AsRef<[u8]> + Debug {
+    /// What this holder of the bytes answers for: their number, divided by that of the holders.
+    fn share(&self) -> usize;
+}
+
 /// Bytes waiting to be written, oldest first.
 #[derive(Debug, Default)]
 pub struct Outgoing {
+    /// What goes out before `bytes`, oldest first. Empty unless a block is queued.
+    segments: VecDeque<Segment>,
+    /// Bytes of the segments that are not sent yet.
+    segment_bytes: usize,
+    /// Those of them that are in blocks.
+    block_bytes: usize,
     bytes: Vec<u8>,
+    /// How many of `bytes` are sent.
     sent: usize,
+}
+
+/// A block, or the bytes that were copied between two of them.
+#[derive(Debug)]
+struct Segment {
+    content: Content,
+    sent: usize,
+}
+
+#[derive(Debug)]
+enum Content {
+    Copied(Vec<u8>),
+    Block(Box<dyn Block>),
+}
+
+impl Segment {
+    fn unsent(&self) -> &[u8] {
+        match &self.content {
+            Content::Copied(bytes) => &bytes[self.sent..],
+            Content::Block(block) => &(**block).as_ref()[self.sent..],
+        }
+    }
 }
 
 impl Outgoing {
     /// Bytes not yet taken by the socket.
     #[inline]
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.sent
+        self.bytes.len() - self.sent + self.segment_bytes
+    }
+
+    /// How many of them were copied here: those of blocks are not counted.
+    #[inline]
+    pub fn copied_len(&self) -> usize {
+        self.len() - self.block_bytes
+    }
+
+    /// The same, with its share of the blocks.
+    pub fn share(&self) -> usize {
+        let blocks = self.segments.iter().filter_map(|segment| match &segment.content {
+            Content::Copied(_) => None,
+            Content::Block(block) => Some(block.share()),
+        });
+        self.copied_len() + blocks.sum::<usize>()
     }
 
     /// True if everything was taken.
@@ -57,7 +111,7 @@ impl Outgoing {
 
     /// Uses `buffer` from now on.
     pub fn adopt(&mut self, buffer: Vec<u8>) {
-        debug_assert!(self.is_empty() && buffer.is_empty());
+        debug_assert!(self.bytes.is_empty() && buffer.is_empty());
         self.bytes = buffer;
     }
 
@@ -83,11 +137,58 @@ impl Outgoing {
         self.bytes.clear();
         self.bytes.shrink_to(KEEP_BYTES);
         self.sent = 0;
+        self.segments = VecDeque::new();
+        self.segment_bytes = 0;
+        self.block_bytes = 0;
+    }
+
+    /// Queues a block behind everything so far.
+    pub fn push_block(&mut self, block: Box<dyn Block>) {
+        if self.bytes.len() > self.sent {
+            let bytes = std::mem::take(&mut self.bytes);
+            let sent = std::mem::take(&mut self.sent);
+            self.segment_bytes += bytes.len() - sent;
+            self.segments.push_back(Segment { content: Content::Copied(bytes), sent });
+        }
+        let len = (*block).as_ref().len();
+        self.segment_bytes += len;
+        self.block_bytes += len;
+        self.segments.push_back(Segment { content: Content::Block(block), sent: 0 });
+    }
+
+    /// Writes segments until all are sent or the socket takes no more; true if all are.
+    #[cold]
+    fn flush_segments(&mut self, to: &mut impl Write) -> io::Result<bool> {
+        while let Some(segment) = self.segments.front_mut() {
+            let unsent = segment.unsent();
+            if unsent.is_empty() {
+                self.segments.pop_front();
+                continue;
+            }
+            match to.write(unsent) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    segment.sent += count;
+                    self.segment_bytes -= count;
+                    if matches!(segment.content, Content::Block(_)) {
+                        self.block_bytes -= count;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.segments = VecDeque::new();
+        Ok(true)
     }
 
     /// Writes until everything is sent or the socket takes no more.
     #[inline]
     pub fn flush(&mut self, to: &mut impl Write) -> io::Result<()> {
+        if !self.segments.is_empty() && !self.flush_segments(to)? {
+            return Ok(());
+        }
         while self.sent < self.bytes.len() {
             match to.write(&self.bytes[self.sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -157,6 +258,55 @@ mod tests {
         outgoing.flush(&mut to).unwrap();
         assert!(outgoing.is_empty());
         assert!(to.taken == expected);
+    }
+
+    #[derive(Debug)]
+    struct Shared(std::rc::Rc<[u8]>);
+
+    impl AsRef<[u8]> for Shared {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    impl Block for Shared {
+        fn share(&self) -> usize {
+            self.0.len() / std::rc::Rc::strong_count(&self.0)
+        }
+    }
+
+    #[test]
+    fn blocks_are_sent_in_their_turn_and_dropped_when_sent() {
+        let block: std::rc::Rc<[u8]> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+        let mut outgoing = Outgoing::default();
+        let mut expected = Vec::new();
+        for round in 0..5_u8 {
+            if round != 1 {
+                // Nothing between the first block and the second.
+                outgoing.push(&[round; 10]);
+                expected.extend_from_slice(&[round; 10]);
+            }
+            outgoing.push_block(Box::new(Shared(std::rc::Rc::clone(&block))));
+            expected.extend_from_slice(&block);
+            assert_eq!(outgoing.len(), expected.len());
+        }
+        outgoing.push(b"end");
+        expected.extend_from_slice(b"end");
+        assert_eq!(outgoing.copied_len(), 43);
+        // Five in here, and one outside.
+        assert_eq!(outgoing.share(), 43 + 5 * (block.len() / 6));
+        let mut to = Narrow { room: 0, taken: Vec::new() };
+        while !outgoing.is_empty() {
+            to.room = 77_777;
+            outgoing.flush(&mut to).unwrap();
+            assert_eq!(outgoing.len() + to.taken.len(), expected.len());
+            if outgoing.is_unbacked() {
+                outgoing.adopt(Vec::new());
+            }
+        }
+        assert!(to.taken == expected);
+        assert_eq!(outgoing.copied_len(), 0);
+        assert_eq!(std::rc::Rc::strong_count(&block), 1);
     }
 
     #[test]

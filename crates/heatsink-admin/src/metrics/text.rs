@@ -68,6 +68,16 @@ fn traffic(text: &mut Lines, metrics: &Metrics) {
         "Times that a worker let requests and replies gather, because many clients waited.",
         traffic.map(|traffic| traffic.pauses_total),
     );
+    text.one_gauge(
+        "heatsink_client_output_bytes",
+        "Bytes of replies that clients have not read yet.",
+        traffic.map(|traffic| traffic.unread_bytes as f64),
+    );
+    text.one_counter(
+        "heatsink_slow_clients_closed_total",
+        "Clients that were closed because they did not read their replies.",
+        traffic.map(|traffic| traffic.slow_clients_closed_total),
+    );
 }
 
 fn keys(text: &mut Lines, keys: &[KeyMetrics], privacy: Privacy, limit: usize) {

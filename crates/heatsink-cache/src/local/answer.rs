@@ -1,5 +1,6 @@
 //! What the cache says, and what it is told of a key's time to live.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::token::{FillToken, WriteToken};
@@ -21,6 +22,17 @@ pub enum Lookup<'a> {
     Bypass(FillToken),
     /// Not a key of this cache.
     NotRegistered,
+}
+
+/// A read that is served from here.
+#[derive(Debug)]
+pub struct Hit<'a> {
+    /// The reply.
+    pub reply: &'a [u8],
+    /// The same, if it is large: to be shared, not copied.
+    pub shared: Option<&'a Arc<[u8]>>,
+    /// As in [`Lookup::Hit`].
+    pub refresh: bool,
 }
 
 /// The key's time to live, fetched right behind a fill.

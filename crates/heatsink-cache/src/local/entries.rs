@@ -4,6 +4,7 @@
 //! Invariant: an entry is in the table and in the list of its key, or nowhere.
 
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -26,8 +27,11 @@ pub(super) struct Entry {
     reader: Reader,
     pub(super) deadline: Duration,
     refresh_at: Duration,
-    /// The command, and behind it the reply: one allocation, one line to follow.
+    /// The command, and behind it the reply unless that is large: one allocation, one line to
+    /// follow.
     bytes: Box<[u8]>,
+    /// A large reply, which clients share with the cache.
+    large: Option<Arc<[u8]>>,
     command_len: u32,
     pub(super) key: u32,
     /// Slot of the link it was filled through.
@@ -40,7 +44,20 @@ pub(super) struct Entry {
 impl Entry {
     #[inline]
     pub(super) fn reply(&self) -> &[u8] {
-        &self.bytes[self.command_len as usize..]
+        match &self.large {
+            None => &self.bytes[self.command_len as usize..],
+            Some(reply) => reply,
+        }
+    }
+
+    /// The reply, if it is large enough to be shared.
+    #[inline]
+    pub(super) fn large_reply(&self) -> Option<&Arc<[u8]>> {
+        self.large.as_ref()
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() + self.large.as_ref().map_or(0, |reply| reply.len())
     }
 
     pub(super) fn reader(&self) -> Reader {
@@ -129,9 +146,11 @@ impl Entries {
 
     /// Inserts in front of `head`, the first entry of the same key, and returns the new head.
     pub(super) fn insert(&mut self, new: &NewEntry<'_>, head: u32) -> u32 {
-        let mut bytes = Vec::with_capacity(new.command.len() + new.reply.len());
+        let is_large = new.reply.len() >= super::LARGE_BYTES;
+        let beside = if is_large { &[] } else { new.reply };
+        let mut bytes = Vec::with_capacity(new.command.len() + beside.len());
         bytes.extend_from_slice(new.command);
-        bytes.extend_from_slice(new.reply);
+        bytes.extend_from_slice(beside);
         self.bytes += entry_bytes(new.command, new.reply);
         let slot = self.slots.insert(Entry {
             hash: new.hash,
@@ -139,6 +158,7 @@ impl Entries {
             deadline: new.deadline,
             refresh_at: new.refresh_at,
             bytes: bytes.into_boxed_slice(),
+            large: is_large.then(|| new.reply.into()),
             command_len: new.command.len() as u32,
             key: new.key,
             link: new.link,
@@ -158,7 +178,7 @@ impl Entries {
     /// Removes an entry; the head of its key's list afterwards, if that changed.
     pub(super) fn remove(&mut self, slot: u32) -> Removed {
         let entry = self.slots.remove(slot as usize);
-        self.bytes -= entry.bytes.len() + OVERHEAD_BYTES;
+        self.bytes -= entry.len() + OVERHEAD_BYTES;
         if let Ok(found) = self.table.find_entry(entry.hash, |&other| other == slot) {
             found.remove();
         }

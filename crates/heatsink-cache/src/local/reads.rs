@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::entries::{NewEntry, entry_bytes};
 use super::token::Fill;
-use super::{FillToken, LocalCache, Lookup, Reason, Ttl};
+use super::{FillToken, Hit, LocalCache, Lookup, Reason, Ttl};
 use crate::identity::Reader;
 
 /// The part of an entry's life at the end of which a refresh is asked for.
@@ -35,14 +35,14 @@ impl LocalCache {
         }
     }
 
-    /// The hit alone: the reply, and whether a refresh is wanted. An entry is there only for
-    /// a cacheable command on a registered key, so a caller may try this first and classify
+    /// The hit alone. An entry is there only for a cacheable command on a registered key, so a caller may try this first and classify
     /// only what missed.
     #[inline]
-    pub fn hit(&mut self, now: Duration, reader: Reader, command: &[u8]) -> Option<(&[u8], bool)> {
+    pub fn hit(&mut self, now: Duration, reader: Reader, command: &[u8]) -> Option<Hit<'_>> {
         let hash = self.entries.hash(reader, command);
         let (slot, refresh) = self.hit_slot(now, hash, reader, command)?;
-        Some((self.entries.at(slot).reply(), refresh))
+        let entry = self.entries.at(slot);
+        Some(Hit { reply: entry.reply(), shared: entry.large_reply(), refresh })
     }
 
     /// A token for a fill that is sent now: a refresh, a read that may not be a hit, or one

@@ -354,7 +354,7 @@ fn an_entry_in_use_asks_for_one_refresh_ahead_of_its_deadline() {
     rig.store(GET, b"+1\r\n");
     let refresh_wanted = |rig: &mut Rig, ms| {
         rig.now = at_ms(ms);
-        rig.cache.hit(rig.now, A, GET).expect("a hit").1
+        rig.cache.hit(rig.now, A, GET).expect("a hit").refresh
     };
     assert!(!refresh_wanted(&mut rig, 1000));
     assert!(!refresh_wanted(&mut rig, 47_999));
@@ -372,8 +372,8 @@ fn an_entry_in_use_asks_for_one_refresh_ahead_of_its_deadline() {
 fn an_entry_that_nobody_used_asks_for_none() {
     let mut rig = Rig::new();
     rig.store(GET, b"+1\r\n");
-    assert!(!rig.cache.hit(at_ms(50_000), A, GET).unwrap().1);
-    assert!(rig.cache.hit(at_ms(50_001), A, GET).unwrap().1, "now it is in use");
+    assert!(!rig.cache.hit(at_ms(50_000), A, GET).unwrap().refresh);
+    assert!(rig.cache.hit(at_ms(50_001), A, GET).unwrap().refresh, "now it is in use");
 }
 
 #[test]

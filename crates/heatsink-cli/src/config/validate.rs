@@ -19,6 +19,7 @@ use heatsink_tls::{ClientFiles, ServerFiles};
 use heatsink_upstream::address::Url;
 
 use super::contradictions;
+use super::memory;
 use super::merge::{Setting, Settings};
 use super::raw::Mistake;
 use crate::logging::Format;
@@ -211,6 +212,9 @@ fn control_rule(settings: &[Setting]) -> ControlRule {
     }
 }
 
+/// What all clients together may leave unread where it is not known how much memory there is.
+const DEFAULT_TOTAL_OUTPUT: u64 = 1 << 30;
+
 fn live(settings: &Settings) -> Live {
     let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
     Live {
@@ -222,6 +226,10 @@ fn live(settings: &Settings) -> Live {
             unauthenticated_max_args: settings.whole("limits.unauthenticated_max_args"),
             unauthenticated_max_bytes: settings.whole("limits.unauthenticated_max_bytes"),
             max_output_bytes: settings.whole("limits.max_output_bytes"),
+            max_total_output_bytes: match settings.whole("limits.max_total_output_bytes") {
+                0 => memory::available().map_or(DEFAULT_TOTAL_OUTPUT, |bytes| bytes / 4),
+                bytes => bytes,
+            },
             idle: unless_zero(Duration::from_secs(settings.whole("limits.idle_seconds"))),
         },
         timeouts: Timeouts {
@@ -269,7 +277,9 @@ mod tests {
     fn defaults_are_those_of_the_components() {
         let config = config("").expect("valid");
         let detect = Some(heatsink_detect::config::Settings::default());
-        assert_eq!(config.live, Live { detect, ..Live::default() });
+        let mut live = Live { detect, ..Live::default() };
+        live.limits.max_total_output_bytes = memory::available().expect("some memory") / 4;
+        assert_eq!(config.live, live);
         assert_eq!(config.detect, heatsink_detect::config::Settings::default());
         assert_eq!(config.upstream, Url::Embedded);
         assert!(config.tls.is_none() && config.upstream_tls.is_none() && config.users.is_none());
@@ -290,7 +300,8 @@ mod tests {
              server_name = \"n\"\n\
              [limits]\nmax_clients = 11\nmax_request_bytes = 2001\nmax_bulk_bytes = 2002\n\
              max_args = 2003\nunauthenticated_max_args = 12\nunauthenticated_max_bytes = 2004\n\
-             max_output_bytes = \"4KiB\"\nidle_seconds = 13\n\
+             max_output_bytes = \"4KiB\"\nmax_total_output_bytes = \"8KiB\"\n\
+             idle_seconds = 13\n\
              [timeouts]\nconnect_ms = 14\nsilence_ms = 0\nshutdown_ms = 15\n\
              cluster_retry_ms = 16\nhandover_ms = 17\n\
              [detect]\nwindow_ms = 2000\ntick_ms = 40\nhot_threshold = 21\n\
@@ -341,6 +352,7 @@ mod tests {
                     unauthenticated_max_args: 12,
                     unauthenticated_max_bytes: 2004,
                     max_output_bytes: 4096,
+                    max_total_output_bytes: 8192,
                     idle: Some(Duration::from_secs(13)),
                 },
                 timeouts: Timeouts {

@@ -200,3 +200,42 @@ fn a_large_reply_that_nobody_reads_holds_others_up_only_briefly() {
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     assert_eq!(slow.read_reply().text().len(), 64 << 20);
 }
+
+/// What a client reads of one reply is right to its end.
+fn expect_whole(client: &mut RawClient, len: usize) {
+    assert_eq!(client.read_reply().text().len(), len);
+}
+
+#[test]
+fn over_the_total_the_slowest_client_is_closed_and_others_go_on() {
+    const LEN: usize = 32 << 20;
+    for workers in [1, 2] {
+        let rig = Rig::with(RedisServer::builder(), |config| {
+            config.workers = workers;
+            config.live.limits.max_total_output_bytes = 40 << 20;
+        });
+        let handle = rig.heatsink().proxy().handle();
+        let mut other = rig.client();
+        other.command(&["SET", "big", &"x".repeat(LEN)]);
+        let ask = || {
+            let before = handle.output().unread_bytes;
+            let mut client = rig.client();
+            client.set_timeout(SOON);
+            client.send(&["GET", "big"]);
+            // What it has not read is more than sockets take.
+            eventually(SOON, || handle.output().unread_bytes != before);
+            client
+        };
+        let mut slowest = ask();
+        eventually(SOON, || handle.output().unread_bytes > 20 << 20);
+        std::thread::sleep(Duration::from_millis(50));
+        let mut later = ask();
+        // Both do not fit: the first one, which has waited longer, goes, and the other does not.
+        eventually(SOON, || handle.output().closed_total == 1);
+        assert!(slowest.read_to_close().len() < LEN);
+        expect_whole(&mut later, LEN);
+        assert_eq!(other.command(&["PING"]).text(), "PONG");
+        eventually(SOON, || handle.output().unread_bytes == 0);
+        assert_eq!(handle.output().closed_total, 1);
+    }
+}

@@ -20,6 +20,7 @@ use crate::connection::ClientKey;
 use crate::hot_keys::Treatment;
 use crate::intake::Flow;
 use crate::lanes::{Lane, Purpose, Ticket};
+use crate::lent::{OwnedReply, Reply};
 use crate::nodes::NodeId;
 use crate::observe::Mark;
 use crate::request::Request;
@@ -65,7 +66,7 @@ pub(crate) struct Fill {
     /// When it was sent.
     sent_at: Instant,
     /// The reply, while the time to live of the key is waited for.
-    reply: Option<Vec<u8>>,
+    reply: Option<OwnedReply>,
 }
 
 impl Worker {
@@ -105,12 +106,12 @@ impl Worker {
         let time = self.cooling.time(self.now);
         if alone {
             let Self { cooling, clients, observer, .. } = self;
-            if let Some((reply, refresh)) = cooling.cache.hit(time, reader, request.bytes) {
-                clients.reply(key, reply);
+            if let Some(hit) = cooling.cache.hit(time, reader, request.bytes) {
+                clients.reply_cached(key, hit.shared.map_or(Reply::Small(hit.reply), Reply::Large));
                 if let Some(observer) = observer {
-                    observer.absorbed(command, request, reply.len());
+                    observer.absorbed(command, request, hit.reply.len());
                 }
-                if refresh {
+                if hit.refresh {
                     self.refresh(lane, reader, request, name);
                 }
                 return Some(Flow::Taken);
@@ -345,13 +346,13 @@ impl Worker {
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let mut waiters = Vec::new();
         let next = self.cooling.flights.answered(flight, &mut waiters);
-        if let Some(reply) = converted {
+        if let Some(reply) = converted.map(OwnedReply::new) {
             for waiter in waiters {
                 self.end_wait(waiter);
-                self.clients.fill(waiter.client, waiter.place, &reply);
+                self.clients.fill_reply(waiter.client, waiter.place, reply.as_reply());
             }
             if let Some(observer) = &mut self.observer {
-                observer.answered(&mark, &reply, 0);
+                observer.answered(&mark, reply.bytes(), 0);
             }
             let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
             fill.mark = Mark::Nothing;
@@ -403,7 +404,7 @@ impl Worker {
             Ttl::Remaining(left) => Ttl::Remaining(left.min(most)),
             Ttl::Absent | Ttl::Unlimited => Ttl::Remaining(most),
         };
-        self.cooling.cache.filled(time, token, &reply, ttl);
+        self.cooling.cache.filled(time, token, reply.bytes(), ttl);
     }
 
     /// A read will not be answered.

@@ -10,9 +10,10 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-use heatsink_upstream::outgoing::Outgoing;
+use heatsink_upstream::outgoing::{Block, Outgoing};
 use slab::Slab;
 
+use crate::lent::Lent;
 use crate::order::Source;
 
 /// Replies of so many bytes on average are written from where they are held.
@@ -34,11 +35,29 @@ pub(crate) struct Spread {
     /// Answers of our own.
     local: Replies,
     /// Replies that came no way.
-    filled: Slab<Vec<u8>>,
+    filled: Slab<Filled>,
     /// Bytes that came and are not told.
     held: usize,
+    /// Those of them that are shared with other clients.
+    lent: usize,
     /// Something has grown beyond what is kept.
     is_large: bool,
+}
+
+/// A reply that came no way.
+#[derive(Debug)]
+pub(super) enum Filled {
+    Copied(Vec<u8>),
+    Lent(Lent),
+}
+
+impl Filled {
+    fn len(&self) -> usize {
+        match self {
+            Self::Copied(bytes) => bytes.len(),
+            Self::Lent(lent) => lent.as_ref().len(),
+        }
+    }
 }
 
 /// Where one reply is.
@@ -165,6 +184,7 @@ impl Default for Spread {
             local: Replies::default(),
             filled: Slab::new(),
             held: 0,
+            lent: 0,
             is_large: false,
         }
     }
@@ -174,7 +194,7 @@ impl Spread {
     /// Everything outstanding, `owed` replies, comes from `source`; its first place has the
     /// number `first`.
     pub(super) fn begin(&mut self, source: Source, owed: u32, first: u32) {
-        debug_assert!(self.places.is_empty() && self.held == 0);
+        debug_assert!(self.places.is_empty() && self.held == 0 && self.lent == 0);
         self.first = first;
         let hint = source.hint();
         let way = &mut self.ways[hint as usize];
@@ -197,6 +217,21 @@ impl Spread {
     #[inline]
     pub(super) fn held_bytes(&self) -> usize {
         self.held
+    }
+
+    /// Bytes that are held for this client alone.
+    #[inline]
+    pub(super) fn copied_bytes(&self) -> usize {
+        self.held - self.lent
+    }
+
+    /// The same, with its share of what it holds together with others.
+    pub(super) fn share(&self) -> usize {
+        let lent = self.filled.iter().filter_map(|(_, filled)| match filled {
+            Filled::Copied(_) => None,
+            Filled::Lent(lent) => Some(lent.share()),
+        });
+        self.copied_bytes() + lent.sum::<usize>()
     }
 
     /// Gives up what is too much to be kept for the next client.
@@ -342,12 +377,25 @@ impl Spread {
     }
 
     /// False if nothing was waited for in that place.
-    pub(super) fn fill(&mut self, number: u32, bytes: &[u8]) -> bool {
+    pub(super) fn fill(&mut self, number: u32, reply: impl FnOnce() -> Filled) -> bool {
         let index = number.wrapping_sub(self.first) as usize;
-        let Some(place @ Place::Open) = self.places.get_mut(index) else { return false };
-        *place = Place::Filled(self.filled.insert(bytes.to_vec()) as u32);
-        self.held += bytes.len();
+        let Some(Place::Open) = self.places.get(index) else { return false };
+        self.places[index] = self.hold(reply());
         true
+    }
+
+    /// Holds a reply that came no way; its place.
+    fn hold(&mut self, reply: Filled) -> Place {
+        self.held += reply.len();
+        if let Filled::Lent(_) = reply {
+            self.lent += reply.len();
+        }
+        Place::Filled(self.filled.insert(reply) as u32)
+    }
+
+    pub(super) fn local_lent(&mut self, lent: Lent) {
+        let place = self.hold(Filled::Lent(lent));
+        self.places.push_back(place);
     }
 
     pub(super) fn local(&mut self, bytes: &[u8]) {
@@ -359,7 +407,7 @@ impl Spread {
 
     /// Tells whatever has its turn.
     pub(super) fn advance(&mut self, output: &mut Outgoing) {
-        let Self { places, first, ways, local, filled, held, .. } = self;
+        let Self { places, first, ways, local, filled, held, lent, .. } = self;
         let before = output.len();
         let mut told = 0;
         for place in &*places {
@@ -374,7 +422,13 @@ impl Spread {
                 }
                 Place::Local => output.push(local.pop().unwrap_or_default()),
                 Place::Open | Place::Cut => break,
-                Place::Filled(at) => output.push(&filled.remove(at as usize)),
+                Place::Filled(at) => match filled.remove(at as usize) {
+                    Filled::Copied(bytes) => output.push(&bytes),
+                    Filled::Lent(reply) => {
+                        *lent -= reply.as_ref().len();
+                        output.push_block(Box::new(reply));
+                    }
+                },
             }
             told += 1;
         }
