@@ -66,7 +66,7 @@ fn hits_of_all(rounds: usize, hits: usize, judged: bool) -> Result<Section, Stri
         let (mut out, mut cache) = (Output::new(), filled(&reply)?);
         let now = Duration::from_secs(1);
         Ok::<_, String>(move |command: &[u8]| {
-            out.push(cache.hit(black_box(now), READER, command).expect("it is cached").0);
+            out.push(cache.hit(black_box(now), READER, command).expect("it is cached").reply);
         })
     };
     // What an entry is found by besides the request, in front of it: the rivals are spared the
@@ -217,7 +217,7 @@ mod tests {
     fn a_hit_is_the_reply_that_was_filled_in() {
         let mut cache = filled(&reply()).expect("a cache");
         let hit = cache.hit(Duration::from_secs(1), READER, COMMAND);
-        assert_eq!(hit.map(|(reply, _)| reply.to_vec()), Some(reply()));
+        assert_eq!(hit.map(|hit| hit.reply.to_vec()), Some(reply()));
         assert!(cache.hit(Duration::from_secs(1), READER, b"GET other").is_none());
     }
 }
