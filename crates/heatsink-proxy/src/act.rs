@@ -146,6 +146,9 @@ impl Worker {
         }
         let slot = command.and_then(|command| Slots::of(command, request).first());
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        if command.is_none() {
+            client.written.add_all();
+        }
         if client.order.outstanding() > 0 {
             return Flow::Wait;
         }

@@ -40,7 +40,7 @@ use heatsink_cache::combine::{Answer, BatchLimits, Batches};
 use heatsink_cache::flights::{FlightId, FlightLimits, Flights};
 use heatsink_cache::joins::Joins;
 use heatsink_cache::local::{KeyCounters, KeySettings, Limits, LinkId, LocalCache, Registered};
-use heatsink_resp::command::{Access, Command};
+use heatsink_resp::command::{Access, Command, Unnamed};
 use slab::Slab;
 
 use crate::config;
@@ -463,16 +463,19 @@ impl Worker {
         command.is_none_or(|command| command.keys.is_empty()) && self.awaits_hot(key)
     }
 
-    /// Whether a request names a hot key, or may change any.
+    /// Whether a request names a hot key, or may touch one without naming it.
     pub(crate) fn touches_hot_keys(&self, request: Request<'_>, command: &Command) -> bool {
         if let Some(index) = command.single_key_index() {
             return request.arg(index).is_some_and(|name| self.cooling.is_hot(name));
         }
-        if command.keys.is_empty() {
-            // A flush, or something of the kind.
-            return command.access == Access::Write;
-        }
-        let mut touches = false;
+        let mut touches = match request.unnamed(command) {
+            Unnamed::Nothing => false,
+            Unnamed::Matching => {
+                self.cooling.hot.iter().any(|(name, _)| request.matches(command, name))
+            }
+            // A flush, a script that names no keys, or something of the kind.
+            Unnamed::Anything => true,
+        };
         let arg = |index| request.arg(index).unwrap_or_default();
         command.for_each_key(request.len(), arg, |index| {
             touches |= self.cooling.is_hot(arg(index));
@@ -483,7 +486,11 @@ impl Worker {
     /// A request that touches hot keys.
     pub(crate) fn cool(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Cool {
         self.settle(key);
-        if self.cooling.hot.has_moved() {
+        if request.unnamed(command) != Unnamed::Nothing {
+            if let Some(flow) = self.make_whole(key, request, command) {
+                return Cool::Done(flow);
+            }
+        } else if self.cooling.hot.has_moved() {
             match self.serve_copied(key, request, command) {
                 Some(Served::Done(flow)) => return Cool::Done(flow),
                 Some(Served::AsUsual) => return Cool::AsUsual,
@@ -508,17 +515,10 @@ impl Worker {
                 return Cool::Done(flow);
             }
         }
-        let mut hot = Vec::new();
-        let arg = |index| request.arg(index).unwrap_or_default();
-        command.for_each_key(request.len(), arg, |index| {
-            if self.cooling.is_hot(arg(index)) {
-                hot.push(index);
-            }
-        });
         if self.cluster.is_some() {
             return self.write_clustered(key, request, command);
         }
-        self.mark_write(key, request, command, &hot)
+        self.mark_write(key, request, command)
     }
 
     /// Other keys are hot than when the client sent what it waits for. That took another way

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use heatsink_resp::command::Command;
+use heatsink_resp::command::{Command, Unnamed};
 use heatsink_resp::request::{Limits, RequestScan, Status};
 
 /// No limits: it was within them when it came.
@@ -29,11 +29,6 @@ pub(crate) fn only_key(command: &Command, request: Request<'_>) -> Option<usize>
     let arg = |index| request.arg(index).unwrap_or_default();
     command.for_each_key(request.len(), arg, |index| (count, only) = (count + 1, index));
     (count == 1).then_some(only)
-}
-
-/// Commands that change keys without naming them.
-pub(crate) fn changes_all(name: &str) -> bool {
-    matches!(name, "flushall" | "flushdb" | "swapdb")
 }
 
 /// Whether a request touches keys of other databases than its client's.
@@ -65,6 +60,17 @@ impl<'a> Request<'a> {
 
     pub(crate) fn len(&self) -> usize {
         self.args.len()
+    }
+
+    /// What it may touch besides the keys that it names.
+    #[inline]
+    pub(crate) fn unnamed(&self, command: &Command) -> Unnamed {
+        command.unnamed(self.len(), |index| self.arg(index).unwrap_or_default())
+    }
+
+    /// Whether it may touch a key without naming it.
+    pub(crate) fn matches(&self, command: &Command, key: &[u8]) -> bool {
+        command.matches(key, self.len(), |index| self.arg(index).unwrap_or_default())
     }
 
     /// True if the argument at `index` is `word`, in any case.

@@ -24,6 +24,11 @@ impl Written {
         }
     }
 
+    /// Anything may have been written.
+    pub(crate) fn add_all(&mut self) {
+        self.0.resize(MAX_KEYS + 1, 0);
+    }
+
     pub(crate) fn may_hold(&self, key: &[u8]) -> bool {
         self.0.len() > MAX_KEYS || (!self.0.is_empty() && self.0.contains(&hash(key)))
     }
@@ -48,6 +53,9 @@ mod tests {
         assert!(written.may_hold(b"0") && written.may_hold(b"255"));
         assert!(!written.may_hold(b"other"));
         written.add(b"one more");
+        assert!(written.may_hold(b"other"));
+        let mut written = Written::default();
+        written.add_all();
         assert!(written.may_hold(b"other"));
     }
 }

@@ -6,6 +6,7 @@
 
 mod keys;
 mod learned;
+mod reach;
 mod tips;
 mod value;
 
@@ -14,6 +15,8 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 
 pub use keys::{Begin, Find, KeySpec};
+use reach::Reach;
+pub use reach::Unnamed;
 use tips::Tips;
 pub use tips::{RequestPolicy, ResponsePolicy};
 pub use value::ValueKind;
@@ -111,8 +114,10 @@ pub struct Command {
     /// How many arguments the server takes, its name among them: so many, or at least so many if
     /// it is below zero. 0 if the server has not told; it differs from release to release.
     arity: i64,
-    /// The argument that is its only key; 0 if `keys` says anything else.
+    /// The argument that is its only key; 0 if it may touch any other.
     single_key: usize,
+    /// What it may touch besides `keys`.
+    reach: Reach,
     /// Has subcommands of its own in the table.
     container: bool,
     /// Found by its container and its own name, never by the two in one.
@@ -121,8 +126,13 @@ pub struct Command {
 
 impl Command {
     fn new(name: &str, access: Access, may_block: bool, tips: Tips, keys: Box<[KeySpec]>) -> Self {
+        let reach = Reach::of(name, access, !keys.is_empty());
         let single_key = match &*keys {
-            [KeySpec { begin: Begin::Index(at), find: Find::Range { last: 0, .. } }] => *at,
+            [KeySpec { begin: Begin::Index(at), find: Find::Range { last: 0, .. } }]
+                if reach == Reach::Named =>
+            {
+                *at
+            }
             _ => 0,
         };
         Self {
@@ -135,8 +145,17 @@ impl Command {
             value_kind: ValueKind::of_command(name),
             arity: 0,
             single_key,
+            reach,
             container: false,
             subcommand: name.contains('|'),
+        }
+    }
+
+    /// The same if the server says that it may touch other keys than those that it names.
+    fn with_unknown_keys(self) -> Self {
+        match self.reach {
+            Reach::Named => Self { reach: Reach::Anything, single_key: 0, ..self },
+            _ => self,
         }
     }
 
@@ -174,6 +193,9 @@ impl Command {
         arg: impl Fn(usize) -> &'a [u8] + Copy,
         mut on_key: impl FnMut(usize),
     ) {
+        if self.reach.for_each_key(arg_count, arg, &mut on_key) {
+            return;
+        }
         for spec in &self.keys {
             spec.for_each(arg_count, arg, &mut on_key);
         }

@@ -13,3 +13,4 @@ mod rights;
 mod scores;
 mod served;
 mod staleness;
+mod unnamed;

@@ -16,4 +16,5 @@ mod pipelines;
 mod reads;
 mod replicas;
 mod settling;
+mod unnamed;
 mod waiting;

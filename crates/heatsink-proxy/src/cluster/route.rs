@@ -3,7 +3,7 @@
 use heatsink_cluster::join::{Join, request_policy};
 use heatsink_cluster::split::Piece;
 use heatsink_cluster::{cursor, slot, split};
-use heatsink_resp::command::{Access, Command, CommandTable, RequestPolicy};
+use heatsink_resp::command::{Access, Command, CommandTable, RequestPolicy, Unnamed};
 use heatsink_resp::glob;
 
 use crate::clients::MAX_OUTSTANDING;
@@ -233,7 +233,10 @@ impl Worker {
         }
         let policy = std::sync::Arc::clone(&self.live.policy);
         let client = self.clients.get(key)?;
-        let mut matched = false;
+        let mut matched = request.unnamed(command) == Unnamed::Anything;
+        if matched {
+            client.written.add_all();
+        }
         let arg = |index| request.arg(index).unwrap_or_default();
         command.for_each_key(request.len(), arg, |index| {
             let rule = policy.iter().find(|rule| glob::matches(&rule.pattern, arg(index)));

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use heatsink_cache::combine::Change;
 use heatsink_cache::identity::LoginId;
-use heatsink_resp::command::{Access, Command, Role, ValueKind};
+use heatsink_resp::command::{Access, Command, Role, Unnamed, ValueKind};
 use heatsink_split::Layout;
 use heatsink_split::layout::{Kind, Names};
 use heatsink_split::plan::{self, Context, Merge, Part, Plan};
@@ -30,7 +30,7 @@ use crate::clients::MAX_OUTSTANDING;
 use crate::connection::ClientKey;
 use crate::intake::Flow;
 use crate::nodes::NodeId;
-use crate::request::{Request, changes_all, only_key, reaches_other_databases};
+use crate::request::{Request, only_key, reaches_other_databases};
 use crate::splits::Splitting;
 use crate::worker::Worker;
 pub(crate) use collected::Collected;
@@ -57,6 +57,8 @@ pub(crate) const RENAMED_BYTES: usize = 64 << 10;
 const MOVING: &str = "TRYAGAIN heatsink: the value of this key is being moved; nothing was done";
 /// What a key is made whole for if the shards may not be asked.
 const ANOTHER_USER: &str = "a client with a user of its own";
+/// The same if nobody knows which keys are asked for.
+const UNKNOWN: &str = "a command that is not known";
 
 impl Cooling {
     /// Writes of keys that are held are under way all the same: they were taken before. `counts`
@@ -175,9 +177,10 @@ impl Worker {
             return None;
         }
         let queueing = client.is_queueing() && !executes;
+        let unnamed = request.unnamed(command);
         let writes = command.access == Access::Write;
         let (mut waits, mut overtakes) = (false, false);
-        let mut look = |name: &[u8]| match self.cooling.hot.split(name) {
+        let mut look = |name: &[u8], writes: bool| match self.cooling.hot.split(name) {
             Some(Splitting::Freezing { .. }) => waits |= !queueing,
             Some(Splitting::Split(_) | Splitting::Draining(_)) => {
                 waits = true;
@@ -188,30 +191,58 @@ impl Worker {
                 overtakes = true;
             }
             // Whoever writes in an unusual way removes no copies.
-            None if (writes || executes) && self.cooling.hot.copies(name).is_some() => {
+            None if writes && self.cooling.hot.copies(name).is_some() => {
                 waits = true;
                 self.shared.desk.want_whole(name, &command.name);
             }
             None => {}
         };
         let arg = |index| request.arg(index).unwrap_or_default();
-        command.for_each_key(request.len(), arg, |index| look(arg(index)));
-        let mut names_any = changes_all(&command.name);
+        command.for_each_key(request.len(), arg, |index| look(arg(index), writes));
         if executes {
-            match &client.queued_keys {
+            let is_incomplete = match &client.queued_keys {
                 Some(queued) => {
-                    queued.for_each(|name, _, _, _| look(name));
-                    names_any |= queued.is_incomplete();
+                    queued.for_each(|name, _, _, _| look(name, true));
+                    queued.is_incomplete()
                 }
                 // Nobody notes them.
-                None => names_any |= self.observer.is_none(),
+                None => self.observer.is_none(),
+            };
+            if is_incomplete {
+                self.cooling.hot.moved().for_each(|name| look(name, true));
             }
         }
-        if names_any {
-            self.cooling.hot.moved().for_each(look);
+        match unnamed {
+            Unnamed::Nothing => {}
+            Unnamed::Matching => {
+                let matching =
+                    self.cooling.hot.moved().filter(|name| request.matches(command, name));
+                matching.for_each(|name| look(name, false));
+            }
+            Unnamed::Anything => self.cooling.hot.moved().for_each(|name| look(name, writes)),
         }
         if overtakes {
             return Some(Flow::Wait);
+        }
+        waits.then(|| self.hold(key))
+    }
+
+    /// A command that nobody knows may be about any key: all have to be made whole first.
+    pub(crate) fn make_all_whole(&mut self, key: ClientKey) -> Option<Flow> {
+        let client = self.clients.get_ref(key)?;
+        let hot = &self.cooling.hot;
+        if !hot.has_moved() || client.within || !self.is_in_database(key) {
+            return None;
+        }
+        let mut waits = false;
+        for name in hot.moved() {
+            if matches!(hot.split(name), Some(Splitting::Freezing { .. })) {
+                // A transaction waits when it is executed.
+                waits |= !client.is_queueing();
+            } else {
+                waits = true;
+                self.shared.desk.want_whole(name, UNKNOWN);
+            }
         }
         waits.then(|| self.hold(key))
     }

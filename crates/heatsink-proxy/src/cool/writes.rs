@@ -5,7 +5,7 @@
 //! given up.
 
 use heatsink_cache::local::WriteToken;
-use heatsink_resp::command::{Access, Command, Role};
+use heatsink_resp::command::{Access, Command, Role, Unnamed};
 
 use super::Cool;
 use crate::connection::ClientKey;
@@ -37,20 +37,19 @@ impl Worker {
         }
     }
 
-    /// A request that counts as a write of the keys at `hot`, of all keys if there are none.
+    /// A request that counts as a write of the hot keys that it may touch.
     pub(super) fn mark_write(
         &mut self,
         key: ClientKey,
         request: Request<'_>,
         command: &Command,
-        hot: &[usize],
     ) -> Cool {
         let Some(client) = self.clients.get(key) else { return Cool::Done(Flow::Taken) };
         if client.awaits_hot() {
             return Cool::Done(Flow::Wait);
         }
         client.hot_writes += 1;
-        let tokens = self.write_tokens(request, hot);
+        let tokens = self.write_tokens(request, command);
         let inner = self.observe(key, command, request);
         let write = self.cooling.writes.insert(HotWrite { tokens, client: key, inner });
         Cool::Marked(Mark::Hot(write as u32))
@@ -76,13 +75,26 @@ impl Worker {
         Cool::Done(flow)
     }
 
-    fn write_tokens(&mut self, request: Request<'_>, hot: &[usize]) -> Vec<WriteToken> {
-        let cache = &mut self.cooling.cache;
-        if hot.is_empty() {
-            return vec![cache.write_sent_to_all()];
+    /// Tokens for the hot keys that a request may touch. What only reads, and names nothing, may
+    /// tell of a change a moment before the cache has heard of it.
+    fn write_tokens(&mut self, request: Request<'_>, command: &Command) -> Vec<WriteToken> {
+        let Self { cooling, .. } = self;
+        let unnamed = request.unnamed(command);
+        if unnamed == Unnamed::Anything && command.access == Access::Write {
+            return vec![cooling.cache.write_sent_to_all()];
         }
-        let names = hot.iter().filter_map(|index| request.arg(*index));
-        names.filter_map(|name| cache.write_sent(name)).collect()
+        let mut tokens = Vec::new();
+        let arg = |index| request.arg(index).unwrap_or_default();
+        command.for_each_key(request.len(), arg, |index| {
+            if cooling.hot.get(arg(index)).is_some() {
+                tokens.extend(cooling.cache.write_sent(arg(index)));
+            }
+        });
+        if unnamed == Unnamed::Matching {
+            let matching = cooling.hot.iter().filter(|(name, _)| request.matches(command, name));
+            tokens.extend(matching.filter_map(|(name, _)| cooling.cache.write_sent(name)));
+        }
+        tokens
     }
 
     /// A request that touches hot keys is answered or given up; what else was remembered of
@@ -120,22 +132,10 @@ impl Worker {
     /// A request went along a connection of the client's own, or in another unusual way: what
     /// it touches is pending until the client is settled.
     pub(crate) fn touch_apart(&mut self, key: ClientKey, command: &Command, request: Request<'_>) {
-        if !self.cooling.is_active() {
-            return;
+        if self.cooling.is_active() && self.touches_hot_keys(request, command) {
+            let tokens = self.write_tokens(request, command);
+            self.keep_touched(key, tokens);
         }
-        let mut hot = Vec::new();
-        let arg = |index| request.arg(index).unwrap_or_default();
-        command.for_each_key(request.len(), arg, |index| {
-            if self.cooling.hot.get(arg(index)).is_some() {
-                hot.push(index);
-            }
-        });
-        let unknown_keys = command.keys.is_empty() && command.access == Access::Write;
-        if hot.is_empty() && !unknown_keys {
-            return;
-        }
-        let tokens = self.write_tokens(request, &hot);
-        self.keep_touched(key, tokens);
     }
 
     /// A transaction is executed: what it has named is touched now.

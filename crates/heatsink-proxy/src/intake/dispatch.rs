@@ -68,9 +68,11 @@ impl Worker {
         if let Some(flow) = self.refuse_unknown(key, role, request) {
             return flow;
         }
-        if let Some(command) = command
-            && let Some(flow) = self.make_whole(key, request, command)
-        {
+        let waits = match command {
+            Some(command) => self.make_whole(key, request, command),
+            None => self.make_all_whole(key),
+        };
+        if let Some(flow) = waits {
             return flow;
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
@@ -90,6 +92,9 @@ impl Worker {
         };
         if flow == Flow::Taken && command.is_none() {
             self.touch_all(key);
+            if let Some(client) = self.clients.get(key).filter(|_| queueing) {
+                client.queued_keys.get_or_insert_default().add_unknown();
+            }
         }
         if flow == Flow::Taken
             && let Some(command) = command

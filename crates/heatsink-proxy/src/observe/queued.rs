@@ -4,10 +4,10 @@
 //! they are queued.
 
 use heatsink_detect::heat::Kind;
-use heatsink_resp::command::{Command, ValueKind};
+use heatsink_resp::command::{Command, Unnamed, ValueKind};
 
 use crate::observe::kind;
-use crate::request::{Request, changes_all, reaches_other_databases};
+use crate::request::{Request, reaches_other_databases};
 
 /// Bytes that are kept for one transaction.
 const MAX_BYTES: usize = 256 << 10;
@@ -17,7 +17,7 @@ const MAX_BYTES: usize = 256 << 10;
 pub(crate) struct QueuedKeys {
     names: Vec<u8>,
     keys: Vec<QueuedKey>,
-    /// There was no room for some, or a command does not name what it changes.
+    /// There was no room for some, or a command does not name all that it touches.
     incomplete: bool,
     /// A command reaches other databases.
     reaches_out: bool,
@@ -30,7 +30,7 @@ impl QueuedKeys {
     /// Adds the keys of a request; false if there is no room.
     pub(crate) fn add(&mut self, command: &Command, request: Request<'_>) -> bool {
         let Some(kind) = kind(command) else { return true };
-        self.incomplete |= changes_all(&command.name);
+        self.incomplete |= request.unnamed(command) != Unnamed::Nothing;
         self.reaches_out |= reaches_other_databases(command, request);
         let arg = |index| request.arg(index).unwrap_or_default();
         let (mut count, mut names) = (0, 0);
@@ -49,6 +49,11 @@ impl QueuedKeys {
             self.keys.push((len, kind, bytes, command.value_kind));
         });
         true
+    }
+
+    /// A command was queued that nobody knows.
+    pub(crate) fn add_unknown(&mut self) {
+        self.incomplete = true;
     }
 
     /// Some keys are missing.

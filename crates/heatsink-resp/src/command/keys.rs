@@ -122,7 +122,7 @@ impl KeySpec {
 
 /// The number at the start of a text, 0 if there is none. What stands behind it makes the
 /// request wrong, but a server finds the keys first, and finds them like this.
-fn leading_number(text: &[u8]) -> usize {
+pub(super) fn leading_number(text: &[u8]) -> usize {
     let text = text.trim_ascii_start();
     let text = text.strip_prefix(b"+").unwrap_or(text);
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());

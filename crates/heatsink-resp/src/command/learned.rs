@@ -28,13 +28,28 @@ impl CommandTable {
             access = Access::Write;
         }
         let specs = fields.get(8).map(Value::array).filter(|specs| !specs.is_empty());
-        let keys = match specs {
+        let keys: Box<[KeySpec]> = match specs {
             Some(specs) => specs.iter().filter_map(key_spec).collect(),
             // Before Redis 7 only first, last and step are told; `movablekeys` means that
             // they are not the whole truth, and then the built-in table knows better.
             None if flag("movablekeys") && known.is_some() => known?.keys.clone(),
             None => first_last_step(fields).into_iter().collect(),
         };
+        // Keys have places of their own where specifications tell them by a word or a number. If
+        // all of them stand in fixed places, `movablekeys` means that there are others.
+        let is_fixed = |spec: &KeySpec| {
+            matches!((&spec.begin, spec.find), (Begin::Index(_), Find::Range { limit: 0 | 1, .. }))
+        };
+        let is_incomplete = |spec: &Value| {
+            let flags = spec.get(b"flags").map_or(&[][..], Value::array);
+            flags.iter().any(|flag| flag.text() == Some(b"incomplete")) || key_spec(spec).is_none()
+        };
+        let has_others = specs.is_some_and(|specs| specs.iter().any(is_incomplete))
+            || known.is_none() && flag("movablekeys") && keys.iter().all(is_fixed);
+        // A command of a module that names keys, and does not say what it does to them.
+        if access == Access::Neither && known.is_none() && (has_others || !keys.is_empty()) {
+            access = Access::Write;
+        }
         // The flag is there since Redis 7.
         let may_block = flag("blocking") || known.is_some_and(|known| known.role == Role::Blocking);
         let tips = match fields.get(7) {
@@ -50,7 +65,11 @@ impl CommandTable {
             }),
         };
         let arity = fields.get(1).and_then(Value::integer).unwrap_or(0);
-        self.insert(Command { arity, ..Command::new(&name, access, may_block, tips, keys) });
+        let mut command = Command::new(&name, access, may_block, tips, keys);
+        if has_others {
+            command = command.with_unknown_keys();
+        }
+        self.insert(Command { arity, ..command });
         for subcommand in fields.get(9).map_or(&[][..], Value::array) {
             self.learn_one(subcommand);
         }

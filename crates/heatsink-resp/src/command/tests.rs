@@ -33,7 +33,7 @@ fn keys_of_every_shape() {
         ("XREAD COUNT 2", ""),
         ("OBJECT ENCODING a", "a"),
         ("MEMORY USAGE a SAMPLES 5", "a"),
-        ("MIGRATE h 1  0 10 KEYS a b", " a b"),
+        ("MIGRATE h 1  0 10 KEYS a b", "a b"),
         ("GEORADIUS a 1 1 1 m STORE d", "a d"),
         ("RENAME a b", "a b"),
         ("PING", ""),

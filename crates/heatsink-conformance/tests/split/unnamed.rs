@@ -1,0 +1,124 @@
+//! Commands that touch split keys which they do not name, or name among their options: they find
+//! them whole.
+
+use heatsink_conformance::Rig;
+use heatsink_testkit::{RawClient, RedisServer, Reply};
+
+use crate::hand::Mover;
+
+/// Split before each of [`CASES`].
+const SPLIT: [&str; 4] = ["list", "w_1", "h_1", "scores"];
+
+/// What is sent, and which of the keys are whole afterwards.
+const CASES: [(&[&[&str]], &[&str]); 18] = [
+    (&[&["SORT", "source", "ALPHA", "STORE", "list"]], &["list"]),
+    (&[&["SORT", "source", "STORE", "none", "ALPHA", "STORE", "list"]], &["list"]),
+    (&[&["SORT", "ids", "BY", "w_*", "GET", "#", "GET", "w_*"]], &["w_1"]),
+    (&[&["SORT", "ids", "BY", "nosort", "GET", "h_*->f"]], &["h_1"]),
+    (&[&["SORT_RO", "ids", "BY", "w_*", "DESC"]], &["w_1"]),
+    (&[&["SORT", "ids", "BY", "x_*"]], &[]),
+    (&[&["SORT", "ids", "DESC"]], &[]),
+    (&[&["MULTI"], &["SORT", "ids", "BY", "w_*"], &["EXEC"]], &SPLIT),
+    (&[&["EVAL", "return redis.call('incr', 'w_1')", "0"]], &SPLIT),
+    (&[&["EVAL_RO", "return redis.call('hget', 'h_1', 'f')", "0"]], &SPLIT),
+    (
+        &[&["MULTI"], &["EVAL", "return redis.call('lrange', 'list', 0, -1)", "0"], &["EXEC"]],
+        &SPLIT,
+    ),
+    (&[&["EVAL", "return redis.call('incr', KEYS[1])", "1", "n"]], &[]),
+    (
+        &[&["GEORADIUS", "places", "0", "0", "9", "km", "STORE", "x", "STORE", "scores"]],
+        &["scores"],
+    ),
+    (&[&["GEORADIUSBYMEMBER", "places", "p", "9", "km", "STOREDIST", "scores"]], &["scores"]),
+    (&[&["NOSUCH", "thing"]], &SPLIT),
+    (&[&["FUNCTION", "LIST"], &["FUNCTION", "FLUSH"]], &[]),
+    (&[&["KEYS", "source"], &["PUBLISH", "w_1", "m"]], &[]),
+    (
+        &[&["MIGRATE", "127.0.0.1", "PORT", "", "0", "5000", "COPY", "KEYS", "n", "keys", "w_1"]],
+        &["w_1"],
+    ),
+];
+
+fn fill(client: &mut RawClient) {
+    let commands: [&[&str]; 9] = [
+        &["FLUSHALL"],
+        &["RPUSH", "list", "a", "b"],
+        &["SET", "w_1", "30"],
+        &["SET", "w_2", "20"],
+        &["HSET", "h_1", "f", "v"],
+        &["ZADD", "scores", "1", "a", "2", "b"],
+        &["RPUSH", "ids", "1", "2"],
+        &["RPUSH", "source", "y", "x"],
+        &["GEOADD", "places", "0", "0", "p"],
+    ];
+    for command in commands {
+        assert!(!client.command(command).is_error(), "{command:?}");
+    }
+    client.command(&["MSET", "n", "1", "keys", "2"]);
+}
+
+#[test]
+fn keys_that_a_command_touches_without_a_word_are_whole() {
+    let (rig, plain) = (Rig::new(1), RedisServer::builder().start());
+    let target = RedisServer::builder().start();
+    let mover = Mover::new(&rig.heatsink().proxy().handle());
+    let (mut client, mut wanted) = (rig.client(), plain.client());
+    for (commands, whole) in CASES {
+        fill(&mut client);
+        fill(&mut wanted);
+        for key in SPLIT {
+            assert!(mover.split(key.as_bytes(), 3), "{key}");
+        }
+        for command in commands {
+            let port = target.port().to_string();
+            let word =
+                |word: &&str| if *word == "PORT" { port.clone() } else { (*word).to_owned() };
+            let command: Vec<String> = command.iter().map(word).collect();
+            let got = client.command(&command);
+            target.client().command(&["FLUSHALL"]);
+            assert_eq!(got, wanted.command(&command), "{command:?}");
+        }
+        for key in SPLIT {
+            let is_whole = whole.contains(&key);
+            assert_eq!(mover.is_split(key.as_bytes()), !is_whole, "{key} after {commands:?}");
+        }
+        // What is written now is there when all is whole.
+        for command in
+            [&["RPUSH", "list", "c"][..], &["INCR", "w_1"], &["ZADD", "scores", "3", "c"]]
+        {
+            assert_eq!(client.command(command), wanted.command(command), "{commands:?}");
+        }
+        for key in SPLIT {
+            mover.make_whole(key.as_bytes());
+        }
+        let reads: [&[&str]; 4] = [
+            &["LRANGE", "list", "0", "-1"],
+            &["GET", "w_1"],
+            &["HGETALL", "h_1"],
+            &["ZRANGE", "scores", "0", "-1"],
+        ];
+        for read in reads {
+            assert_eq!(client.command(read), wanted.command(read), "{read:?} after {commands:?}");
+        }
+    }
+}
+
+/// A transaction is looked at when it is executed, too: keys may have been split since its commands
+/// were queued.
+#[test]
+fn a_transaction_finds_keys_whole_that_were_split_behind_its_commands() {
+    let rig = Rig::new(1);
+    let mover = Mover::new(&rig.heatsink().proxy().handle());
+    let (mut client, mut other) = (rig.client(), rig.client());
+    let queued: [&[&str]; 2] =
+        [&["EVAL", "return redis.call('incr', 'w_1')", "0"], &["SORT", "ids", "GET", "w_*"]];
+    for command in queued {
+        fill(&mut client);
+        assert_eq!(other.command(&["MULTI"]), Reply::ok());
+        assert_eq!(other.command(command), Reply::Simple("QUEUED".into()));
+        assert!(mover.split(b"w_1", 3));
+        let reply = other.command(&["EXEC"]);
+        assert!(!mover.is_split(b"w_1") && !reply.items()[0].is_error(), "{command:?}: {reply}");
+    }
+}
