@@ -89,7 +89,7 @@ struct Flight<W> {
     reader: Reader,
     key: Vec<u8>,
     command: Vec<u8>,
-    /// In the order in which they came, so by deadline, too.
+    /// In the order in which they came, with the time of that.
     waiters: Vec<(W, Duration)>,
 }
 
@@ -125,7 +125,7 @@ impl<W> Flights<W> {
         }
     }
 
-    /// Other bounds, for what comes from now on.
+    /// Other bounds; the longest wait also for those who wait already.
     pub fn set_limits(&mut self, limits: FlightLimits) {
         self.limits = limits;
     }
@@ -218,22 +218,37 @@ impl<W> Flights<W> {
     /// Appends those who have waited too long. Their flights go on; what is answered later
     /// goes to the rest.
     pub fn expired(&mut self, now: Duration, waiters: &mut Vec<W>) {
-        self.each_expired(now, |_, _, waiter| waiters.push(waiter));
+        let Some(since) = now.checked_sub(self.limits.max_wait) else { return };
+        for flight in &mut self.slots {
+            let late = flight.waiters.iter().take_while(|(_, came)| *came <= since).count();
+            waiters.extend(flight.waiters.drain(..late).map(|(waiter, _)| waiter));
+        }
     }
 
-    /// The same, with whom each of them is and what it asked for.
-    pub fn each_expired(&mut self, now: Duration, mut tell: impl FnMut(Reader, &[u8], W)) {
-        for flight in &mut self.slots {
-            let late = flight.waiters.iter().take_while(|(_, deadline)| *deadline <= now).count();
-            for (waiter, _) in flight.waiters.drain(..late) {
-                tell(flight.reader, &flight.command, waiter);
+    /// Takes those out who have waited since then or longer and can be answered otherwise: `take` is
+    /// told who reads and the request, and says whether it has an answer for that waiter. The rest
+    /// wait on.
+    pub fn take_waiting(
+        &mut self,
+        since: Duration,
+        mut take: impl FnMut(Reader, &[u8], &W) -> bool,
+        mut tell: impl FnMut(Reader, &[u8], W),
+    ) {
+        for Flight { reader, command, waiters, .. } in &mut self.slots {
+            let late = waiters.iter().take_while(|(_, came)| *came <= since).count();
+            for (waiter, _) in
+                waiters.extract_if(..late, |(waiter, _)| take(*reader, command, waiter))
+            {
+                tell(*reader, command, waiter);
             }
         }
     }
 
     /// When [`Self::expired`] has something to do next.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.slots.iter().filter_map(|flight| flight.waiters.first()).map(|(_, at)| *at).min()
+        let oldest = self.slots.iter().filter_map(|flight| flight.waiters.first());
+        let oldest = oldest.map(|(_, came)| *came).min()?;
+        Some(oldest.saturating_add(self.limits.max_wait))
     }
 
     /// The epoch of `key` was bumped: its flights serve those who joined already, later
@@ -309,8 +324,7 @@ impl<W> Flights<W> {
     }
 
     fn push(&mut self, slot: u32, now: Duration, waiter: W) {
-        let deadline = now.saturating_add(self.limits.max_wait);
-        self.slots[slot as usize].waiters.push((waiter, deadline));
+        self.slots[slot as usize].waiters.push((waiter, now));
     }
 
     fn id(&self, slot: u32) -> FlightId {

@@ -136,6 +136,15 @@ impl LocalCache {
         }
     }
 
+    /// Somebody was told a reply of `key` that came another way than along a tracked link. What
+    /// came along that, and what is still to come, may be older: none of it is served.
+    pub fn overtaken(&mut self, key: &[u8]) {
+        if let Some(slot) = self.keys.find(key) {
+            self.keys.bump(slot);
+            self.evict_key(slot, Reason::Policy);
+        }
+    }
+
     /// A tracked link pushed that everything is gone.
     pub fn flushed(&mut self) {
         self.keys.bump_all();

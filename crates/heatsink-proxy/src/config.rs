@@ -137,7 +137,7 @@ pub struct Live {
 /// Bounds of requests for hot keys that wait for each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coalesce {
-    /// Longest wait of a request that is not sent itself.
+    /// In mode `relaxed`: a read that has waited so long gets what was read before.
     pub max_wait: Duration,
     /// What a read gets that has waited too long is not older, where old is allowed at all.
     pub max_stale: Duration,

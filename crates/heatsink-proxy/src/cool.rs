@@ -213,8 +213,8 @@ impl Cooling {
             cache: LocalCache::new(limits(&live.local_cache, workers)),
             work: HashMap::default(),
             passing: 0,
-            flights: Flights::new(flight_limits(&live.coalesce)),
-            batches: Batches::new(batch_limits(&live.coalesce)),
+            flights: Flights::new(flight_limits(live)),
+            batches: Batches::new(batch_limits(live)),
             fills: HashMap::default(),
             sent: HashMap::default(),
             numbers: 0,
@@ -317,12 +317,18 @@ fn limits(settings: &config::LocalCache, workers: usize) -> Limits {
     }
 }
 
-fn flight_limits(settings: &config::Coalesce) -> FlightLimits {
-    FlightLimits { max_wait: settings.max_wait, ..FlightLimits::default() }
+/// Whoever waits for another's read or write waits as long as it would for its own: for a server
+/// that stands still, until that is given up.
+fn longest_wait(live: &config::Live) -> Duration {
+    live.timeouts.silence.unwrap_or(Duration::MAX)
 }
 
-fn batch_limits(settings: &config::Coalesce) -> BatchLimits {
-    BatchLimits { max_wait: settings.max_wait, ..BatchLimits::default() }
+fn flight_limits(live: &config::Live) -> FlightLimits {
+    FlightLimits { max_wait: longest_wait(live), ..FlightLimits::default() }
+}
+
+fn batch_limits(live: &config::Live) -> BatchLimits {
+    BatchLimits { max_wait: longest_wait(live), ..BatchLimits::default() }
 }
 
 impl Worker {
@@ -339,8 +345,8 @@ impl Worker {
     pub(crate) fn renew_cooling(&mut self) {
         let limits = limits(&self.live.local_cache, self.cooling.workers);
         self.cooling.cache.set_limits(limits);
-        self.cooling.flights.set_limits(flight_limits(&self.live.coalesce));
-        self.cooling.batches.set_limits(batch_limits(&self.live.coalesce));
+        self.cooling.flights.set_limits(flight_limits(&self.live));
+        self.cooling.batches.set_limits(batch_limits(&self.live));
         let hot = Arc::clone(&self.cooling.hot);
         self.change_hot_keys(&hot);
     }

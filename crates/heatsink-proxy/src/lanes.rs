@@ -607,7 +607,8 @@ impl Worker {
                 }
                 Purpose::Commands => self.forget_commands(),
                 Purpose::Topology => self.forget_topology_question(),
-                Purpose::Fill(fill) if owner == Owner::Tracked && error.before_ready() => {
+                Purpose::Fill(fill) if self.may_read_as_usual(fill) => {
+                    self.end_detour(ticket);
                     self.fill_as_usual(fill, &told);
                 }
                 Purpose::Fill(fill) => {

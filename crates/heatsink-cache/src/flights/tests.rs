@@ -137,6 +137,20 @@ fn waits_are_bounded_and_the_flight_goes_on() {
 }
 
 #[test]
+fn who_can_be_answered_otherwise_waits_no_longer() {
+    let mut flights = flights();
+    let first = send(&mut flights, 1);
+    for (ms, waiter) in [(10, 2), (20, 3), (30, 4)] {
+        let joined = flights.join(at_ms(ms), READER, b"k", b"GET k", waiter);
+        assert_eq!(joined, Joined::Waiting(first));
+    }
+    let mut told = Vec::new();
+    flights.take_waiting(at_ms(20), |_, _, waiter| *waiter != 2, |_, _, waiter| told.push(waiter));
+    assert_eq!(told, [1, 3], "2 has no answer, 4 has not waited long enough");
+    assert_eq!(answered(&mut flights, first), (vec![2, 4], None));
+}
+
+#[test]
 fn a_bumped_epoch_detaches() {
     // 1. read 1 out, read 2 fills   2. a write of the key is sent   3. read 3 arrives: it
     // waits for neither

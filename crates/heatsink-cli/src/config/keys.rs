@@ -153,7 +153,7 @@ pub(crate) static KEYS: [Key; 68] = [
     live("local_cache.ttl_fraction", Kind::Fraction, "0.2", "Age of a reply at most, as a fraction of the key's TTL"),
 
     live("coalesce.enabled", Kind::Switch, "true", "Concurrent reads of a hot key share one upstream read, concurrent increments and plain SETs one upstream write"),
-    live("coalesce.max_wait_ms", whole(1, HOUR_MS), "1000", "Longest wait of a request that waits for another's"),
+    live("coalesce.max_wait_ms", whole(1, HOUR_MS), "1000", "In mode relaxed: a read that has waited so long gets what was read before"),
     live("coalesce.max_stale_ms", whole(0, DAY_MS), "10000", "Age at most of what a read is given that has waited too long, in mode relaxed; 0 gives the error"),
 
     live("split.enabled", Kind::Switch, "true", "Values of keys that are promoted to split are moved into several keys on different nodes; if not, entries only say what would be done, and what was moved is moved back"),

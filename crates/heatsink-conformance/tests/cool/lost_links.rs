@@ -1,11 +1,13 @@
 //! Links that are lost, or fall silent, at the worst moment: each test draws its own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::Way;
-use heatsink_proxy::hot_keys::Treatment;
-use heatsink_testkit::{RawClient, Reply, eventually};
+use heatsink_conformance::{Rig, Way};
+use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_testkit::{RawClient, RedisServer, Reply, eventually};
 
 use crate::interleavings::{Arranged, BOTH, assert_waits};
 use crate::served::SOON;
@@ -112,5 +114,46 @@ fn reads_that_were_out_or_queued_when_the_link_was_lost_are_answered() {
             eventually(SOON, || rig.read(20).read_reply() == Reply::bulk(&value));
             assert_eq!(rig.read(21).read_reply(), Reply::bulk(&value));
         }
+    }
+}
+
+/// A server that stands still for longer than the link of the cache may be silent, and than
+/// `coalesce.max_wait_ms`, but not for as long as `timeouts.silence_ms`: a plain client sees a delay,
+/// and so does everybody who reads or writes hot keys, out or waiting for those that are.
+#[test]
+fn a_server_that_stands_still_for_a_moment_fails_no_request() {
+    for treatment in [Treatment::EXACT, Treatment::COHERENT, Treatment::RELAXED] {
+        let mut rig = Rig::with(RedisServer::builder(), |config| config.workers = 2);
+        let keys = [b"k".to_vec(), b"n".to_vec(), b"s".to_vec()];
+        let hot: HotKeys = keys.into_iter().map(|key| (key, treatment)).collect();
+        rig.heatsink().proxy().handle().set_hot_keys(hot);
+        rig.client().command(&["SET", "k", "value"]);
+        let stop = Arc::<AtomicBool>::default();
+        let clients: Vec<_> = (0..12)
+            .map(|number| {
+                let (mut client, stop) = (rig.client(), Arc::clone(&stop));
+                thread::spawn(move || {
+                    let commands: [&[&str]; 4] =
+                        [&["GET", "k"], &["INCR", "n"], &["STRLEN", "k"], &["SET", "s", "x"]];
+                    let mut added = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let reply = client.command(commands[number % commands.len()]);
+                        assert!(!reply.is_error(), "{reply}");
+                        added += i64::from(number % commands.len() == 1);
+                    }
+                    added
+                })
+            })
+            .collect();
+        for pause_ms in [900, 1700] {
+            thread::sleep(Duration::from_millis(100));
+            rig.server_mut().pause();
+            thread::sleep(Duration::from_millis(pause_ms));
+            rig.server_mut().resume();
+        }
+        thread::sleep(Duration::from_millis(100));
+        stop.store(true, Ordering::Relaxed);
+        let added = clients.into_iter().map(|client| client.join().expect("no error")).sum();
+        assert_eq!(rig.client().command(&["INCRBY", "n", "0"]), Reply::Integer(added));
     }
 }

@@ -60,6 +60,10 @@ impl LateReplies {
         (now.saturating_duration_since(*sent_at) <= max_age).then_some((*sent_at, reply))
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
     pub(super) fn clear(&mut self) {
         self.replies.clear();
     }

@@ -13,9 +13,11 @@ use heatsink_resp::command::Command;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
+use slab::Slab;
 
 use super::Cooling;
-use crate::clients::{MAX_OUTSTANDING, error_line};
+use crate::clients::{Clients, MAX_OUTSTANDING, error_line};
+use crate::config::Live;
 use crate::connection::ClientKey;
 use crate::hot_keys::Treatment;
 use crate::intake::Flow;
@@ -327,6 +329,7 @@ impl Worker {
             Some(frame.to_vec())
         };
         let refused = if failed || detoured { fill.token.take() } else { None };
+        let untracked = detoured || !fill.tracked;
         let (flight, lane, how, mark) = (fill.flight, fill.lane, fill.how, fill.mark);
         let sent_at = fill.sent_at;
         if let Some(token) = refused.filter(|_| !detoured) {
@@ -334,6 +337,9 @@ impl Worker {
             // may be gone.
             let time = self.cooling.time(self.now);
             self.cooling.cache.filled(time, token, frame, Ttl::Unlimited);
+        }
+        if untracked {
+            self.note_untracked(lane, flight);
         }
         let Cooling { flights, late, hot, .. } = &mut self.cooling;
         let request = flights.request(flight);
@@ -415,13 +421,14 @@ impl Worker {
         }
         let mut waiters = Vec::new();
         let old = self.cooling.flights.request(fill.flight).and_then(|(reader, _, command)| {
-            let max_age = self.max_stale(reader);
+            let max_age = max_stale(&self.live, &self.lanes, reader);
             let (sent_at, reply) = self.cooling.late.get(self.now, reader, command, max_age)?;
             Some((sent_at, reply.to_vec()))
         });
         let next = self.cooling.flights.failed(fill.flight, &mut waiters);
         for waiter in waiters {
-            let old = old.as_ref().filter(|(sent_at, _)| self.may_be_told(waiter, *sent_at));
+            let old =
+                old.as_ref().filter(|(sent_at, _)| may_be_told(&self.clients, waiter, *sent_at));
             let told = old.map_or(error, |(_, reply)| reply);
             self.end_wait(waiter);
             self.clients.fill(waiter.client, waiter.place, told);
@@ -431,11 +438,19 @@ impl Worker {
         }
     }
 
-    /// The link of the cache that a read waited for is not to be had: the server does not tell this
-    /// user of changes, say. Nothing was sent; it goes as usual, and nothing is kept of it.
+    /// Whether a read went along a link of the cache, so that the usual way is left if that is lost.
+    pub(crate) fn may_read_as_usual(&self, id: u32) -> bool {
+        self.cooling.fills.get(&id).is_some_and(|fill| fill.tracked)
+    }
+
+    /// The link of the cache that a read was sent along, or was to be, is lost: it was silent for
+    /// [`super::SILENCE`], say, or the server does not tell this user of changes. The key is an
+    /// ordinary one then: the read goes the usual way, once, and nothing is kept of it. That it may be
+    /// executed twice does not matter, as it changes nothing and only one reply is passed on.
     pub(crate) fn fill_as_usual(&mut self, id: u32, error: &[u8]) {
         let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
-        (fill.token, fill.converts, fill.sent_at) = (None, false, self.now);
+        (fill.tracked, fill.converts) = (false, false);
+        (fill.token, fill.sent_at) = (None, self.now);
         let (lane, flight) = (fill.lane, fill.flight);
         let request = self.cooling.flights.request(flight);
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
@@ -449,6 +464,27 @@ impl Worker {
         }
     }
 
+    /// A read was answered that did not go along a tracked link, though its login has one by now.
+    ///
+    /// ```text
+    /// 1. C: GET k goes along T1, which is lost; it goes the usual way instead
+    /// 2. D: STRLEN k goes along T2, a new link, and is executed
+    /// 3. somebody writes k: the server tells of it on T2, behind the reply to STRLEN
+    /// 4. GET is executed and answered: C is told the new value
+    /// 5. the reply to STRLEN comes: kept, and told to C, it would be older than what C has seen
+    /// ```
+    ///
+    /// So whatever was sent along tracked links before C is told is not kept.
+    fn note_untracked(&mut self, lane: usize, flight: FlightId) {
+        let Self { cooling, links, .. } = self;
+        let is_of_lane = |slot: usize| links.get(slot).is_some_and(|link| link.lane == lane);
+        if cooling.links.iter().any(|link| is_of_lane(link.slot))
+            && let Some((_, name, _)) = cooling.flights.request(flight)
+        {
+            cooling.cache.overtaken(name);
+        }
+    }
+
     /// Its time to live will not come: the reply is not kept.
     pub(crate) fn fill_ttl_failed(&mut self, id: u32) {
         // Unless its reply is still to come, or to be given up.
@@ -457,8 +493,10 @@ impl Worker {
         }
     }
 
-    /// Those who have waited too long are told so.
+    /// Those who have waited for too long are given what was read before, where that is allowed; else
+    /// they wait as long as for any other request, and are told so then.
     pub(super) fn expire_waits(&mut self) {
+        self.give_old();
         let time = self.cooling.time(self.now);
         if self.cooling.flights.next_deadline().is_none_or(|deadline| deadline > time) {
             return;
@@ -466,32 +504,56 @@ impl Worker {
         let text = "ERR heatsink: the read of a hot key that this one waited for takes too long";
         let error = error_line(text);
         let mut late = Vec::new();
-        self.cooling.flights.each_expired(time, |reader, command, waiter| {
-            late.push((reader, command.to_vec(), waiter));
-        });
-        for (reader, command, waiter) in late {
-            let max_age = self.max_stale(reader);
-            let old = self.cooling.late.get(self.now, reader, &command, max_age);
-            let old = old.filter(|(sent_at, _)| self.may_be_told(waiter, *sent_at));
-            let told = old.map_or(&*error, |(_, reply)| reply).to_vec();
+        self.cooling.flights.expired(time, &mut late);
+        for waiter in late {
             self.end_wait(waiter);
-            self.clients.fill(waiter.client, waiter.place, &told);
+            self.clients.fill(waiter.client, waiter.place, &error);
         }
     }
 
-    /// Whether the reply to a read that was sent at that time has all that this client wrote.
-    fn may_be_told(&self, waiter: Waiter, sent_at: Instant) -> bool {
-        let client = self.clients.get_ref(waiter.client);
-        client.is_some_and(|client| client.hot_written_at.is_none_or(|at| at <= sent_at))
+    /// In mode `relaxed`: whoever has waited for `coalesce.max_wait_ms` gets what was read before, if
+    /// there is something.
+    fn give_old(&mut self) {
+        let time = self.cooling.time(self.now);
+        let Some(since) = time.checked_sub(self.live.coalesce.max_wait) else { return };
+        if self.cooling.late.is_empty() {
+            return;
+        }
+        let Self { cooling, clients, lanes, live, now, .. } = self;
+        let Cooling { flights, late, .. } = cooling;
+        let old = |reader: Reader, command: &[u8]| {
+            late.get(*now, reader, command, max_stale(live, lanes, reader))
+        };
+        let mut answered = Vec::new();
+        flights.take_waiting(
+            since,
+            |reader, command, waiter| {
+                old(reader, command)
+                    .is_some_and(|(sent_at, _)| may_be_told(clients, *waiter, sent_at))
+            },
+            |reader, command, waiter| {
+                answered.extend(old(reader, command).map(|(_, reply)| (waiter, reply.to_vec())));
+            },
+        );
+        for (waiter, reply) in answered {
+            self.end_wait(waiter);
+            self.clients.fill(waiter.client, waiter.place, &reply);
+        }
     }
+}
 
-    /// How old a reply may be that is given instead of none.
-    fn max_stale(&self, reader: Reader) -> Duration {
-        let max_stale = self.live.coalesce.max_stale;
-        let is_of = |lane: &Lane| lane.serial as u32 == reader.login.0;
-        let lane = self.lanes.iter().map(|(_, lane)| lane).find(|lane| is_of(lane));
-        // A right that was taken away is noticed in time.
-        let has_rights = lane.is_none_or(|lane| lane.login.credentials.is_some());
-        if has_rights { max_stale.min(RIGHTS_TIME) } else { max_stale }
-    }
+/// Whether the reply to a read that was sent at that time has all that this client wrote.
+fn may_be_told(clients: &Clients, waiter: Waiter, sent_at: Instant) -> bool {
+    let client = clients.get_ref(waiter.client);
+    client.is_some_and(|client| client.hot_written_at.is_none_or(|at| at <= sent_at))
+}
+
+/// How old a reply may be that is given instead of none.
+fn max_stale(live: &Live, lanes: &Slab<Lane>, reader: Reader) -> Duration {
+    let max_stale = live.coalesce.max_stale;
+    let is_of = |lane: &Lane| lane.serial as u32 == reader.login.0;
+    let lane = lanes.iter().map(|(_, lane)| lane).find(|lane| is_of(lane));
+    // A right that was taken away is noticed in time.
+    let has_rights = lane.is_none_or(|lane| lane.login.credentials.is_some());
+    if has_rights { max_stale.min(RIGHTS_TIME) } else { max_stale }
 }
