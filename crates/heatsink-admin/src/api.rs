@@ -12,7 +12,7 @@ mod history;
 mod hot_keys;
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -30,6 +30,7 @@ use crate::access::Access;
 use crate::control::Control;
 use crate::history::History;
 use crate::page;
+use crate::peers::Peer;
 use crate::problem::Problem;
 use crate::rate::Bucket;
 use crate::settings::Settings;
@@ -141,17 +142,28 @@ fn admit(shared: &Shared, request: &Request) -> Result<(), Problem> {
                 shared.strangers.take(now).map_err(too_many)?;
                 return Err(problem);
             }
+            let peer = request.extensions().get::<Arc<Peer>>();
+            if peer.is_some_and(|peer| !peer.pass()) {
+                return Err(no_place());
+            }
             &shared.requests
         }
     };
     bucket.take(now).map_err(too_many)
 }
 
-fn too_many(wait: std::time::Duration) -> Problem {
+fn too_many(wait: Duration) -> Problem {
     Problem::too_many(
         wait,
         "Wait as long as Retry-After says. One page of a list can hold 1000 \
                              items, and /events tells of changes without asking.",
+    )
+}
+
+fn no_place() -> Problem {
+    Problem::too_many(
+        Duration::from_secs(1),
+        "As many connections are open as may be: close some that are not needed, and try again.",
     )
 }
 

@@ -34,6 +34,7 @@ mod listing;
 mod load;
 pub mod metrics;
 mod page;
+mod peers;
 mod problem;
 mod query;
 mod rate;

@@ -2,7 +2,7 @@
 //!
 //! Called by: the process, with a listener that is bound already, so that it can be handed
 //! over and tests need no fixed port.
-//! Bound: [`crate::Limits`]: connections at a time, time for headers, time for a peer to take
+//! Bound: [`crate::Limits`]: connections at a time (see [`crate::peers`]), time for headers, time for a peer to take
 //! what was sent to it, grace at the end.
 //! Invariant: never open to another machine without a token.
 
@@ -15,16 +15,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::api::{self, Shared};
 use crate::control::Control;
+use crate::peers::{Peer, Peers};
 use crate::settings::{Limits, Settings};
 
 /// Bytes of a request's line and headers: room for a key of some thousand bytes,
@@ -96,7 +100,7 @@ impl Server {
     /// events, and waits for open requests as long as the grace allows.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let listener = TcpListener::from_std(self.listener)?;
-        let slots = Arc::new(Semaphore::new(self.limits.connections));
+        let peers = Peers::new(self.limits.strangers, self.limits.connections);
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
         // Ends with this function, whichever way it ends.
@@ -110,21 +114,29 @@ impl Server {
             .max_buf_size(HEAD_BYTES)
             .max_headers(HEADERS);
         loop {
-            let (stream, slot) = tokio::select! {
+            let (stream, address) = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&listener, &slots) => accepted,
+                accepted = accept(&listener) => accepted,
             };
             limit_unread(&stream, self.limits.read_timeout);
-            let service = TowerToHyperService::new(self.router.clone());
+            let visit = peers.arrived(address);
+            let service = PeerService {
+                routes: TowerToHyperService::new(self.router.clone()),
+                peer: Arc::clone(&visit.0),
+            };
             let connection =
                 graceful.watch(protocol.serve_connection(TokioIo::new(stream), service));
             connections.spawn(async move {
-                // An error is the peer's doing: it broke off, was too slow, or spoke no HTTP.
-                let _ = connection.await;
-                drop(slot);
+                tokio::select! {
+                    // An error is the peer's doing: it broke off, was too slow, or spoke no HTTP.
+                    _ = connection => {}
+                    () = visit.0.is_sent_away() => {}
+                }
             });
+            // What has arrived of it is read before the next one comes, who may have it sent away.
+            tokio::task::yield_now().await;
         }
         drop(listener);
         self.stopping.send_replace(true);
@@ -134,16 +146,28 @@ impl Server {
     }
 }
 
-/// The next connection, once there is room for it.
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> (TcpStream, Option<OwnedSemaphorePermit>) {
-    // The semaphore is never closed.
-    let slot = Arc::clone(slots).acquire_owned().await.ok();
+/// The routes, for one connection: each request carries who sent it.
+struct PeerService {
+    routes: TowerToHyperService<Router>,
+    peer: Arc<Peer>,
+}
+
+impl Service<Request<Incoming>> for PeerService {
+    type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
+    type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
+    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(Arc::clone(&self.peer));
+        self.routes.call(request)
+    }
+}
+
+/// The next connection.
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, slot),
+            Ok(accepted) => return accepted,
             // Out of descriptors, or a peer that is gone already: go on, but not in circles.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }

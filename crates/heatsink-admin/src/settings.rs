@@ -41,8 +41,11 @@ impl Default for Settings {
 /// What clients may use of the HTTP side.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time; further ones wait in the listener's backlog.
+    /// Connections at a time on which a request has passed the check of access; on further ones
+    /// it is told to come later.
     pub connections: usize,
+    /// Connections at a time on which none has; for one more, an older one is closed.
+    pub strangers: usize,
     /// Connections at a time that listen for events; further ones are told to come later.
     pub event_clients: usize,
     /// Bytes of a request's body.
@@ -65,7 +68,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 256,
+            connections: 128,
+            strangers: 128,
             event_clients: 64,
             body_bytes: 16 * 1024,
             requests_per_second: 200,

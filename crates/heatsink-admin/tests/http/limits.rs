@@ -104,22 +104,47 @@ fn a_slow_body_is_not_waited_for() {
     Reply::read(&mut stream).problem(408, "too-slow");
 }
 
+/// Asks on a connection that stays open.
+fn ask(stream: &mut TcpStream, path: &str, header: &str) -> u16 {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "closed");
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let length = head.split("content-length: ").nth(1).unwrap().split('\r').next().unwrap();
+    stream.read_exact(&mut vec![0; length.parse().unwrap()]).unwrap();
+    head.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+const TOKEN: &str = "Authorization: Bearer t\r\n";
+
 #[test]
-fn connections_beyond_the_bound_wait_for_a_place() {
-    let rig = limited(Limits { connections: 2, ..Limits::default() });
-    let first = rig.connect();
-    let second = rig.connect();
-    // The third is accepted by the system, but not served while the others hold their places.
-    let mut third = rig.connect();
-    third
-        .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    third.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    assert!(third.read(&mut [0; 1]).is_err());
-    drop(first);
-    third.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    assert_eq!(Reply::read(&mut third).status, 200);
-    drop(second);
+fn silent_strangers_make_room_for_those_who_ask() {
+    let limits = Limits { strangers: 3, connections: 2, ..Limits::default() };
+    let rig = Rig::start(Settings { token: Token::new("t"), limits, ..Settings::default() });
+    let mut operator = rig.connect();
+    assert_eq!(ask(&mut operator, "/hotkeys", TOKEN), 200);
+    let mut silent: Vec<TcpStream> = (0..20).map(|_| rig.connect()).collect();
+    let mut probe = rig.connect();
+    assert_eq!(ask(&mut probe, "/healthz", ""), 200);
+    assert_eq!(ask(&mut probe, "/readyz", ""), 200);
+    for stranger in &mut silent[..17] {
+        assert!(closed(stranger));
+    }
+    // Who has shown the token stays, and others with it come in, as far as there are places.
+    assert_eq!(ask(&mut operator, "/hotkeys", TOKEN), 200);
+    let mut another = rig.connect();
+    assert_eq!(ask(&mut another, "/hotkeys", TOKEN), 200);
+    let mut one_more = rig.connect();
+    assert_eq!(ask(&mut one_more, "/hotkeys", TOKEN), 429);
+    drop(another);
+    let freed = || ask(&mut one_more, "/hotkeys", TOKEN) == 200;
+    assert!(std::iter::repeat_with(freed).take(1000).any(|freed| freed));
 }
 
 #[test]

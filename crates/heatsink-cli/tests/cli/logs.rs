@@ -117,12 +117,13 @@ fn a_failure_to_start_has_its_exit_code_without_a_stderr() {
     }
 }
 
+const CLIENTS: usize = 300;
+
 #[test]
 fn a_flood_of_one_kind_of_line_is_counted_instead() {
     let place = Place::empty();
     let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", "embedded://"];
     let (mut process, ready) = start(place.heatsink(&args));
-    const CLIENTS: usize = 300;
     for _ in 0..CLIENTS {
         let mut client = TcpStream::connect(address(&ready)).expect("it listens");
         client.write_all(b"POST / HTTP/1.1\r\n\r\n").expect("sent");
