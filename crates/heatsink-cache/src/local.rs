@@ -21,6 +21,10 @@
 //! 4. Pushes and replies of a tracked link are reported in the order in which they came.
 //! 5. [`LocalCache::register`] gives a token, too: back with it once everything that was sent
 //!    before the registration and might touch the key is answered or given up.
+//! 6. Instead of 2 and 5, for requests of which it is not known which keys they touch, or that may
+//!    take for ever: the connection that sent one is given no hit from then on, until it is answered
+//!    and every tracked link has answered something that was sent after that. Word of what the
+//!    request changed stands before that answer.
 
 mod answer;
 mod counters;
@@ -58,8 +62,6 @@ pub struct LocalCache {
     keys: Keys,
     entries: Entries,
     links: Links,
-    /// Commands under way of which it is not known which keys they change.
-    pending_all: u32,
     #[cfg(test)]
     planted: model::Planted,
 }
@@ -84,23 +86,24 @@ impl LocalCache {
         Some(WriteToken { key: Some(self.keys.id(slot)) })
     }
 
-    /// Something that may change any key is about to be sent: a flush, a script without
-    /// declared keys, a command that nobody knows.
+    /// Something that changes all keys is about to be sent: a flush, or the like. What is cached
+    /// goes now, and what was stored meanwhile when it is done. In between keys are served and
+    /// stored, so that whoever has such a thing under way for long takes the cache from nobody.
     pub fn write_sent_to_all(&mut self) -> WriteToken {
         self.keys.bump_all();
         self.evict_matching(Reason::Write, |_| true);
-        self.pending_all += 1;
         WriteToken { key: None }
     }
 
     /// The write was answered, failed, or was given up. Fills sent while it was under way are
-    /// not stored: their tokens are not storable, and the epoch is another one again.
+    /// not stored: their tokens are not storable, and the epoch is another one again. If it was
+    /// about all keys, those that were stored meanwhile go.
     #[expect(clippy::needless_pass_by_value, reason = "a token is given back once")]
     pub fn write_done(&mut self, token: WriteToken) {
         match token.key {
             None => {
-                self.pending_all -= 1;
                 self.keys.bump_all();
+                self.evict_matching(Reason::Write, |_| true);
             }
             Some(id) => {
                 if let Some(key) = self.keys.get(id) {
@@ -121,8 +124,7 @@ impl LocalCache {
 
     /// Whether something that may change the key is under way.
     pub fn is_pending(&self, key: &[u8]) -> bool {
-        self.pending_all > 0
-            || self.keys.find(key).is_some_and(|slot| self.keys.peek(slot).pending > 0)
+        self.keys.find(key).is_some_and(|slot| self.keys.peek(slot).pending > 0)
     }
 
     // What the upstream tells.

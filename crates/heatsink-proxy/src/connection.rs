@@ -86,6 +86,11 @@ pub(crate) struct Client {
     /// It has touched hot keys in another way since it was last settled; those that are cached.
     pub(crate) hot_apart: bool,
     pub(crate) hot_touched: Vec<WriteToken>,
+    /// One of the requests since then may have touched any key.
+    pub(crate) hot_unknown: bool,
+    /// When such requests were all answered. Until every link of the cache is known to have told of
+    /// what they changed, nothing is served to it from the cache; see [`crate::cool`].
+    pub(crate) hot_unseen_since: Option<Instant>,
     /// When the last of its own requests was answered that may have written a hot key. Nothing is
     /// given to it that was read before; see [`crate::cool`].
     pub(crate) hot_written_at: Option<Instant>,
@@ -186,6 +191,17 @@ impl Client {
         self.passed_reads
     }
 
+    /// What it has touched apart is answered: what is to be given back for that.
+    pub(crate) fn end_apart(&mut self, now: Instant) -> Vec<WriteToken> {
+        self.hot_apart = false;
+        self.hot_written_at = Some(now);
+        if std::mem::take(&mut self.hot_unknown) {
+            // Not the time of the turn, which began before the last answer was read.
+            self.hot_unseen_since = Some(Instant::now());
+        }
+        std::mem::take(&mut self.hot_touched)
+    }
+
     pub(crate) fn new(
         socket: Socket,
         generation: u32,
@@ -220,6 +236,8 @@ impl Client {
             heat: 0,
             hot_apart: false,
             hot_touched: Vec::new(),
+            hot_unknown: false,
+            hot_unseen_since: None,
             hot_written_at: None,
             queued_keys: None,
             session: None,

@@ -12,7 +12,8 @@
 //!   before the replies to reads that were executed after it.
 //! - Whatever else touches a hot key counts as a write: what is cached of the key goes when it
 //!   is sent, nothing is cached until it is answered, and a client's own reads of hot keys wait
-//!   until then.
+//!   until then. What may touch any key, or take for ever, ends nothing for others: its client alone
+//!   is not served from the cache until word of it must have come (module `unseen`).
 //! - Nothing is served that was read along a link which is lost, or has been silent for too
 //!   long ([`SILENCE`]).
 
@@ -28,6 +29,7 @@ pub(crate) mod splits;
 mod tell;
 mod tracking;
 mod tunnels;
+mod unseen;
 mod writes;
 
 use std::collections::{BTreeMap, HashMap};
@@ -99,7 +101,7 @@ pub(crate) struct Cooling {
     /// Other requests that touch hot keys and are not answered, by the number in their marks.
     writes: Slab<HotWrite>,
     links: Vec<TrackedLink>,
-    /// Keys that are not cached, or not settled, before what was sent earlier is answered.
+    /// Hot keys that are not settled before what was sent earlier is answered.
     fences: Vec<Fence>,
     /// The version of the hot keys before which nothing is under way any more.
     settled: u64,
@@ -163,6 +165,8 @@ struct TrackedLink {
     id: LinkId,
     /// When it was asked whether it is there, until it answers.
     asked_at: Option<Instant>,
+    /// Word of all that was executed before this time has been heard.
+    heard_up_to: Instant,
     /// How long the last answer took, however long the loop itself did: word of a change comes
     /// the same way in less.
     delay: Duration,
@@ -408,15 +412,17 @@ impl Worker {
             }
         }
         if !tokens.is_empty() {
-            let busy = |client: &Client| client.own.as_ref().is_some_and(|own| !own.is_settled());
-            self.raise_fence(tokens, None, busy);
+            self.doubt_unanswered();
+        }
+        for token in tokens {
+            self.cooling.cache.write_done(token);
         }
         // What blocks may do so for ever. If it is about a key that is moved, the mover sees it.
         let tunnels = self.tunnels_to_frozen();
         let prompt = |client: &Client| {
             client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer()) || tunnels(client)
         };
-        self.raise_fence(Vec::new(), Some(self.cooling.version), prompt);
+        self.raise_fence(self.cooling.version, prompt);
         self.cooling.note_frozen(self.now);
         self.release_held();
     }
@@ -551,9 +557,7 @@ impl Worker {
         let now = self.now;
         let Some(client) = self.clients.get(key) else { return };
         if client.hot_apart && client.is_settled() {
-            client.hot_apart = false;
-            client.hot_written_at = Some(now);
-            let tokens = std::mem::take(&mut client.hot_touched);
+            let tokens = client.end_apart(now);
             self.forget_touched(tokens);
         }
     }

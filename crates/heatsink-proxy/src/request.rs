@@ -31,6 +31,11 @@ pub(crate) fn only_key(command: &Command, request: Request<'_>) -> Option<usize>
     (count == 1).then_some(only)
 }
 
+/// Commands that change all keys of a database.
+pub(crate) fn changes_all(command: &Command) -> bool {
+    matches!(&*command.name, "flushall" | "flushdb" | "swapdb")
+}
+
 /// Whether a request touches keys of other databases than its client's.
 pub(crate) fn reaches_other_databases(command: &Command, request: Request<'_>) -> bool {
     match &*command.name {

@@ -94,9 +94,7 @@ impl LocalCache {
         let slot = self.keys.find(key)?;
         let id = self.keys.id(slot);
         let key = self.keys.at(slot);
-        let storable = key.pending == 0
-            && self.pending_all == 0
-            && entry_bytes(command, &[]) <= self.limits.entry_bytes;
+        let storable = key.pending == 0 && entry_bytes(command, &[]) <= self.limits.entry_bytes;
         if storable {
             key.counters.misses += 1;
         } else {
@@ -123,14 +121,13 @@ impl LocalCache {
     pub fn filled(&mut self, now: Duration, token: FillToken, reply: &[u8], ttl: Ttl) -> bool {
         let Some(fill) = token.fill else { return false };
         let Some(link) = fill.link else { return false };
-        let is_pending = self.pending_all > 0;
         #[cfg(test)]
         let ignore_epoch = self.planted == super::model::Planted::StoreDespiteEpoch;
         #[cfg(not(test))]
         let ignore_epoch = false;
         let Some(key) = self.keys.get(token.key) else { return false };
         let is_overtaken = key.epoch != fill.epoch && !ignore_epoch;
-        if is_overtaken || key.pending > 0 || is_pending {
+        if is_overtaken || key.pending > 0 {
             key.counters.overtaken += 1;
             return false;
         }

@@ -2,6 +2,7 @@
 //! less.
 
 mod broadcast;
+mod bystanders;
 mod coherence;
 mod combining;
 mod failover;

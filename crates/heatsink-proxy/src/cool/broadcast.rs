@@ -138,6 +138,15 @@ impl Worker {
             || listening.refusals.get(&node) == Some(&Refusal::NotAllowed)
     }
 
+    /// Whether that is so of the servers of all keys that are cached.
+    pub(super) fn all_tell_of_changes(&self) -> bool {
+        if self.cluster.is_none() {
+            return self.tells_of_changes(NodeId::FIRST);
+        }
+        let mut keys = self.cooling.cache.keys();
+        keys.all(|(name, _)| self.tells_of_changes(self.node_of(name)))
+    }
+
     /// What the cache calls the link on which changes are told of by others, if that is open.
     /// Not for a key that has become hot only now: others may not know yet that word of it
     /// is needed.
@@ -278,9 +287,7 @@ impl Worker {
             Written::All => {
                 // The server tells nobody of `SWAPDB`: the other workers hear of it here.
                 self.shared.upheavals.fetch_add(1, Ordering::AcqRel);
-                let is_told = |name| self.tells_of_changes(self.node_of(name));
-                let all_told = self.cooling.cache.keys().all(|(name, _)| is_told(name));
-                (!all_told).then(|| ALL.to_vec())
+                (!self.all_tell_of_changes()).then(|| ALL.to_vec())
             }
             Written::Nothing => None,
         };

@@ -3,8 +3,8 @@
 //! Called by: `cool`, when it takes over other hot keys, and once a turn.
 //! Bound: a fence for each change of the hot keys that is not through; each holds a number for each
 //! shared link and client that had something under way.
-//! Invariant: a key is not cached, and a version of the hot keys not settled, before everything is
-//! answered that was sent while other keys were hot.
+//! Invariant: a version of the hot keys is not settled before everything is answered that was sent
+//! while other keys were hot. (Keys are cached before that; see the module `unseen`.)
 //!
 //! A fence knows what was sent, not what will be. So what takes several rounds is counted beside it,
 //! if it writes:
@@ -20,7 +20,6 @@
 //! earlier ones, do not, so that new writes keep none from being settled.
 
 use heatsink_cache::identity::LoginId;
-use heatsink_cache::local::WriteToken;
 
 use crate::connection::{Client, ClientKey};
 use crate::lanes::{Owner, Upstream};
@@ -29,9 +28,8 @@ use crate::worker::Worker;
 /// What was under way when other keys became hot.
 #[derive(Debug)]
 pub(super) struct Fence {
-    tokens: Vec<WriteToken>,
     /// The hot keys that have settled when it is answered.
-    settles: Option<u64>,
+    settles: u64,
     /// Place and generation of a link, and how many replies it has told when it is through.
     links: Vec<(usize, u32, u64)>,
     clients: Vec<ClientKey>,
@@ -39,12 +37,7 @@ pub(super) struct Fence {
 
 impl Worker {
     /// Notes what is under way now.
-    pub(super) fn raise_fence(
-        &mut self,
-        tokens: Vec<WriteToken>,
-        settles: Option<u64>,
-        busy: impl Fn(&Client) -> bool,
-    ) {
+    pub(super) fn raise_fence(&mut self, settles: u64, busy: impl Fn(&Client) -> bool) {
         // Clients with links of their own are asked themselves.
         let shared = |upstream: &Upstream| {
             matches!(upstream.owner, Owner::Lane | Owner::Tracked | Owner::Retired { .. })
@@ -62,7 +55,7 @@ impl Worker {
             busy(client).then_some(key)
         };
         let clients = self.clients.slab.iter().filter_map(owns).collect();
-        self.cooling.fences.push(Fence { tokens, settles, links, clients });
+        self.cooling.fences.push(Fence { settles, links, clients });
     }
 
     /// A request goes on along another link. It may have been under way when other keys became hot:
@@ -78,7 +71,7 @@ impl Worker {
         let Some(upstream) = links.get(slot).filter(|_| !cooling.fences.is_empty()) else { return };
         let until = upstream.link.told() + upstream.link.waiting() as u64;
         let sent_by = clients.get_ref(client).map_or(0, |client| client.heat);
-        let is_older = |fence: &&mut Fence| fence.settles.is_none_or(|version| sent_by < version);
+        let is_older = |fence: &&mut Fence| sent_by < fence.settles;
         for fence in cooling.fences.iter_mut().filter(is_older) {
             let same =
                 |link: &&mut (usize, u32, u64)| (link.0, link.1) == (slot, upstream.generation);
@@ -104,24 +97,19 @@ impl Worker {
                 let link = links.get(*slot).filter(|link| link.generation == *generation);
                 link.is_some_and(|upstream| upstream.link.told() < *until)
             });
-            let settles = fence.settles.is_some();
             fence.clients.retain(|key| {
                 let own = clients.get_ref(*key).and_then(|client| client.own.as_ref());
-                own.is_some_and(|own| !own.is_settled() || settles && own.tunnel)
+                own.is_some_and(|own| !own.is_settled() || own.tunnel)
             });
+            let version = fence.settles;
+            let is_through = fence.links.is_empty() && fence.clients.is_empty();
             let detoured = !detours.is_empty() || !later.is_empty() || !recalls.is_empty();
-            let is_early = cooling.fences[at].settles.is_some_and(|version| {
-                detoured
-                    || cooling.combines_held(counts)
-                    || cooling.has_copied_writes_before(version)
-            });
-            let fence = &mut cooling.fences[at];
-            if fence.links.is_empty() && fence.clients.is_empty() && !is_early {
-                let Fence { tokens, settles, .. } = cooling.fences.swap_remove(at);
-                for token in tokens {
-                    cooling.cache.write_done(token);
-                }
-                if let Some(version) = settles.filter(|version| *version > cooling.settled) {
+            let is_early = detoured
+                || cooling.combines_held(counts)
+                || cooling.has_copied_writes_before(version);
+            if is_through && !is_early {
+                cooling.fences.swap_remove(at);
+                if version > cooling.settled {
                     cooling.settled = version;
                     shared.desk.settle(*index, version);
                 }

@@ -31,7 +31,7 @@ use crate::worker::Worker;
 const CACHING: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n";
 /// What is cached for a user of the server's is read again after this time at the latest, so
 /// that a right that was taken away is noticed; the same for what cannot be told of.
-const RIGHTS_TIME: Duration = Duration::from_secs(1);
+pub(super) const RIGHTS_TIME: Duration = Duration::from_secs(1);
 /// The same for clients that do not log in: their rights change seldom, and all of them share
 /// what is read.
 const COMMON_RIGHTS_TIME: Duration = Duration::from_secs(8);
@@ -100,7 +100,8 @@ impl Worker {
         if treatment.may_pass() && client.has_passed_reads() {
             return Some(Flow::Wait);
         }
-        let alone = client.hot_reads.is_empty() && treatment.local_cache;
+        let alone = client.hot_reads.is_empty() && treatment.local_cache && self.may_hit(key);
+        let client = self.clients.get(key)?;
         if !client.hot_reads.is_empty() && self.would_overtake_read(key, name, request.bytes) {
             return Some(Flow::Wait);
         }
@@ -259,7 +260,7 @@ impl Worker {
         let node = self.node_of(name);
         self.end_wait(waiter);
         // Not one of those that others are told of: whatever is behind it waits.
-        self.keep_touched(waiter.client, Vec::new());
+        self.keep_unseen(waiter.client);
         let purpose = Purpose::Detour(waiter.place);
         let ticket = Ticket { client: waiter.client, seq: 0, purpose };
         match self.lane_link(lane, node) {

@@ -19,8 +19,16 @@ impl Worker {
         let login = LoginId(self.lanes[upstream.lane].serial as u32);
         let (node, generation) = (upstream.node, upstream.generation);
         let id = self.cooling.cache.link_opened(login, CacheNode(u32::from(node.0)));
-        let (asked_at, delay) = (None, Duration::ZERO);
-        self.cooling.links.push(TrackedLink { slot, node, generation, id, asked_at, delay });
+        self.cooling.links.push(TrackedLink {
+            slot,
+            node,
+            generation,
+            id,
+            asked_at: None,
+            // Nothing was read along it before.
+            heard_up_to: Instant::now(),
+            delay: Duration::ZERO,
+        });
         self.forget_refusal(node);
     }
 
@@ -104,6 +112,7 @@ impl Worker {
             && let Some(asked_at) = link.asked_at.take()
         {
             link.delay = asked_at.elapsed();
+            link.heard_up_to = asked_at;
         }
     }
 }

@@ -11,7 +11,7 @@ use super::Cool;
 use crate::connection::ClientKey;
 use crate::intake::Flow;
 use crate::observe::Mark;
-use crate::request::Request;
+use crate::request::{Request, changes_all};
 use crate::worker::Worker;
 
 /// A request that touches hot keys, on a shared link.
@@ -49,7 +49,7 @@ impl Worker {
             return Cool::Done(Flow::Wait);
         }
         client.hot_writes += 1;
-        let tokens = self.write_tokens(request, command);
+        let tokens = self.write_tokens(key, request, command);
         let inner = self.observe(key, command, request);
         let write = self.cooling.writes.insert(HotWrite { tokens, client: key, inner });
         Cool::Marked(Mark::Hot(write as u32))
@@ -75,14 +75,26 @@ impl Worker {
         Cool::Done(flow)
     }
 
-    /// Tokens for the hot keys that a request may touch. What only reads, and names nothing, may
-    /// tell of a change a moment before the cache has heard of it.
-    fn write_tokens(&mut self, request: Request<'_>, command: &Command) -> Vec<WriteToken> {
-        let Self { cooling, .. } = self;
+    /// Tokens for the hot keys that a request may touch. One that may touch any key ends nothing
+    /// for others where the server tells of changes; see the module `unseen`.
+    fn write_tokens(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Vec<WriteToken> {
         let unnamed = request.unnamed(command);
-        if unnamed == Unnamed::Anything && command.access == Access::Write {
-            return vec![cooling.cache.write_sent_to_all()];
+        if unnamed == Unnamed::Anything {
+            let flushes = changes_all(command);
+            if !flushes {
+                self.keep_unseen(key);
+            }
+            let writes = command.access == Access::Write;
+            if flushes || writes && !self.all_tell_of_changes() {
+                return vec![self.cooling.cache.write_sent_to_all()];
+            }
         }
+        let Self { cooling, .. } = self;
         let mut tokens = Vec::new();
         let arg = |index| request.arg(index).unwrap_or_default();
         command.for_each_key(request.len(), arg, |index| {
@@ -132,10 +144,15 @@ impl Worker {
     /// A request went along a connection of the client's own, or in another unusual way: what
     /// it touches is pending until the client is settled.
     pub(crate) fn touch_apart(&mut self, key: ClientKey, command: &Command, request: Request<'_>) {
-        if self.cooling.is_active() && self.touches_hot_keys(request, command) {
-            let tokens = self.write_tokens(request, command);
-            self.keep_touched(key, tokens);
+        if !self.cooling.is_active() || !self.touches_hot_keys(request, command) {
+            return;
         }
+        let may_block = matches!(command.role, Role::Blocking | Role::BlockingOption);
+        if may_block && self.all_tell_of_changes() {
+            return self.keep_unseen(key);
+        }
+        let tokens = self.write_tokens(key, request, command);
+        self.keep_touched(key, tokens);
     }
 
     /// A transaction is executed: what it has named is touched now.
@@ -146,22 +163,29 @@ impl Worker {
         let Some(client) = self.clients.get_ref(key) else { return };
         let Self { cooling, .. } = self;
         let mut tokens = Vec::new();
-        match &client.queued_keys {
-            Some(queued) => {
-                queued.for_each(|name, _, _, _| tokens.extend(cooling.cache.write_sent(name)));
-                if queued.is_incomplete() {
-                    tokens.push(cooling.cache.write_sent_to_all());
-                }
+        // If nothing was noted, it may have named any.
+        let mut names_any = true;
+        if let Some(queued) = &client.queued_keys {
+            queued.for_each(|name, _, _, _| tokens.extend(cooling.cache.write_sent(name)));
+            names_any = queued.is_incomplete();
+            if queued.flushes() {
+                tokens.push(cooling.cache.write_sent_to_all());
             }
-            // Not noted: it may have named any.
-            None => tokens.push(cooling.cache.write_sent_to_all()),
         }
         self.keep_touched(key, tokens);
+        if names_any {
+            self.touch_all(key);
+        }
     }
 
-    /// Nobody knows what it touches.
+    /// Nobody knows what it touches. Where the server tells of changes, that ends nothing for
+    /// others; see the module `unseen`.
     pub(crate) fn touch_all(&mut self, key: ClientKey) {
-        if self.cooling.is_active() {
+        if !self.cooling.is_active() {
+            return;
+        }
+        self.keep_unseen(key);
+        if !self.all_tell_of_changes() {
             let token = self.cooling.cache.write_sent_to_all();
             self.keep_touched(key, vec![token]);
         }
@@ -188,9 +212,7 @@ impl Worker {
             if !client.is_settled() {
                 return true;
             }
-            client.hot_apart = false;
-            client.hot_written_at = Some(*now);
-            over.append(&mut client.hot_touched);
+            over.append(&mut client.end_apart(*now));
             false
         });
         self.forget_touched(over);

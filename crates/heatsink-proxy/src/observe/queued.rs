@@ -7,7 +7,7 @@ use heatsink_detect::heat::Kind;
 use heatsink_resp::command::{Command, Unnamed, ValueKind};
 
 use crate::observe::kind;
-use crate::request::{Request, reaches_other_databases};
+use crate::request::{Request, changes_all, reaches_other_databases};
 
 /// Bytes that are kept for one transaction.
 const MAX_BYTES: usize = 256 << 10;
@@ -21,6 +21,8 @@ pub(crate) struct QueuedKeys {
     incomplete: bool,
     /// A command reaches other databases.
     reaches_out: bool,
+    /// A command changes all keys: a flush, or the like.
+    flushes: bool,
 }
 
 /// The length of its name, how it is used, the bytes of its share of the request.
@@ -29,8 +31,9 @@ type QueuedKey = (u32, Kind, u32, ValueKind);
 impl QueuedKeys {
     /// Adds the keys of a request; false if there is no room.
     pub(crate) fn add(&mut self, command: &Command, request: Request<'_>) -> bool {
-        let Some(kind) = kind(command) else { return true };
+        self.flushes |= changes_all(command);
         self.incomplete |= request.unnamed(command) != Unnamed::Nothing;
+        let Some(kind) = kind(command) else { return true };
         self.reaches_out |= reaches_other_databases(command, request);
         let arg = |index| request.arg(index).unwrap_or_default();
         let (mut count, mut names) = (0, 0);
@@ -64,6 +67,11 @@ impl QueuedKeys {
     /// Some of the keys may be in another database than the client's.
     pub(crate) fn reaches_other_databases(&self) -> bool {
         self.reaches_out
+    }
+
+    /// A command changes all keys.
+    pub(crate) fn flushes(&self) -> bool {
+        self.flushes
     }
 
     pub(crate) fn for_each(&self, mut each: impl FnMut(&[u8], Kind, u64, ValueKind)) {

@@ -1,0 +1,162 @@
+//! What one client does, or leaves undone, does not take the cache from the others; and it sees what
+//! it did itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use heatsink_conformance::{Rig, Way};
+use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_testkit::{RawClient, Reply, encode, eventually};
+
+use crate::interleavings::Arranged;
+use crate::served::{SOON, make_hot, rig, warm};
+
+const READS: u64 = 2000;
+
+/// Of many reads of `k` hardly any reaches the server.
+#[track_caller]
+fn assert_cached(rig: &Rig, what: &str) {
+    let mut client = rig.client();
+    warm(rig, "k");
+    let before = rig.server().calls("get");
+    for _ in 0..READS {
+        client.command(&["GET", "k"]);
+    }
+    let asked = rig.server().calls("get") - before;
+    assert!(asked < READS / 10, "{what}: {asked} of {READS} reads reached the server");
+}
+
+/// The beginning of a `SET` that is too large to be held.
+fn unfinished(key: &str) -> Vec<u8> {
+    let mut bytes = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n$600000\r\n", key.len());
+    bytes.extend(std::iter::repeat_n('x', 300_000));
+    bytes.into_bytes()
+}
+
+#[test]
+fn an_idle_client_does_not_take_the_cache_from_the_others() {
+    let rig = rig(&["k", "list"], 1);
+    rig.client().command(&["SET", "k", "v"]);
+    let mut idle: Vec<RawClient> = Vec::new();
+    let mut leave = |bytes: &[u8]| {
+        let mut client = rig.client();
+        client.send_raw(bytes);
+        idle.push(client);
+    };
+    for key in ["other", "k"] {
+        leave(&unfinished(key));
+        assert_cached(&rig, "an unfinished request");
+    }
+    // It waits for a hot key, which others read.
+    leave(&encode(&["BLPOP", "list", "0"]));
+    let mut client = rig.client();
+    eventually(SOON, || {
+        let before = rig.server().calls("llen");
+        client.command(&["LLEN", "list"]);
+        rig.server().calls("llen") == before
+    });
+    // It waited when the key became hot.
+    leave(&encode(&["BLPOP", "somewhere", "0"]));
+    make_hot(&rig, &["list"]);
+    make_hot(&rig, &["k", "list"]);
+    assert_cached(&rig, "a client that waits");
+}
+
+#[test]
+fn a_busy_client_does_not_take_the_cache_from_the_others() {
+    let what: [(&str, &[&[&str]]); 4] = [
+        ("unknown commands", &[&["NOSUCHCOMMAND", "x"]]),
+        ("empty transactions", &[&["MULTI"], &["EXEC"]]),
+        ("transactions", &[&["MULTI"], &["SET", "other", "1"], &["EXEC"]]),
+        ("scripts", &[&["EVAL", "return 1", "0"]]),
+    ];
+    for (what, commands) in what {
+        let rig = rig(&["k"], 2);
+        rig.client().command(&["SET", "k", "v"]);
+        let stop = Arc::<AtomicBool>::default();
+        let busy = {
+            let (addr, stop) = (rig.addr(), Arc::clone(&stop));
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut client = RawClient::connect(addr);
+                    for command in commands.iter().cycle().take(20) {
+                        client.command(command);
+                    }
+                }
+            })
+        };
+        assert_cached(&rig, what);
+        stop.store(true, Ordering::Relaxed);
+        busy.join().expect("it is served");
+    }
+}
+
+/// ```text
+/// 1. k is cached       2. C changes it by a request of which nobody knows what it changes
+/// 3. C is answered; word of the change is still on its way
+/// 4. C reads k: it has to wait for what it wrote
+/// ```
+#[test]
+fn a_client_sees_what_it_did_before_word_of_it_has_come() {
+    let large = "y".repeat(600_000);
+    let flush = [encode(&["MULTI"]), encode(&["FLUSHALL"]), encode(&["EXEC"])].concat();
+    for (write, replies, length) in [(encode(&["SET", "k", &large]), 1, 600_000), (flush, 3, 0)] {
+        let rig = Arranged::new(Treatment::COHERENT);
+        let (mut client, mut other) = (rig.client(), rig.client());
+        eventually(SOON, || {
+            let before = rig.server.calls("strlen");
+            assert_eq!(other.command(&["STRLEN", "k"]), Reply::Integer(3));
+            rig.server.calls("strlen") == before
+        });
+        rig.relay.set(Way::HoldTracked);
+        client.send_raw(&write);
+        for _ in 0..replies {
+            assert!(!client.read_reply().is_error());
+        }
+        client.send(&["STRLEN", "k"]);
+        // Either it waits, or it is answered by now.
+        thread::sleep(Duration::from_millis(20));
+        rig.relay.set(Way::Open);
+        assert_eq!(client.read_reply(), Reply::Integer(length));
+        eventually(SOON, || other.command(&["STRLEN", "k"]) == Reply::Integer(length));
+    }
+}
+
+/// ```text
+/// 1. C writes k, which is not hot; the request is stuck on its way
+/// 2. k becomes hot, is read and cached       3. C's write is executed, and answered
+/// 4. word of it is still on its way; C reads k: it has to see its write
+/// ```
+#[test]
+fn a_client_sees_what_was_under_way_when_the_key_became_hot() {
+    for write in [&["SET", "k", "late"][..], &["APPEND", "k", "late"]] {
+        let rig = Arranged::new(Treatment::COHERENT);
+        let heat = |treatment: Option<Treatment>| {
+            let hot: HotKeys =
+                treatment.map(|treatment| (b"k".to_vec(), treatment)).into_iter().collect();
+            rig.heatsink.proxy().handle().set_hot_keys(hot);
+        };
+        heat(None);
+        // The link of the cache is closed once nothing is hot.
+        let mut direct = rig.server.client();
+        eventually(SOON, || !direct.command(&["CLIENT", "LIST"]).text().contains("flags=t"));
+        let (mut client, mut other) = (rig.client(), rig.client());
+        rig.relay.set(Way::HoldRequest(b"late".to_vec()));
+        client.send(write);
+        rig.relay.wait_request_held();
+        heat(Some(Treatment::COHERENT));
+        rig.warm();
+        assert_eq!(other.command(&["GET", "k"]), Reply::bulk("old"));
+        rig.relay.set(Way::HoldTracked);
+        assert!(!client.read_reply().is_error());
+        client.send(&["GET", "k"]);
+        // Either it waits, or it is answered by now.
+        thread::sleep(Duration::from_millis(20));
+        rig.relay.set(Way::Open);
+        let now = direct.command(&["GET", "k"]);
+        assert_ne!(now, Reply::bulk("old"));
+        assert_eq!(client.read_reply(), now, "{write:?}");
+    }
+}
