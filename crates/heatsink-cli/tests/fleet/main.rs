@@ -3,6 +3,7 @@
 
 mod alone;
 mod chaos;
+mod conservation;
 mod copies;
 mod degraded;
 mod drains;

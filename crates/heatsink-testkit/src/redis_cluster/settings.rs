@@ -93,7 +93,7 @@ impl RedisClusterBuilder {
     /// a [`restart`](RedisCluster::restart).
     #[must_use]
     pub fn durable(mut self) -> Self {
-        self.node = self.node.arg("appendonly", "yes").arg("appendfsync", "always");
+        self.node = self.node.durable();
         self
     }
 

@@ -92,6 +92,13 @@ impl RedisServerBuilder {
         self
     }
 
+    /// Writes every change to its disk before it answers, and has its keys again when it is
+    /// started again.
+    #[must_use]
+    pub fn durable(self) -> Self {
+        self.arg("appendonly", "yes").arg("appendfsync", "always")
+    }
+
     /// The user as whom the kit's own connections ask for `INFO` and the like, where the
     /// default user may not.
     #[must_use]
