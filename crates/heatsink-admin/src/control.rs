@@ -141,6 +141,19 @@ pub struct Promotion {
     pub ttl_seconds: Option<u64>,
 }
 
+impl fmt::Display for Promotion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "promoted to {}", self.mitigation)?;
+        if let Some(factor) = self.split_factor {
+            write!(f, " in {factor}")?;
+        }
+        if let Some(seconds) = self.ttl_seconds {
+            write!(f, " for {seconds} s")?;
+        }
+        Ok(())
+    }
+}
+
 /// What came of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demotion {

@@ -96,6 +96,13 @@ impl Privacy {
         if key.len() > LABEL_BYTES { Self::Hash } else { self }.name(key).key
     }
 
+    /// How `key` is named in the log: on one line, whatever clients use as keys, and not longer
+    /// than a label.
+    pub fn log_name(self, key: &[u8]) -> String {
+        let name = self.label(key);
+        if name.chars().any(char::is_control) { encode(key) } else { name }
+    }
+
     /// A text about `key` that was written elsewhere. Those texts promise not to quote keys;
     /// this is the second lock. Short keys are left alone: they occur in ordinary words.
     pub fn text(self, text: String, key: &[u8]) -> String {
@@ -136,6 +143,16 @@ mod tests {
         assert_eq!(binary.key_base64.as_deref(), Some("/w=="));
         assert_eq!(text.key_base64, None);
         assert_ne!(binary.key_hash, text.key_hash);
+    }
+
+    #[test]
+    fn a_key_in_the_log_is_one_line_without_control_characters() {
+        assert_eq!(Privacy::Plain.log_name(b"user:1"), "user:1");
+        assert_eq!(Privacy::Hash.log_name(b"test"), "hash:9f86d081884c7d65");
+        assert_eq!(Privacy::Plain.log_name(b"a\nERROR forged"), "a%0AERROR%20forged");
+        assert_eq!(Privacy::Plain.log_name(b"\x1b[2J"), "%1B%5B2J");
+        assert_eq!(Privacy::Plain.log_name(b"\xff"), "%FF");
+        assert!(Privacy::Plain.log_name(&[b'k'; LABEL_BYTES + 1]).starts_with("hash:"));
     }
 
     #[test]

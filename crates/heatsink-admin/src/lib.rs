@@ -26,6 +26,7 @@
 
 mod access;
 mod api;
+mod audit;
 pub mod client;
 pub mod control;
 mod history;

@@ -199,7 +199,6 @@ impl Problem {
     }
 
     /// The status of the answer.
-    #[cfg(test)]
     pub(crate) fn status(&self) -> u16 {
         self.status
     }

@@ -37,6 +37,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use heatsink_admin::Privacy;
 use heatsink_control::entry::{Mitigation, Mitigations};
 use heatsink_control::policy::Policies;
 use heatsink_control::settings::Settings as ControlSettings;
@@ -97,6 +98,8 @@ pub struct Live {
     pub coalesces: bool,
     /// Whether and how values are split.
     pub split: SplitSettings,
+    /// How keys are named in the log; the same for the whole life of the process.
+    pub privacy: Privacy,
 }
 
 /// Whether and how values are split.
@@ -156,6 +159,7 @@ impl Default for Live {
             caches: true,
             coalesces: true,
             split: SplitSettings::default(),
+            privacy: Privacy::default(),
         }
     }
 }

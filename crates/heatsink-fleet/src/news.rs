@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use heatsink_admin::Privacy;
 use heatsink_admin::control::{Change, Event, HotKey, Readiness};
 use heatsink_control::entry::{Mitigation, Status};
 use tokio::sync::broadcast;
@@ -46,7 +47,12 @@ impl News {
     }
 
     /// Tells what differs from before.
-    pub(crate) fn compare(&mut self, hot_keys: Vec<HotKey>, readiness: Readiness) {
+    pub(crate) fn compare(
+        &mut self,
+        hot_keys: Vec<HotKey>,
+        readiness: Readiness,
+        privacy: Privacy,
+    ) {
         let mut gone = std::mem::take(&mut self.shown);
         for hot in hot_keys {
             let shown = Shown {
@@ -58,8 +64,9 @@ impl News {
             let before = gone.remove(&hot.key);
             self.shown.insert(hot.key.clone(), shown.clone());
             if before.as_ref() != Some(&shown) {
+                let key = privacy.log_name(&hot.key);
                 tracing::info!(
-                    mitigation = %hot.mitigation, status = %hot.status, origin = %hot.origin,
+                    key, mitigation = %hot.mitigation, status = %hot.status, origin = %hot.origin,
                     "a hot key: {}", hot.reason
                 );
                 self.tell(Change::HotKey(Box::new(hot)));

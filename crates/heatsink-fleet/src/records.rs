@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use heatsink_admin::Privacy;
 use heatsink_control::entry::Entry;
 use heatsink_control::registry::{Change, Snapshot, Stored, What};
 use heatsink_control::wire;
@@ -14,7 +15,8 @@ fn entry(record: &store::Record) -> Option<Entry> {
     match wire::decode_entry(&record.body) {
         Ok(entry) => Some(Entry { detected_at_ms: record.created_at_ms, ..entry }),
         Err(error) => {
-            tracing::warn!(%error, "an entry of the registry is not understood");
+            let key = Privacy::Hash.log_name(&record.key);
+            tracing::warn!(key, %error, "an entry of the registry is not understood");
             None
         }
     }

@@ -392,7 +392,7 @@ impl Run {
         let time = self.state.now();
         let hot_keys = control::hot_keys(time, &inner);
         let readiness = control::readiness(time, &inner);
-        inner.news.compare(hot_keys, readiness);
+        inner.news.compare(hot_keys, readiness, self.state.privacy);
     }
 
     fn reload(&mut self, live: Live) {

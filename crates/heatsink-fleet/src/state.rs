@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use heatsink_admin::Privacy;
 use heatsink_admin::metrics::Histogram;
 use heatsink_control::agent::Agent;
 use heatsink_control::aggregate::Aggregator;
@@ -30,6 +31,8 @@ pub(crate) struct State {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) proxy: Option<ProxyHandle>,
     pub(crate) started_at_ms: u64,
+    /// How keys are named in the log.
+    pub(crate) privacy: Privacy,
     /// Log lines that could not be written, if somebody counts them.
     pub(crate) log_lines_dropped: Option<Arc<AtomicU64>>,
     /// The copy of the registry has changed by this process's own doing: the loop need not wait
@@ -105,6 +108,7 @@ impl State {
             address,
             proxy,
             started_at_ms: unix_ms(),
+            privacy: live.privacy,
             log_lines_dropped,
             changed: Notify::new(),
             moves: Notify::new(),
@@ -134,6 +138,11 @@ impl State {
     /// The time that the control plane's logic is told.
     pub(crate) fn now(&self) -> Duration {
         self.origin.elapsed()
+    }
+
+    /// A key as the log names it.
+    pub(crate) fn named(&self, key: &[u8]) -> String {
+        self.privacy.log_name(key)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -7,7 +7,9 @@
 #![expect(unused_qualifications, reason = "the code that utoipa makes of `params`")]
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequestParts, RawQuery, State};
 use axum::http::request::Parts;
@@ -19,10 +21,13 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::document::{KeyProblems, ListProblems, PromoteProblems, Refusals};
 use super::{Context, Shared, json};
+use crate::audit::Asked;
 use crate::control::{ControlError, Promotion};
 use crate::key_name::{decode, hash_address, key_hash};
 use crate::listing::Listing;
+use crate::peers::Peer;
 use crate::problem::Problem;
+use crate::settings::Settings;
 use crate::view::{DemotionView, HotKeyPageView, HotKeyView, StatsView};
 use crate::vocabulary::{MitigationName, OriginName, StatusName};
 
@@ -123,10 +128,12 @@ pub(crate) async fn show(
 pub(crate) async fn demote(
     State(shared): Context,
     KeyAddress(address): KeyAddress,
+    peer: Option<Extension<Arc<Peer>>>,
 ) -> Result<Response, Problem> {
     let key = shared.resolve(address)?;
-    let demotion =
-        shared.control.demote(&key).await.map_err(|error| shared.problem(error, &key))?;
+    let asked = shared.asked("demoted".to_owned(), &key, peer);
+    let demotion = shared.control.demote(&key).await;
+    let demotion = asked.answered(demotion.map_err(|error| shared.problem(error, &key)))?;
     Ok(json(&DemotionView::new(&key, demotion, shared.settings.privacy)))
 }
 
@@ -173,6 +180,7 @@ pub(crate) struct PromotionBody {
 pub(crate) async fn promote(
     State(shared): Context,
     KeyAddress(address): KeyAddress,
+    peer: Option<Extension<Arc<Peer>>>,
     body: Body,
 ) -> Result<Response, Problem> {
     let limits = shared.settings.limits;
@@ -181,8 +189,9 @@ pub(crate) async fn promote(
         .unwrap_or_else(|_| Err(Problem::too_slow()))?;
     let promotion = parse_promotion(&body)?;
     let key = shared.resolve(address)?;
+    let asked = shared.asked(promotion.to_string(), &key, peer);
     let hot = shared.control.promote(&key, promotion).await;
-    let hot = hot.map_err(|error| shared.problem(error, &key))?;
+    let hot = asked.answered(hot.map_err(|error| shared.problem(error, &key)))?;
     Ok(json(&HotKeyView::new(hot, shared.settings.privacy)))
 }
 
@@ -281,6 +290,13 @@ impl Shared {
                 &format!("hash:{hash}"),
             )),
         }
+    }
+
+    /// For the log: somebody asks for a change of this key.
+    fn asked(&self, what: String, key: &[u8], peer: Option<Extension<Arc<Peer>>>) -> Asked {
+        let peer = peer.map(|Extension(peer)| peer);
+        let Settings { privacy, token, .. } = &self.settings;
+        Asked::new(what, key, *privacy, peer.as_deref(), token.is_some())
     }
 
     pub(super) fn unknown(&self, key: &[u8]) -> Problem {

@@ -87,7 +87,7 @@ pub(crate) static KEYS: [Key; 68] = [
     start("listen", Kind::Address, "127.0.0.1:6380", "Address that clients connect to; port 0 takes a free one"),
     start("admin", Kind::Optional(&Kind::Address), "127.0.0.1:9600", "Address of the admin API; empty is none"),
     start("admin_token_file", PATH, "", "File with the token that the admin API wants; needed unless it listens on loopback"),
-    start("privacy", Kind::Choice(&["none", "hash"]), "none", "Whether keys are shown in the admin API, metrics and events, or only their hashes"),
+    start("privacy", Kind::Choice(&["none", "hash"]), "none", "Whether keys are shown in the admin API, metrics, events and logs, or only their hashes"),
     start("upstream", Kind::Url, "embedded://", "The Redis to stand before: redis://[user:pass@]host:port[/db], redis+cluster://host:port[,...], redis+sentinel://host:port[,...]/name[/db], each with TLS as rediss..., or embedded://"),
     start("role", Kind::Choice(&["all", "proxy", "aggregator"]), "all", "What this process does"),
     start("namespace", Kind::Name, "default", "Fleet that this process belongs to"),

@@ -106,10 +106,7 @@ impl Config {
             },
             admin: settings.address("admin"),
             admin_token: settings.path("admin_token_file"),
-            privacy: match settings.text("privacy") {
-                "hash" => Privacy::Hash,
-                _ => Privacy::Plain,
-            },
+            privacy: privacy(settings),
             namespace: settings.text("namespace").to_owned(),
             coordination: settings.url("coordination.url").clone(),
             max_records: settings.whole("registry.max_entries") as usize,
@@ -191,6 +188,14 @@ fn fleet(settings: &Settings) -> FleetLive {
             max_value_bytes: settings.whole("split.max_value_bytes"),
             max_factor: settings.whole("split.max_factor") as u32,
         },
+        privacy: privacy(settings),
+    }
+}
+
+fn privacy(settings: &Settings) -> Privacy {
+    match settings.text("privacy") {
+        "hash" => Privacy::Hash,
+        _ => Privacy::Plain,
     }
 }
 

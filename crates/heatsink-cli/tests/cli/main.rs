@@ -1,5 +1,6 @@
 //! The real binary, as a user meets it: what it prints, where, and how it exits.
 
+mod admin;
 mod check;
 mod demo;
 mod embedded;

@@ -185,7 +185,8 @@ impl Reconciler {
                 } else if let Some(copies) = copies(split)
                     && let Err(error) = self.fill(key, &copies).await
                 {
-                    tracing::debug!("copies are not filled: {error}");
+                    let key = mover.state.named(key);
+                    tracing::debug!(key, "copies are not filled: {error}");
                 }
             }
             Phase::Draining if is_mine => {

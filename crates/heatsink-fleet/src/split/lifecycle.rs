@@ -81,7 +81,8 @@ impl Mover {
                 }
                 Err(NotSplit::Failed(error)) => {
                     self.count("split", "failed");
-                    tracing::warn!("a key could not be split: {error}");
+                    let named = self.state.named(key);
+                    tracing::warn!(key = named, "a key could not be split: {error}");
                     return self.pause(key, TROUBLE_MS, format!("not split yet: {error}")).await;
                 }
             }
@@ -290,7 +291,8 @@ impl Mover {
         let missing = self.hold(id).await;
         if missing > 0 {
             // Nothing depends on it: the server refuses what they write.
-            tracing::info!(missing, "a key is made whole without the word of all proxies");
+            let key = self.state.named(key);
+            tracing::info!(key, missing, "a key is made whole without the word of all proxies");
         }
         for attempt in 1..=MAX_WHOLE_TRIES {
             match self.steps.unsplit(key, &layout).await {
@@ -299,7 +301,11 @@ impl Mover {
                     return self.observe_freeze(begun);
                 }
                 Err(error) if attempt == MAX_WHOLE_TRIES => {
-                    tracing::warn!("a key could not be made whole, and is tried again: {error}");
+                    let key = self.state.named(key);
+                    tracing::warn!(
+                        key,
+                        "a key could not be made whole, and is tried again: {error}"
+                    );
                     self.count("unsplit", "failed");
                 }
                 Err(_) => tokio::time::sleep(RETRY).await,
@@ -324,7 +330,8 @@ impl Mover {
         if whole == Whole::NotOurs {
             self.let_go(key, layout).await;
         } else if let Err(error) = self.steps.retire(layout).await {
-            tracing::debug!("what is left of a split is dropped later: {error}");
+            let key = self.state.named(key);
+            tracing::debug!(key, "what is left of a split is dropped later: {error}");
         }
     }
 
@@ -335,7 +342,8 @@ impl Mover {
             None => Next::Leave,
         };
         if let Err(error) = change::change(&self.state, &self.store, key, decide).await {
-            tracing::debug!("the registry is not told that a key is whole: {error}");
+            let key = self.state.named(key);
+            tracing::debug!(key, "the registry is not told that a key is whole: {error}");
         }
     }
 
@@ -368,12 +376,16 @@ impl Mover {
             }
             Ok(Fate::Never) => {
                 if let Err(error) = self.steps.drop_shards(layout).await {
-                    tracing::debug!("what is left of a split is dropped later: {error}");
+                    let key = self.state.named(key);
+                    tracing::debug!(key, "what is left of a split is dropped later: {error}");
                 }
                 self.give_up(key, &layout.id, None).await;
                 self.count("split", "given_up");
             }
-            Err(error) => tracing::debug!("a split is looked at later: {error}"),
+            Err(error) => {
+                let key = self.state.named(key);
+                tracing::debug!(key, "a split is looked at later: {error}");
+            }
         }
     }
 
@@ -383,7 +395,10 @@ impl Mover {
         match self.steps.forbid(key, layout).await {
             Ok(Fate::Committed) => {}
             Ok(Fate::Never | Fate::Unmarked) => return self.let_go(key, layout).await,
-            Err(error) => return tracing::debug!("a split is looked at later: {error}"),
+            Err(error) => {
+                let key = self.state.named(key);
+                return tracing::debug!(key, "a split is looked at later: {error}");
+            }
         }
         let (ttl, is_blocked) = {
             let now = self.state.now();
@@ -464,7 +479,8 @@ impl Mover {
                 Err(NotChanged::Full) => return None,
                 Err(NotChanged::Contended) => {}
                 Err(NotChanged::Store(error)) => {
-                    tracing::debug!(%error, "the registry is not told yet");
+                    let key = self.state.named(key);
+                    tracing::debug!(key, %error, "the registry is not told yet");
                     tokio::time::sleep(RETRY).await;
                 }
             }

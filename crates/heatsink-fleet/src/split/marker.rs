@@ -300,11 +300,14 @@ impl Mover {
             Ok(true) => {
                 self.state.lock().splits.drift_total += 1;
                 self.count("split", "mended");
-                let key = key.escape_ascii();
-                tracing::warn!("a client wrote to the marker of the split key {key}; mended");
+                let key = self.state.named(key);
+                tracing::warn!(key, "a client wrote to the marker of a split key; mended");
             }
             Ok(false) => {}
-            Err(error) => tracing::debug!("a marker is mended later: {error}"),
+            Err(error) => {
+                let key = self.state.named(key);
+                tracing::debug!(key, "a marker is mended later: {error}");
+            }
         }
     }
 
@@ -334,10 +337,11 @@ impl Mover {
         let followed = match self.follow(key, layout).await {
             Ok(Search { gap, .. }) => {
                 if let Some(gap) = gap {
-                    let (key, id) = (key.escape_ascii(), &layout.id);
+                    let (key, id) = (self.state.named(key), &layout.id);
                     tracing::warn!(
-                        "the marker of the split key {key} is gone, and it is not known whether it \
-                         was renamed: {gap}; its shards (id {id}) are dropped in ten minutes"
+                        key,
+                        "the marker of a split key is gone, and it is not known whether it was \
+                         renamed: {gap}; its shards (id {id}) are dropped in ten minutes"
                     );
                 }
                 self.steps.retire(layout).await
@@ -345,7 +349,8 @@ impl Mover {
             Err(error) => Err(error),
         };
         if let Err(error) = followed {
-            tracing::debug!("what is left of a split is dropped later: {error}");
+            let key = self.state.named(key);
+            tracing::debug!(key, "what is left of a split is dropped later: {error}");
         }
     }
 

@@ -140,10 +140,10 @@ impl Reload {
         let running = &mut self.running;
         let limits = &mut fresh.config.live.limits;
         limits.max_clients = descriptors::fit(limits.max_clients);
-        if running.config.live != fresh.config.live {
-            if let Some(proxy) = &parts.proxy {
-                proxy.reload(fresh.config.live.clone());
-            }
+        if running.config.live != fresh.config.live
+            && let Some(proxy) = &parts.proxy
+        {
+            proxy.reload(fresh.config.live.clone());
         }
         // What needs a restart stays as it is.
         let mut fleet = fresh.config.fleet.clone();
@@ -152,6 +152,7 @@ impl Reload {
         fleet.control.detect.tick_ms = before.tick_ms;
         fleet.control.detect.sketch_depth = before.sketch_depth;
         fleet.control.detect.sketch_width = before.sketch_width;
+        fleet.privacy = running.config.fleet.privacy;
         parts.fleet.reload(fleet.clone());
         running.config.fleet = fleet;
         if running.config.log != fresh.config.log {
