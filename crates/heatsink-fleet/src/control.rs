@@ -403,10 +403,11 @@ fn of_entry(key: &[u8], entry: &Entry) -> HotKey {
     }
 }
 
-/// Why, and why it is not so yet.
+/// Why, and why it is not so yet, or still is.
 fn reason(entry: &Entry) -> String {
-    let pause = entry.pause.as_ref();
-    let pause = pause.filter(|pause| entry.is_pending() && pause.until_ms > unix_ms());
+    let now_ms = unix_ms();
+    let is_late = entry.is_pending() || entry.outgrew_split(now_ms);
+    let pause = entry.pause.as_ref().filter(|pause| is_late && pause.until_ms > now_ms);
     match pause {
         Some(pause) => format!("{}; {}", entry.reason, pause.why),
         None => entry.reason.clone(),

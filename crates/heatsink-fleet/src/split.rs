@@ -6,7 +6,10 @@
 //! | names, the manifest | `names` |
 //! | what is in the shards, for people to see | `contents` |
 //! | copies of a value | `copies` |
-//! | what is done on the upstream, step by step | `steps` |
+//! | whether a value can be split | `fit` |
+//! | what the servers say of their memory | `servers` |
+//! | a value moved into shards, step by step | `steps` |
+//! | and made whole again | `whole` |
 //! | what stands at a split key, and what strangers did to it | `marker` |
 //! | changes of one record by compare and set | `change` |
 //! | the registry, the fleet and the steps, in their order | `lifecycle` |
@@ -22,11 +25,14 @@ pub(crate) mod copies;
 mod data;
 pub(crate) mod drain;
 mod fault;
+mod fit;
 pub(crate) mod lifecycle;
 mod marker;
 mod names;
 pub(crate) mod reconcile;
+mod servers;
 pub(crate) mod steps;
+mod whole;
 
 #[cfg(test)]
 mod tests;

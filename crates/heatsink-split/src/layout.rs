@@ -146,6 +146,12 @@ impl Layout {
         }
     }
 
+    /// The name of the guard of a shard, in its slot: it is there from before the split is committed
+    /// until after its end, and tells a shard that is empty from one that was lost.
+    pub fn guard(&self, shard: usize) -> Vec<u8> {
+        [&self.shards[shard].live[..], b":guard"].concat()
+    }
+
     /// Appends a request under the name of a shard. The key is its first argument behind the
     /// command; `args` tells where they stand.
     #[inline]
@@ -154,6 +160,13 @@ impl Layout {
         out.extend_from_slice(&request[..command.end + 2]);
         out.extend_from_slice(&self.shards[shard].live_bulk);
         out.extend_from_slice(&request[key.end..]);
+    }
+
+    /// The hash tag of a shard.
+    pub fn tag(&self, shard: usize) -> &str {
+        let live = std::str::from_utf8(&self.shards[shard].live).unwrap_or_default();
+        let (_, behind) = live.split_once('{').unwrap_or_default();
+        behind.split_once('}').unwrap_or_default().0
     }
 
     /// The slot of both names of a shard.
@@ -201,6 +214,14 @@ mod tests {
         let layout = Layout::new("i", Kind::Set, false, &["0"; 16]);
         let members: [&[u8]; 6] = [b"", b"a", b"b", b"user:1", b"user:2", b"\xff\0"];
         assert_eq!(members.map(|member| layout.shard_of(member)), [7, 5, 6, 15, 11, 11]);
+    }
+
+    #[test]
+    fn a_shard_has_the_tag_that_it_was_given() {
+        let tags = ["3iv", "0", "zz"];
+        let layout = Layout::new("19f2c1a77d0-5e884898", Kind::Set, false, &tags);
+        assert_eq!([0, 1, 2].map(|shard| layout.tag(shard)), tags);
+        assert_eq!(slot::of_key(&layout.guard(1)), layout.slot(1));
     }
 
     #[test]

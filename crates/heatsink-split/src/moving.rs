@@ -36,6 +36,16 @@ pub fn read_whole(kind: Kind, key: &[u8]) -> Vec<u8> {
     }
 }
 
+/// How much the reply to [`read_whole`] shows: members, or bytes of a string. The server's count of
+/// it (`SCARD`, `STRLEN`) says the same.
+pub fn size_of(kind: Kind, reply: &[u8]) -> Result<u64, Unfit> {
+    Ok(match kind {
+        Kind::Counter | Kind::HyperLogLog => strings::string(reply)?.map_or(0, <[u8]>::len) as u64,
+        Kind::Set | Kind::List => elements(reply)?.len() as u64,
+        Kind::Hash | Kind::SortedSet => elements(reply)?.len() as u64 / 2,
+    })
+}
+
 /// The requests that fill the shards from the reply to [`read_whole`], each of bounded size and
 /// about one shard. A list takes as many stamps as it has elements, from `stamp` on.
 pub fn fill_shards(layout: &Layout, whole: &[u8], stamp: u64) -> Result<Vec<Vec<u8>>, Unfit> {
@@ -107,6 +117,34 @@ pub fn build_whole(layout: &Layout, replies: &[Vec<u8>], to: &[u8]) -> Result<Ve
         }
     }
     Ok(batch.finish())
+}
+
+/// What a shard's guard says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// The shard may be written to.
+    Open,
+    /// It was sealed, and held so much ([`size_of`]).
+    Sealed(u64),
+}
+
+impl Guard {
+    /// The request that writes it at `name`.
+    pub fn write(self, name: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Open => request(&[b"SET", name, b"open"]),
+            Self::Sealed(size) => request(&[b"SET", name, format!("sealed {size}").as_bytes()]),
+        }
+    }
+
+    /// What the reply to a `GET` of it says; none if it is not there.
+    pub fn read(reply: &[u8]) -> Option<Self> {
+        let value = std::str::from_utf8(text(reply)?).ok()?;
+        match value.strip_prefix("sealed ") {
+            Some(size) => size.parse().ok().map(Self::Sealed),
+            None => (value == "open").then_some(Self::Open),
+        }
+    }
 }
 
 /// The request that writes a marker or a tombstone at `name`, which does not exist: a value that

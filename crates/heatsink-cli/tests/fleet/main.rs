@@ -19,6 +19,7 @@ mod split_ends;
 mod split_kills;
 mod split_load;
 mod split_marker;
+mod split_memory;
 mod split_stats;
 mod split_unseen;
 mod split_upstreams;

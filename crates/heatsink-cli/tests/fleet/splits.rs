@@ -235,7 +235,9 @@ fn whoever_overwrites_the_marker_wins() {
     all([&node], PATIENCE, "it is whole", |node| {
         node.entry("set").is_some_and(|entry| entry["split"] == Value::Null)
     });
-    assert_eq!(node.client().command(&["SMEMBERS", "set"]), Reply::bulks(["mine"]));
+    // The API knows of it a moment before the workers do.
+    let mut client = node.client();
+    eventually(PATIENCE, || client.command(&["SMEMBERS", "set"]) == Reply::bulks(["mine"]));
     eventually(PATIENCE, || manifests(&mut direct).is_empty());
     assert!(node.metrics().contains("heatsink_split_drift_total 1"), "{}", node.metrics());
 }

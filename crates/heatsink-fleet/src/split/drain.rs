@@ -30,7 +30,8 @@ use super::data::DataError;
 use super::lifecycle::{self, Mover};
 use super::marker::Search;
 use super::names::{self, Known};
-use super::steps::{Fate, Steps, Whole};
+use super::steps::{Fate, Steps};
+use super::whole::Whole;
 use crate::members::{Card, Present};
 use crate::state::State;
 use crate::{Live, Role, figures, records};
@@ -373,6 +374,6 @@ async fn make_whole(mover: &Mover, known: &Known) -> Result<Outcome, String> {
         Outcome::Elsewhere(at)
     };
     mover.tell_whole_once(key, layout).await;
-    mover.steps.retire(layout).await.map_err(said)?;
+    mover.steps.retire(key, layout).await.map_err(said)?;
     Ok(outcome)
 }

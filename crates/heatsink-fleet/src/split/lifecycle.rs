@@ -19,8 +19,10 @@ use heatsink_split::{Kind, Layout};
 use super::change::{self, Changed, Next, NotChanged, Seen};
 use super::data::DataError;
 use super::fault;
+use super::fit::{Bounds, Fit};
 use super::names::{self, Known, Manifest};
-use super::steps::{Bounds, Fate, Fit, NotSplit, Steps, Whole};
+use super::steps::{Fate, NotSplit, Steps};
+use super::whole::Whole;
 use crate::state::{State, unix_ms};
 
 /// Attempts to split a key that is written to by others.
@@ -39,6 +41,9 @@ const PATIENCE: u32 = 3;
 pub(crate) const PAUSE_MS: (u64, u64) = (60_000, 600_000);
 /// A pause after something went wrong.
 pub(super) const TROUBLE_MS: (u64, u64) = (1_000, 60_000);
+
+/// A pause after there was no room for a whole value.
+const ROOM_MS: (u64, u64) = (1_000, 10_000);
 
 /// Of a list's elements that were there before: below whatever proxies give to new ones, whatever
 /// their clocks say.
@@ -103,9 +108,12 @@ impl Mover {
             return Err(NotSplit::Unfit(format!("{factor} shards, split.max_factor is {most}")));
         }
         let fit = self.steps.examine(key, &bounds).await?;
-        let id = names::new_id(unix_ms());
+        let id = names::new_split_id(unix_ms());
         let tags = self.steps.new_tags(key, factor);
         let layout = Layout::new(&id, fit.kind, fit.expires, &tags);
+        if let Some(why) = self.steps.evicts_parts(key, &layout).await? {
+            return Err(NotSplit::Unfit(why));
+        }
         self.steps.permit(key, &id).await?;
         let begun = Instant::now();
         if !self.freeze(key, &id, fit, &tags).await? {
@@ -120,7 +128,7 @@ impl Mover {
             self.give_up(key, &id, Some((TROUBLE_MS, why))).await;
             return Ok(());
         }
-        let manifest = Manifest::new(key, fit.kind, &tags, fit.expires, unix_ms());
+        let manifest = Manifest::new(key, &layout, unix_ms());
         let moved = match self.steps.enter(&id, &manifest).await {
             Ok(()) => self.steps.split(key, &layout, &bounds, FIRST_STAMP).await,
             Err(error) => Err(error.into()),
@@ -259,9 +267,19 @@ impl Mover {
         Next::put(Entry { split: None, status: Status::Active, pause, ..entry.clone() }, ttl)
     }
 
-    /// Makes a key whole. With a reason, it is not split again for a while.
-    pub(crate) async fn unsplit(&self, key: &[u8], id: &str, why: Option<String>) {
+    /// Makes a key whole. With a reason, it is not split again for a while. False if it is to be tried
+    /// again after a pause.
+    pub(crate) async fn unsplit(&self, key: &[u8], id: &str, why: Option<String>) -> bool {
         let begun = Instant::now();
+        let record = change::seen(&self.state, key).and_then(|seen| seen.entry.split);
+        let record = record.filter(|split| split.id == id);
+        if let Some(layout) = record.as_ref().and_then(layout)
+            && let Some(why) = self.lacks_room(key, &layout).await
+        {
+            self.count("unsplit", "no_room");
+            self.stay_split(key, id, &why).await;
+            return false;
+        }
         let taken = self
             .tell(key, |seen| {
                 let Some(seen) = seen.filter(|seen| is_of(Some(seen), id)) else {
@@ -286,7 +304,7 @@ impl Mover {
             _ => change::seen(&self.state, key).and_then(|seen| seen.entry.split),
         };
         let split = split.filter(|split| split.id == id && split.phase == Phase::Draining);
-        let Some(layout) = split.as_ref().and_then(layout) else { return };
+        let Some(layout) = split.as_ref().and_then(layout) else { return true };
         fault::point("unsplit:draining");
         let missing = self.hold(id).await;
         if missing > 0 {
@@ -294,23 +312,67 @@ impl Mover {
             let key = self.state.named(key);
             tracing::info!(key, missing, "a key is made whole without the word of all proxies");
         }
+        self.make_whole(key, &layout, begun).await
+    }
+
+    /// Makes a value whole whose writes are held, and tells of it; false if it could not be done.
+    async fn make_whole(&self, key: &[u8], layout: &Layout, begun: Instant) -> bool {
         for attempt in 1..=MAX_WHOLE_TRIES {
-            match self.steps.unsplit(key, &layout).await {
+            match self.steps.unsplit(key, layout).await {
                 Ok(whole) => {
-                    self.tell_whole(key, &layout, whole).await;
-                    return self.observe_freeze(begun);
+                    self.tell_whole(key, layout, whole).await;
+                    self.observe_freeze(begun);
+                    return true;
                 }
                 Err(error) if attempt == MAX_WHOLE_TRIES => {
-                    let key = self.state.named(key);
+                    let named = self.state.named(key);
                     tracing::warn!(
-                        key,
+                        key = named,
                         "a key could not be made whole, and is tried again: {error}"
                     );
                     self.count("unsplit", "failed");
+                    self.note_trouble(key, &layout.id, &error.to_string()).await;
                 }
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
         }
+        false
+    }
+
+    /// Why a value stays in its shards for now: there is no room for it at its key, and nobody has
+    /// begun to seal it. Once that is begun, writes wait until it is whole.
+    async fn lacks_room(&self, key: &[u8], layout: &Layout) -> Option<String> {
+        let lacks = self.steps.lacks_room(key, layout).await;
+        let why = lacks.ok().flatten()?;
+        let is_sealing = self.steps.is_sealing(layout).await;
+        (is_sealing == Ok(false)).then_some(why)
+    }
+
+    /// A key whose writes may be held already stays split: they go on at the shards.
+    async fn stay_split(&self, key: &[u8], id: &str, why: &str) {
+        self.tell(key, |seen| {
+            let Some(seen) = seen.filter(|seen| is_of(Some(seen), id)) else { return Next::Leave };
+            let mut entry = seen.entry.clone();
+            if let Some(split) = &mut entry.split {
+                (split.phase, split.mover) = (Phase::Split, String::new());
+            }
+            entry.status = Status::Active;
+            entry.pause = Some(pause_of(&entry, ROOM_MS, format!("not made whole yet: {why}")));
+            Next::put(entry, None)
+        })
+        .await;
+    }
+
+    /// Tells people why a key is not whole yet.
+    async fn note_trouble(&self, key: &[u8], id: &str, why: &str) {
+        self.tell(key, |seen| match seen.filter(|seen| is_of(Some(seen), id)) {
+            Some(Seen { entry, remaining, .. }) => {
+                let pause = pause_of(entry, TROUBLE_MS, format!("not made whole yet: {why}"));
+                Next::put(Entry { pause: Some(pause), ..entry.clone() }, *remaining)
+            }
+            None => Next::Leave,
+        })
+        .await;
     }
 
     /// The value is at its key again, by us or by somebody else.
@@ -329,7 +391,7 @@ impl Mover {
         }
         if whole == Whole::NotOurs {
             self.let_go(key, layout).await;
-        } else if let Err(error) = self.steps.retire(layout).await {
+        } else if let Err(error) = self.steps.retire(key, layout).await {
             let key = self.state.named(key);
             tracing::debug!(key, "what is left of a split is dropped later: {error}");
         }

@@ -60,9 +60,11 @@ use heatsink_split::{Kind, Layout, moving};
 use super::change::{Changed, Next};
 use super::data::{Data, DataError, command, decode, refusal};
 use super::fault;
+use super::fit::deadline;
 use super::lifecycle::{Mover, PAUSE_MS, is_in, is_of, pause_of};
 use super::names;
-use super::steps::{Steps, Whole, deadline, refusal_of};
+use super::steps::{Steps, refusal_of};
+use super::whole::Whole;
 
 /// Keys of a slot that are looked through.
 const MAX_IN_SLOT: usize = 100_000;
@@ -344,7 +346,7 @@ impl Mover {
                          renamed: {gap}; its shards (id {id}) are dropped in ten minutes"
                     );
                 }
-                self.steps.retire(layout).await
+                self.steps.retire(key, layout).await
             }
             Err(error) => Err(error),
         };
@@ -368,7 +370,7 @@ impl Mover {
                 return Ok(followed);
             }
             for at in search.at {
-                if self.steps.unsplit_at(&at, layout, None).await? == Whole::Committed {
+                if self.steps.unsplit_at(key, &at, layout).await? == Whole::Committed {
                     self.count("unsplit", "renamed");
                     followed.at.push(at);
                     fault::point("marker:followed");

@@ -6,6 +6,9 @@ use heatsink_cluster::slot;
 use heatsink_split::{Kind, Layout, placement};
 use serde::{Deserialize, Serialize};
 
+/// The end of the ids of splits whose shards have guards; no hexadecimal digit.
+const GUARDED: &str = "g";
+
 /// A split as the upstream's index has it: enough to make the key whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
@@ -20,13 +23,19 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    pub(crate) fn new(key: &[u8], kind: Kind, tags: &[String], expires: bool, at_ms: u64) -> Self {
+    pub(crate) fn new(key: &[u8], layout: &Layout, at_ms: u64) -> Self {
         let mut hexadecimal = String::with_capacity(2 * key.len());
         for byte in key {
             // Writing to a `String` cannot fail.
             let _ = write!(hexadecimal, "{byte:02x}");
         }
-        Self { key: hexadecimal, kind: kind.name().to_owned(), tags: tags.to_vec(), expires, at_ms }
+        Self {
+            key: hexadecimal,
+            kind: layout.kind.name().to_owned(),
+            tags: (0..layout.len()).map(|shard| layout.tag(shard).to_owned()).collect(),
+            expires: layout.expires,
+            at_ms,
+        }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -70,16 +79,37 @@ pub(crate) fn new_id(now_ms: u64) -> String {
     format!("{now_ms:x}-{:08x}", fastrand::u32(..))
 }
 
+/// The same for a split, whose shards have guards. Those of earlier releases have none, and other
+/// ids.
+pub(crate) fn new_split_id(now_ms: u64) -> String {
+    new_id(now_ms) + GUARDED
+}
+
+/// Whether the shards of the split with this id have guards.
+pub(crate) fn is_guarded(id: &str) -> bool {
+    id.ends_with(GUARDED)
+}
+
 /// When an id was made, in milliseconds of Unix time by the clock of whoever made it.
 pub(crate) fn time(id: &str) -> u64 {
     let time = id.split_once('-').and_then(|(time, _)| u64::from_str_radix(time, 16).ok());
     time.unwrap_or(0)
 }
 
-/// Where one attempt builds the whole value.
-pub(crate) fn whole(key: &[u8], id: &str) -> Vec<u8> {
-    let what = format!("whole:{:08x}", fastrand::u32(..));
-    placement::name_in_slot(slot::of_key(key), id, &what)
+/// Where an attempt builds the whole value.
+pub(crate) fn whole(key: &[u8], id: &str, attempt: &str) -> Vec<u8> {
+    placement::name_in_slot(slot::of_key(key), id, &format!("whole:{attempt}"))
+}
+
+/// The attempts at a whole value that were begun, so that what dead movers left can be removed.
+pub(crate) fn attempts(key: &[u8], id: &str) -> Vec<u8> {
+    placement::name_in_slot(slot::of_key(key), id, "attempts")
+}
+
+/// The manifest beside a marker: it comes and goes with it, in the same transactions. So whoever
+/// finds a marker finds its shards, whatever index and registry know.
+pub(crate) fn manifest(key: &[u8], id: &str) -> Vec<u8> {
+    placement::name_in_slot(slot::of_key(key), id, "manifest")
 }
 
 /// What is left beside a key for a while when its value was made whole there.
@@ -97,7 +127,13 @@ mod tests {
     #[test]
     fn names_beside_a_key_share_its_slot_whatever_is_in_it() {
         for key in [b"plain".as_slice(), b"{tag}rest", b"a}b", b"{}", b"\xff{", b""] {
-            for name in [placement::permit_name(key, "id"), whole(key, "id"), proof(key, "id")] {
+            for name in [
+                placement::permit_name(key, "id"),
+                whole(key, "id", "1"),
+                attempts(key, "id"),
+                manifest(key, "id"),
+                proof(key, "id"),
+            ] {
                 assert_eq!(slot::of_key(&name), slot::of_key(key), "{key:?}");
             }
         }
@@ -114,7 +150,10 @@ mod tests {
             layout::writers_name(&copy),
             copy,
             index("default"),
-            whole(b"k", "id"),
+            layout.guard(1),
+            whole(b"k", "id", "1"),
+            attempts(b"k", "id"),
+            manifest(b"k", "id"),
             proof(b"k", "id"),
             placement::permit_name(b"k", "id"),
         ];
@@ -124,12 +163,21 @@ mod tests {
     }
 
     #[test]
+    fn ids_tell_when_they_were_made_and_of_guards() {
+        let id = new_split_id(0x19f_2c1a_77d0);
+        assert_eq!(time(&id), 0x19f_2c1a_77d0);
+        assert!(is_guarded(&id));
+        assert!(!is_guarded(&new_id(5)), "one of an earlier release");
+    }
+
+    #[test]
     fn a_manifest_is_read_as_it_was_written() {
-        let tags = vec!["a".to_owned(), "b".to_owned()];
-        let manifest = Manifest::new(b"k\xff\0", Kind::Set, &tags, true, 5);
+        let layout = Layout::new("id", Kind::Set, true, &["a", "b"]);
+        let manifest = Manifest::new(b"k\xff\0", &layout, 5);
         let known = Manifest::read(b"id", &manifest.to_bytes()).expect("understood");
         assert_eq!(known.key, b"k\xff\0");
-        assert_eq!(known.layout, Layout::new("id", Kind::Set, true, &tags));
+        assert_eq!(known.layout, layout);
+        assert_eq!(known.tags, ["a", "b"]);
         assert_eq!(Manifest::read(b"id", b"{}"), None);
     }
 }

@@ -44,6 +44,10 @@ const STRANGE: Duration = Duration::from_secs(5);
 const UNEVEN: Duration = Duration::from_secs(10);
 /// A key is made whole before its last time.
 const LAST_MS: i64 = 30_000;
+/// Servers are asked whether they may evict a part of a value at every so many looks.
+const EVICTIONS: u32 = 10;
+/// A value that could not be made whole is tried again after so long, and up to so long.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 /// Shards are measured at every so many looks; and the index is read, while nothing is split.
 const MEASURE: u32 = 5;
 /// A look that comes so late shows that the process was paused.
@@ -70,8 +74,24 @@ struct Memory {
     uneven: HashMap<String, Instant>,
     /// Commands that wait for keys to be whole.
     wanted: HashMap<Vec<u8>, String>,
+    /// Keys that could not be made whole, until when they are left alone, and for how long.
+    later: HashMap<Vec<u8>, (Instant, Duration)>,
     /// Ids of the splits that were last looked at.
     seen: HashSet<String>,
+}
+
+impl Memory {
+    /// A value was made whole, or could not be.
+    fn note(&mut self, key: &[u8], is_done: bool) {
+        if is_done {
+            self.later.remove(key);
+            return;
+        }
+        let (shortest, longest) = AGAIN;
+        let before = self.later.get(key).map(|(_, pause)| *pause * 2);
+        let pause = before.unwrap_or(shortest).min(longest);
+        self.later.insert(key.to_vec(), (Instant::now() + pause, pause));
+    }
 }
 
 /// What is to be done about a key.
@@ -113,7 +133,7 @@ impl Reconciler {
             let is_synced = self.mover.state.lock().registry.is_synced();
             unsure_until = unsure_until.filter(|until| !is_synced && begun < *until);
             if unsure_until.is_none()
-                && let Err(error) = self.look(number.is_multiple_of(MEASURE)).await
+                && let Err(error) = self.look(number).await
             {
                 tracing::debug!("split keys could not be looked at: {error}");
             }
@@ -157,7 +177,8 @@ impl Reconciler {
             self.unseen.notify_one();
         }
         let mut memory = self.memory();
-        let Memory { busy, since, wanted, seen, .. } = &mut *memory;
+        let Memory { busy, since, wanted, seen, later, .. } = &mut *memory;
+        later.retain(|key, _| inner.registry.get(key).is_some());
         wanted.retain(|key, _| {
             inner.registry.get(key).is_some_and(|record| record.entry.split.is_some())
         });
@@ -181,7 +202,7 @@ impl Reconciler {
             let waits = (key.to_vec(), what);
             let since = *since.entry(waits.clone()).or_insert(now);
             waiting.insert(waits);
-            if busy.contains(key) {
+            if busy.contains(key) || later.get(key).is_some_and(|(until, _)| now < *until) {
                 continue;
             }
             let waited = now.saturating_duration_since(since);
@@ -217,7 +238,10 @@ impl Reconciler {
                 let mover = &this.mover;
                 match task {
                     Task::Split => mover.split(&key).await,
-                    Task::Unsplit(id, why) => mover.unsplit(&key, &id, why).await,
+                    Task::Unsplit(id, why) => {
+                        let is_done = mover.unsplit(&key, &id, why).await;
+                        this.memory().note(&key, is_done);
+                    }
                     Task::Thaw(layout) => mover.thaw(&key, &layout).await,
                     Task::Mend(layout) => mover.mend(&key, &layout).await,
                     Task::Overwritten(layout) => mover.overwritten(&key, &layout).await,
@@ -238,8 +262,9 @@ impl Reconciler {
         inner.registry.iter().filter_map(split).collect()
     }
 
-    async fn look(self: &Arc<Self>, measure: bool) -> Result<(), super::data::DataError> {
+    async fn look(self: &Arc<Self>, number: u32) -> Result<(), super::data::DataError> {
         let steps = &self.mover.steps;
+        let measure = number.is_multiple_of(MEASURE);
         // A split that came while others were looked at is looked at as well, before anything
         // is relied on: its message may be an old one.
         let (splits, seen, begun, was_synced) = loop {
@@ -293,6 +318,11 @@ impl Reconciler {
             } else if left_ms.is_some() != layout.expires {
                 // Somebody has set or removed its end past all proxies: split again, they know.
                 self.begin(key.clone(), Task::Unsplit(layout.id.clone(), None));
+            } else if number.is_multiple_of(EVICTIONS)
+                && let Ok(Some(why)) = steps.evicts_parts(key, layout).await
+            {
+                let why = format!("not split: {why}");
+                self.begin(key.clone(), Task::Unsplit(layout.id.clone(), Some(why)));
             }
         }
         if measure || !splits.is_empty() {

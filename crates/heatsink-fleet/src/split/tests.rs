@@ -1,6 +1,7 @@
 //! The data steps, on a real server and a real cluster.
 
 mod marker;
+mod memory;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -20,8 +21,13 @@ use self::marker::{
     a_marker_that_was_changed_is_mended_once, a_marker_that_was_renamed_is_found,
     a_marker_without_an_id_is_that_of_the_latest_split,
 };
-use super::names::{Manifest, new_id};
-use super::steps::{Bounds, Fate, NotSplit, Steps, Whole};
+use self::memory::{
+    a_shard_that_is_gone_is_not_an_empty_one, parts_that_may_be_evicted_are_told_of,
+};
+use super::fit::Bounds;
+use super::names::{Manifest, new_split_id};
+use super::steps::{Fate, NotSplit, Steps};
+use super::whole::Whole;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BOUNDS: Bounds = Bounds { max_members: 1_000_000, max_value_bytes: 64 << 20 };
@@ -31,7 +37,7 @@ struct Rig {
     proxy: Proxy,
     handle: Handle,
     steps: Steps,
-    _server: Option<RedisServer>,
+    server: Option<RedisServer>,
 }
 
 impl Rig {
@@ -41,7 +47,7 @@ impl Rig {
         let proxy = Proxy::start(Config::new(listen, upstream)).expect("it starts");
         let handle = proxy.handle();
         let steps = Steps::new(handle.clone(), "test");
-        Self { proxy, handle, steps, _server: server }
+        Self { proxy, handle, steps, server }
     }
 
     fn server() -> Self {
@@ -62,13 +68,13 @@ impl Rig {
         RawClient::connect(self.proxy.local_addr())
     }
 
-    fn layout(&self, key: &str, kind: Kind, expires: bool, factor: u32) -> (Layout, Vec<String>) {
+    fn layout(&self, key: &str, kind: Kind, expires: bool, factor: u32) -> Layout {
         let tags = self.steps.new_tags(key.as_bytes(), factor);
-        (Layout::new(&new_id(1), kind, expires, &tags), tags)
+        Layout::new(&new_split_id(1), kind, expires, &tags)
     }
 
-    async fn enter(&self, key: &str, layout: &Layout, tags: &[String]) {
-        let manifest = Manifest::new(key.as_bytes(), layout.kind, tags, layout.expires, 1);
+    async fn enter(&self, key: &str, layout: &Layout) {
+        let manifest = Manifest::new(key.as_bytes(), layout, 1);
         self.steps.permit(key.as_bytes(), &layout.id).await.expect("allowed");
         self.steps.enter(&layout.id, &manifest).await.expect("entered");
     }
@@ -117,6 +123,8 @@ on_each! {
     a_marker_that_was_renamed_is_found
     a_marker_without_an_id_is_that_of_the_latest_split
     an_emptied_value_is_no_value
+    a_shard_that_is_gone_is_not_an_empty_one
+    parts_that_may_be_evicted_are_told_of
     what_cannot_be_split_is_refused_with_a_reason
 }
 
@@ -204,8 +212,8 @@ async fn values_are_split_and_made_whole(rig: Rig) {
             let before = shown(kind, &client.command(&read));
             let fit = rig.steps.examine(b"k", &BOUNDS).await.expect("fit");
             assert_eq!((fit.kind, fit.expires), (kind, expires));
-            let (layout, tags) = rig.layout("k", kind, expires, factor);
-            rig.enter("k", &layout, &tags).await;
+            let layout = rig.layout("k", kind, expires, factor);
+            rig.enter("k", &layout).await;
             rig.split("k", &layout).await.expect("split");
             assert!(rig.steps.is_marked(b"k", &layout).await.expect("asked"));
             assert!(told_by_server(&mut client, &read).starts_with("WRONGTYPE"), "{kind}");
@@ -225,7 +233,7 @@ async fn values_are_split_and_made_whole(rig: Rig) {
             assert_eq!(shown(kind, &client.command(&read)), before, "{kind}");
             let deadline = client.command(&["PEXPIRETIME", "k"]).integer();
             assert_eq!(deadline, if expires { 4_102_444_800_123 } else { -1 }, "{kind}");
-            rig.steps.retire(&layout).await.expect("retired");
+            rig.steps.retire(b"k", &layout).await.expect("retired");
             assert!(rig.steps.known().await.expect("read").is_empty());
             // What is left has an end.
             for name in rig.names().iter().filter(|name| *name != "k") {
@@ -242,8 +250,8 @@ async fn a_write_before_the_commit_makes_it_begin_again(rig: Rig) {
     let mut command = vec!["SADD".to_owned(), "k".to_owned()];
     command.extend((0..20_000).map(|n| n.to_string()));
     client.command(&command);
-    let (layout, tags) = rig.layout("k", Kind::Set, false, 4);
-    rig.enter("k", &layout, &tags).await;
+    let layout = rig.layout("k", Kind::Set, false, 4);
+    rig.enter("k", &layout).await;
     // Writes come all the time, so one of them between the copy and the commit.
     let added = Arc::new(AtomicI64::new(0));
     let writer = {
@@ -277,14 +285,14 @@ async fn a_write_before_the_commit_makes_it_begin_again(rig: Rig) {
 async fn a_split_that_was_given_up_is_never_committed(rig: Rig) {
     let mut client = rig.client();
     client.command(&["HSET", "k", "f", "v"]);
-    let (layout, tags) = rig.layout("k", Kind::Hash, false, 2);
-    rig.enter("k", &layout, &tags).await;
+    let layout = rig.layout("k", Kind::Hash, false, 2);
+    rig.enter("k", &layout).await;
     // Somebody believes that the mover is dead, before it has begun or after.
     assert_eq!(rig.steps.forbid(b"k", &layout).await, Ok(Fate::Never));
     assert_eq!(rig.split("k", &layout).await, Err(NotSplit::Disturbed));
     assert_eq!(client.command(&["HGETALL", "k"]), Reply::bulks(["f", "v"]));
-    let (layout, tags) = rig.layout("k", Kind::Hash, false, 2);
-    rig.enter("k", &layout, &tags).await;
+    let layout = rig.layout("k", Kind::Hash, false, 2);
+    rig.enter("k", &layout).await;
     rig.split("k", &layout).await.expect("split");
     // Too late: it is committed, and the shards must stay.
     assert_eq!(rig.steps.forbid(b"k", &layout).await, Ok(Fate::Committed));
@@ -298,15 +306,16 @@ async fn two_movers_make_one_value_whole(rig: Rig) {
     command.extend((0..500).map(|n| n.to_string()));
     for round in 0..10 {
         client.command(&command);
-        let (layout, tags) = rig.layout("k", Kind::Set, false, 8);
-        rig.enter("k", &layout, &tags).await;
+        let layout = rig.layout("k", Kind::Set, false, 8);
+        rig.enter("k", &layout).await;
         rig.split("k", &layout).await.expect("split");
         let (one, two) =
             tokio::join!(rig.steps.unsplit(b"k", &layout), rig.steps.unsplit(b"k", &layout));
         let committed = [&one, &two].iter().filter(|it| ***it == Ok(Whole::Committed)).count();
         assert_eq!(committed, 1, "round {round}: {one:?} {two:?}");
         assert_eq!(client.command(&["SCARD", "k"]).integer(), 500);
-        let (one, two) = tokio::join!(rig.steps.retire(&layout), rig.steps.retire(&layout));
+        let (one, two) =
+            tokio::join!(rig.steps.retire(b"k", &layout), rig.steps.retire(b"k", &layout));
         assert_eq!((one, two), (Ok(()), Ok(())));
         client.command(&["DEL", "k"]);
     }
@@ -315,8 +324,8 @@ async fn two_movers_make_one_value_whole(rig: Rig) {
 async fn what_is_written_while_shards_are_sealed_is_kept_or_refused(rig: Rig) {
     let mut client = rig.client();
     client.command(&["SADD", "k", "first"]);
-    let (layout, tags) = rig.layout("k", Kind::Set, false, 4);
-    rig.enter("k", &layout, &tags).await;
+    let layout = rig.layout("k", Kind::Set, false, 4);
+    rig.enter("k", &layout).await;
     rig.split("k", &layout).await.expect("split");
     // A proxy that does not hold: it writes members to where they belong, until refused.
     let writer = {
@@ -355,13 +364,13 @@ async fn what_is_written_while_shards_are_sealed_is_kept_or_refused(rig: Rig) {
 async fn an_overwritten_marker_is_left_alone(rig: Rig) {
     let mut client = rig.client();
     client.command(&["SADD", "k", "a", "b"]);
-    let (layout, tags) = rig.layout("k", Kind::Set, false, 2);
-    rig.enter("k", &layout, &tags).await;
+    let layout = rig.layout("k", Kind::Set, false, 2);
+    rig.enter("k", &layout).await;
     rig.split("k", &layout).await.expect("split");
     assert_eq!(client.command(&["SET", "k", "mine"]), Reply::ok());
     assert!(!rig.steps.is_marked(b"k", &layout).await.expect("asked"));
     assert_eq!(rig.steps.unsplit(b"k", &layout).await, Ok(Whole::NotOurs));
-    rig.steps.retire(&layout).await.expect("retired");
+    rig.steps.retire(b"k", &layout).await.expect("retired");
     assert_eq!(client.command(&["GET", "k"]), Reply::bulk("mine"));
     assert!(rig.steps.known().await.expect("read").is_empty());
 }
@@ -369,8 +378,8 @@ async fn an_overwritten_marker_is_left_alone(rig: Rig) {
 async fn an_emptied_value_is_no_value(rig: Rig) {
     let mut client = rig.client();
     client.command(&["SADD", "k", "a"]);
-    let (layout, tags) = rig.layout("k", Kind::Set, false, 2);
-    rig.enter("k", &layout, &tags).await;
+    let layout = rig.layout("k", Kind::Set, false, 2);
+    rig.enter("k", &layout).await;
     rig.split("k", &layout).await.expect("split");
     let shard = layout.name(layout.shard_of(b"a"), Names::Live);
     assert_eq!(client.command(&[b"SREM".as_slice(), shard, b"a"]).integer(), 1);

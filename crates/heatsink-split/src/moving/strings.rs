@@ -66,7 +66,7 @@ fn unpacked(value: &[u8]) -> Result<Registers, Unfit> {
 }
 
 /// The string of a reply, if there is one.
-fn string(reply: &[u8]) -> Result<Option<&[u8]>, Unfit> {
+pub(super) fn string(reply: &[u8]) -> Result<Option<&[u8]>, Unfit> {
     match text(reply) {
         Some(value) => Ok(Some(value)),
         None if is_nil(reply) => Ok(None),

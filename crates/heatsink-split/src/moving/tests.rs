@@ -80,6 +80,34 @@ fn a_changed_fence_is_told_from_another_value() {
 }
 
 #[test]
+fn sizes_are_those_that_the_server_counts() {
+    let pairs = encode(&["a", "1", "b", "2"]);
+    for (kind, reply, size) in [
+        (Kind::Set, &pairs[..], 4),
+        (Kind::List, &pairs, 4),
+        (Kind::Hash, &pairs, 2),
+        (Kind::SortedSet, &pairs, 2),
+        (Kind::Set, b"*0\r\n", 0),
+        (Kind::Counter, b"$3\r\n-41\r\n", 3),
+        (Kind::HyperLogLog, b"$-1\r\n", 0),
+    ] {
+        assert_eq!(size_of(kind, reply), Ok(size), "{kind}");
+    }
+    assert!(size_of(Kind::Set, b"-WRONGTYPE no\r\n").is_err());
+}
+
+#[test]
+fn a_guard_says_what_was_sealed() {
+    assert_eq!(Guard::Open.write(b"g"), encode(&["SET", "g", "open"]));
+    assert_eq!(Guard::Sealed(7).write(b"g"), encode(&["SET", "g", "sealed 7"]));
+    assert_eq!(Guard::read(&bulk(b"open")), Some(Guard::Open));
+    assert_eq!(Guard::read(&bulk(b"sealed 7")), Some(Guard::Sealed(7)));
+    for other in [&b"$-1\r\n"[..], b"$6\r\nsealed\r\n", b"$8\r\nsealed x\r\n", b"-ERR\r\n"] {
+        assert_eq!(Guard::read(other), None, "{}", other.escape_ascii());
+    }
+}
+
+#[test]
 fn strings_tell_what_they_are() {
     assert_eq!(kind_of_string(b"-12"), Some(Kind::Counter));
     assert_eq!(kind_of_string(b"9223372036854775807"), Some(Kind::Counter));

@@ -6,7 +6,8 @@ use heatsink_testkit::Reply;
 use super::Rig;
 use crate::split::marker::Marker;
 use crate::split::names::Manifest;
-use crate::split::steps::{Fate, Whole};
+use crate::split::steps::Fate;
+use crate::split::whole::Whole;
 
 /// A value in shards, its marker, and a command that does not fit the value, but the marker.
 async fn damaged(rig: &Rig, kind: Kind, command: &[&str]) -> Layout {
@@ -21,9 +22,9 @@ async fn damaged_as(id: &str, rig: &Rig, kind: Kind, command: &[&str]) -> Layout
         client.command(&["SADD", "k", "a", "b", "c"]);
     }
     client.command(&["PEXPIREAT", "k", "4102444800123"]);
-    let (_, tags) = rig.layout("k", kind, true, 4);
+    let tags = rig.steps.new_tags(b"k", 4);
     let layout = Layout::new(id, kind, true, &tags);
-    rig.enter("k", &layout, &tags).await;
+    rig.enter("k", &layout).await;
     rig.split("k", &layout).await.expect("split");
     let reply = client.command(command);
     assert!(!reply.is_error(), "{reply:?}");
@@ -90,7 +91,7 @@ pub(super) async fn a_marker_that_was_renamed_is_found(rig: Rig) {
         client.command(&["SET", "k", "another"]);
         let search = rig.steps.search(b"k", &layout).await.expect("asked");
         assert_eq!((search.at, search.gap), (vec![b"{k}other".to_vec()], None));
-        let there = rig.steps.unsplit_at(b"{k}other", &layout, None).await;
+        let there = rig.steps.unsplit_at(b"k", b"{k}other", &layout).await;
         assert_eq!(there, Ok(Whole::Committed));
         assert_eq!(client.command(&["PEXPIRETIME", "{k}other"]).integer(), 4_102_444_800_123);
         let search = rig.steps.search(b"k", &layout).await.expect("asked");
@@ -103,9 +104,9 @@ pub(super) async fn a_marker_that_was_renamed_is_found(rig: Rig) {
 pub(super) async fn a_marker_without_an_id_is_that_of_the_latest_split(rig: Rig) {
     let mut client = rig.client();
     for (kind, command) in DAMAGE {
-        let (_, tags) = rig.layout("k", kind, true, 4);
+        let tags = rig.steps.new_tags(b"k", 4);
         let earlier = Layout::new("1-00000001", kind, true, &tags);
-        let manifest = Manifest::new(b"k", kind, &tags, true, 1);
+        let manifest = Manifest::new(b"k", &earlier, 1);
         rig.steps.enter(&earlier.id, &manifest).await.expect("entered");
         let later = damaged_as("2-00000002", &rig, kind, command).await;
         let again: &[&str] = match kind {
