@@ -10,6 +10,7 @@ use heatsink_cluster::join::Join;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
+use crate::client_tracking::redirect_at;
 use crate::cluster::fan_out::{Ending, Targets};
 use crate::connection::ClientKey;
 use crate::directory::Card;
@@ -21,13 +22,15 @@ use crate::shared::Message;
 use crate::worker::Worker;
 
 /// No connection of the server has this id.
-const NO_ID: &str = "9223372036854775807";
+pub(crate) const NO_ID: &str = "9223372036854775807";
 
 /// What a client is told once the server has agreed.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Id,
     GetName,
+    /// `CLIENT GETREDIR`
+    Redirect(i64),
     SetName(Vec<u8>),
     Info,
     List(Filter),
@@ -128,7 +131,7 @@ enum Refusal {
 /// An address that no client has.
 const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
-fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
+pub(crate) fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
@@ -138,10 +141,15 @@ fn known_type(text: &[u8]) -> Option<Vec<u8>> {
         .then_some(lower)
 }
 
-fn command(args: &[&str]) -> Vec<u8> {
+fn command<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode::command(&mut bytes, args);
     bytes
+}
+
+/// A request that the server refuses as a syntax error.
+pub(crate) fn no_kill() -> Vec<u8> {
+    command(&["CLIENT", "KILL", "heatsink-unknown", "x"])
 }
 
 impl Worker {
@@ -176,6 +184,15 @@ impl Worker {
                 }
                 None => self.plain(key, request.bytes),
             },
+            (b"getredir", 2) => match self.tracking_of(key) {
+                Some(redirect) => self.answer(key, request.bytes, Answer::Redirect(redirect)),
+                None => self.plain(key, request.bytes),
+            },
+            (b"trackinginfo", 2) if self.tracking_of(key).is_some() => {
+                self.pin(key, request.bytes, Expected::TrackingInfo)
+            }
+            // Queued, it would be the server's to carry out, on its own connections.
+            (b"kill", _) if self.is_queueing(key) => self.plain(key, &no_kill()),
             (b"kill", 3) => {
                 let addr = request.arg(2).and_then(parse).unwrap_or(NOBODY);
                 let filter = Filter { addr: Some(addr), ..Filter::default() };
@@ -184,23 +201,17 @@ impl Worker {
             (b"kill", _) => match Filter::of_kill(request) {
                 Ok(filter) => self.kill(key, Answer::Kill { filter, by_address: false }),
                 Err(Refusal::ByServer) => self.plain(key, request.bytes),
-                Err(Refusal::Unknown) => {
-                    self.plain(key, &command(&["CLIENT", "KILL", "heatsink-unknown", "x"]))
-                }
+                Err(Refusal::Unknown) => self.plain(key, &no_kill()),
             },
             (b"unblock", 3 | 4) => {
                 let bytes = self.with_upstream_id(request, 2);
                 self.plain(key, &bytes)
             }
-            (b"tracking", _) if on => {
-                let at = (3..request.len()).find(|at| request.is(*at, "redirect"));
-                let bytes = match at {
-                    Some(at) => self.with_upstream_id(request, at + 1),
-                    None => request.bytes.to_vec(),
-                };
-                self.open_tunnel(key, &bytes)
+            (b"tracking", _) if on => self.begin_tracking(key, request),
+            (b"tracking", _) if self.has_own(key) => {
+                self.pin(key, request.bytes, Expected::Tracking { redirect: None })
             }
-            (b"no-evict" | b"no-touch", 3) if on => self.open_tunnel(key, request.bytes),
+            (b"no-evict" | b"no-touch", 3) if on => self.pin(key, request.bytes, Expected::Pinning),
             (b"reply", 3) if !on => self.open_tunnel(key, request.bytes),
             // Behind what it holds back it would wait for itself.
             (b"pause" | b"unpause", _) => {
@@ -213,11 +224,20 @@ impl Worker {
 
     /// Passed on like any other command, wherever the client's commands go.
     fn plain(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
-        if self.clients.get_ref(key).is_some_and(|client| client.own.is_some()) {
+        if self.has_own(key) {
             let node = self.home(key);
             return self.send_own(key, node, bytes, Expected::Plain);
         }
         self.forward(key, bytes, 1)
+    }
+
+    fn has_own(&self, key: ClientKey) -> bool {
+        self.clients.get_ref(key).is_some_and(|client| client.own.is_some())
+    }
+
+    /// Where the client's changes are redirected to, if it tracks any.
+    fn tracking_of(&self, key: ClientKey) -> Option<i64> {
+        self.clients.get_ref(key)?.own.as_ref()?.tracking
     }
 
     /// What is different if each client has to do with many servers.
@@ -228,6 +248,8 @@ impl Worker {
         request: Request<'_>,
     ) -> Option<Flow> {
         match sub {
+            // What they name, or change, is not the one node of the transaction.
+            _ if self.is_queueing(key) => self.end_own_state(key),
             b"tracking" | b"no-evict" | b"no-touch" if request.is(2, "on") => {}
             b"reply" if !request.is(2, "on") => {}
             b"unblock" if matches!(request.len(), 3 | 4) => {
@@ -253,7 +275,16 @@ impl Worker {
     }
 
     fn kill(&mut self, key: ClientKey, answer: Answer) -> Flow {
-        self.answer(key, &command(&["CLIENT", "KILL", "ID", NO_ID]), answer)
+        let mut probe = vec![&b"CLIENT"[..], b"KILL", b"ID", NO_ID.as_bytes()];
+        // The server says if there is no such user, unless users are known here only.
+        if self.shared.verifier.is_none()
+            && let Answer::Kill { filter, .. } = &answer
+            && let Some(user) = &filter.user
+        {
+            probe.extend([&b"USER"[..], user]);
+        }
+        let probe = command(&probe);
+        self.answer(key, &probe, answer)
     }
 
     fn answer(&mut self, key: ClientKey, probe: &[u8], answer: Answer) -> Flow {
@@ -265,7 +296,7 @@ impl Worker {
 
     /// The request with a client's id at `at` replaced by the id that the server knows the
     /// client's own connection by.
-    fn with_upstream_id(&self, request: Request<'_>, at: usize) -> Vec<u8> {
+    pub(crate) fn with_upstream_id(&self, request: Request<'_>, at: usize) -> Vec<u8> {
         let id = request
             .arg(at)
             .and_then(parse)
@@ -282,6 +313,23 @@ impl Worker {
         bytes
     }
 
+    /// A `CLIENT` request as the server may get it from a tunnel: what Heatsink calls a client, the
+    /// server does not, and connections of the server's are not clients' to close.
+    pub(crate) fn renamed_clients(&self, request: Request<'_>) -> Vec<u8> {
+        if request.is(1, "tracking")
+            && let Some(at) = redirect_at(request)
+        {
+            // Its answer would have to wait for another client's connection.
+            let mut args: Vec<_> = request.args_from(0).collect();
+            args[at] = NO_ID.as_bytes();
+            return command(&args);
+        }
+        if request.is(1, "unblock") {
+            return self.with_upstream_id(request, 2);
+        }
+        if request.is(1, "kill") { no_kill() } else { request.bytes.to_vec() }
+    }
+
     /// The server has agreed.
     pub(crate) fn give_answer(&mut self, key: ClientKey, answer: Answer) {
         let Some(client) = self.clients.get_ref(key) else { return };
@@ -289,6 +337,7 @@ impl Worker {
         let protocol = self.lanes[client.lane].login.protocol;
         let reply = match answer {
             Answer::Bytes(bytes) => bytes,
+            Answer::Redirect(id) => format!(":{id}\r\n").into_bytes(),
             Answer::Id => format!(":{}\r\n", card.id).into_bytes(),
             Answer::GetName => {
                 let name = card.facts().name.clone();

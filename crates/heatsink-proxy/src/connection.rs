@@ -286,6 +286,12 @@ impl Client {
             || self.own.as_ref().is_some_and(|own| own.will_queue())
     }
 
+    /// It is in contact with the server by names of keys that nobody here sees, or about to be.
+    pub(crate) fn hides_keys(&self) -> bool {
+        matches!(self.session.as_deref(), Some(Session::Redirected(_)))
+            || self.own.as_ref().is_some_and(|own| own.hides_keys())
+    }
+
     /// Every request so far has been answered.
     pub(crate) fn is_settled(&self) -> bool {
         self.order.outstanding() == 0

@@ -165,6 +165,7 @@ fn decide_beside_own(role: Role, request: Request<'_>, own: &Own, service: bool)
         Role::Auth | Role::Hello | Role::Select if own.is_confined() => {
             Decision::Own(Expected::Plain)
         }
+        Role::Client if queueing && names_client(request) => Decision::Client,
         Role::Client if queueing && changes_connection(request) => Decision::Takeover,
         // They change what the connection is; nobody can tell when that ends.
         Role::Auth | Role::Hello | Role::Select | Role::Takeover => Decision::Takeover,
@@ -177,9 +178,13 @@ fn decide_beside_own(role: Role, request: Request<'_>, own: &Own, service: bool)
 
 /// Subcommands of `CLIENT` that change the connection they are executed on.
 fn changes_connection(request: Request<'_>) -> bool {
-    ["setname", "setinfo", "reply", "tracking", "caching", "no-evict", "no-touch"]
-        .iter()
-        .any(|sub| request.is(1, sub))
+    ["setname", "setinfo", "reply"].iter().any(|sub| request.is(1, sub))
+}
+
+/// Subcommands of `CLIENT` that may name clients, or after which a connection is the client's for
+/// good; see [`crate::client_command`].
+fn names_client(request: Request<'_>) -> bool {
+    ["tracking", "unblock", "kill", "no-evict", "no-touch"].iter().any(|sub| request.is(1, sub))
 }
 
 /// A browser made to talk to the server: as the server does, hang up.

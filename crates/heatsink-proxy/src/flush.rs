@@ -23,6 +23,9 @@ impl Worker {
     }
 
     fn write_turn(&mut self) {
+        if !self.pins.is_empty() {
+            self.serve_pins();
+        }
         for slot in std::mem::take(&mut self.eager_links) {
             self.read_link(slot);
         }

@@ -379,7 +379,13 @@ impl Worker {
                         Err(error) => return self.refuse(key, error, buf.len(), at),
                     }
                 }
-                Ok(Status::Empty { len }) => at += len,
+                Ok(Status::Empty { len }) => {
+                    // A replica shows by it that it is there.
+                    if let Some(link) = self.tunnel_of(key) {
+                        self.push_own(key, link, &buf[at..at + len]);
+                    }
+                    at += len;
+                }
                 Ok(Status::Incomplete) => {
                     let held = self.clients.get_ref(key).is_some_and(|client| client.held);
                     if held || buf.len() - at < BIG_REQUEST_BYTES {
@@ -427,7 +433,16 @@ impl Worker {
     #[inline]
     fn is_unauthenticated(&self, key: ClientKey) -> bool {
         let client = self.clients.get_ref(key);
-        client.is_some_and(|client| self.lanes[client.lane].needs_auth || !client.is_known)
+        client.is_some_and(|client| {
+            (self.lanes[client.lane].needs_auth || !client.is_known)
+                && client.own.as_ref().is_none_or(|own| !own.tunnel)
+        })
+    }
+
+    /// The link of a client's tunnel, if it has one.
+    fn tunnel_of(&self, key: ClientKey) -> Option<usize> {
+        let own = self.clients.get_ref(key)?.own.as_ref()?;
+        own.tunnel.then_some(own.link)
     }
 
     fn stop(&mut self, key: ClientKey) {

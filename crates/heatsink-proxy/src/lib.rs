@@ -13,7 +13,7 @@
 //! | names that belong to the fleet | `reserved` |
 //! | a connection of a client's own | `own` (its state), `own_link` (its life) |
 //! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `session`, `service` |
-//! | `CLIENT …` | `client_command`, `directory` |
+//! | `CLIENT …` | `client_command`, `client_tracking`, `directory` |
 //! | replies back to clients, in order | `replies`, `clients`, `order` |
 //! | large replies that several clients share | `lent` |
 //! | writing, once a turn | `flush` |
@@ -27,6 +27,7 @@
 
 mod act;
 mod client_command;
+mod client_tracking;
 mod clients;
 mod cluster;
 pub mod config;

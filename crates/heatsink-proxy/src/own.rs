@@ -40,6 +40,15 @@ pub(crate) enum Expected {
         subscription: Subscription,
         left: Confirmations,
     },
+    /// `CLIENT TRACKING`: the id of the client that its changes are redirected to, 0 if they are not;
+    /// `None` if it is switched off.
+    Tracking {
+        redirect: Option<i64>,
+    },
+    /// `CLIENT TRACKINGINFO`, in which the id of another client may stand.
+    TrackingInfo,
+    /// Another command after which the server remembers something until the connection ends.
+    Pinning,
     /// A command that nobody knows: if the server does, nobody knows what it left behind.
     Unknown,
     /// A request of our own.
@@ -117,6 +126,10 @@ pub(crate) struct Own {
     protocol: Protocol,
     /// Replies pass unseen, and of requests only the names are looked at, until the client leaves.
     pub(crate) tunnel: bool,
+    /// The server remembers something of the connection: it is the client's until it leaves.
+    pub(crate) pinned: bool,
+    /// The server tells it of changes, or the client with this id.
+    pub(crate) tracking: Option<i64>,
     /// The client has left, and the server was told so; see [`crate::intake`].
     pub(crate) shut: bool,
     /// A large request is being passed on piece by piece.
@@ -176,6 +189,8 @@ impl Own {
             rewritten: None,
             protocol,
             tunnel: false,
+            pinned: false,
+            tracking: None,
             shut: false,
             uploading: false,
             wild: false,
@@ -190,12 +205,18 @@ impl Own {
         self.is_settled()
             && self.transaction == Transaction::None
             && !self.is_subscriber()
-            && !(self.tunnel || self.uploading || self.wild)
+            && !(self.tunnel || self.pinned || self.uploading || self.wild)
+    }
+
+    /// The client is in contact with the server by names of keys that nobody here sees.
+    pub(crate) fn hides_keys(&self) -> bool {
+        let tracks = |expected: &Expected| matches!(expected, Expected::Tracking { .. });
+        self.tunnel || self.tracking.is_some() || self.expected.iter().any(tracks)
     }
 
     /// Every request sent so far has been answered, to the last byte.
     pub(crate) fn is_settled(&self) -> bool {
-        self.expected.is_empty() && !self.within_frame
+        self.expected.is_empty() && !self.within_frame && !(self.tunnel && self.shut)
     }
 
     pub(crate) fn is_subscriber(&self) -> bool {
@@ -356,6 +377,12 @@ impl Own {
                 }
             }
             Some(Expected::Unasked) => return Pass::Drop,
+            Some(Expected::Tracking { redirect }) if !failed => {
+                self.pinned |= redirect.is_some();
+                self.tracking = redirect;
+            }
+            Some(Expected::Pinning) if !failed => self.pinned = true,
+            Some(Expected::TrackingInfo) => self.rewritten = self.with_redirect(frame),
             Some(Expected::Multi) if !failed => self.transaction = Transaction::Queueing,
             Some(Expected::Exec | Expected::Discard) if !failed || discards(frame) => {
                 self.transaction = Transaction::None;
@@ -378,6 +405,16 @@ impl Own {
             _ => {}
         }
         Pass::ToClient
+    }
+
+    /// The reply to `CLIENT TRACKINGINFO` with Heatsink's id of the client that changes are
+    /// redirected to.
+    fn with_redirect(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        const FIELD: &[u8] = b"$8\r\nredirect\r\n:";
+        let redirect = self.tracking.filter(|redirect| *redirect > 0)?;
+        let start = frame.windows(FIELD.len()).position(|window| window == FIELD)? + FIELD.len();
+        let end = start + frame[start..].iter().position(|byte| *byte == b'\r')?;
+        Some([&frame[..start], redirect.to_string().as_bytes(), &frame[end..]].concat())
     }
 
     fn expects_confirmation(&self) -> bool {

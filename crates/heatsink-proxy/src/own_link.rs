@@ -151,9 +151,11 @@ impl Worker {
         table: &CommandTable,
         args: &mut Vec<Range<usize>>,
     ) -> Option<Flow> {
-        if self.cluster.is_some()
-            || self.clients.get_ref(key)?.own.as_ref().is_some_and(|own| own.tunnel)
-        {
+        let tunnel = self.clients.get_ref(key)?.own.as_ref().is_some_and(|own| own.tunnel);
+        if tunnel && self.shared.verifier.is_none() {
+            return self.begin_tunnel_upload(key, buf, args);
+        }
+        if self.cluster.is_some() || tunnel {
             // It may have to be sent elsewhere, or be looked at: it must be there, whole.
             return None;
         }
@@ -195,6 +197,24 @@ impl Worker {
             }
         }
         Some(flow)
+    }
+
+    /// The same in a tunnel, where only requests are held that may name clients.
+    fn begin_tunnel_upload(
+        &mut self,
+        key: ClientKey,
+        buf: &[u8],
+        args: &mut Vec<Range<usize>>,
+    ) -> Option<Flow> {
+        args.clear();
+        let limits = &self.request_limits[0];
+        RequestScan::default().advance(buf, limits, |span| args.push(span)).ok()?;
+        let own = self.clients.get(key)?.own.as_mut()?;
+        if args.is_empty() || (Request { bytes: buf, args }).is(0, "client") {
+            return None;
+        }
+        own.uploading = true;
+        Some(Flow::Taken)
     }
 
     /// Counts the keys of a large request, so far as it is there.
@@ -423,7 +443,8 @@ impl Worker {
         self.drop_own_links(key, &own);
         let Some(client) = self.clients.get(key) else { return };
         let waited = own.shut && !own.expected.is_empty();
-        if waited || own.tunnel || own.wild || own.is_subscriber() || own.within_frame {
+        let state = own.tunnel || own.pinned || own.wild || own.is_subscriber();
+        if waited || state || own.within_frame {
             // As on a connection to the server itself: what it was is gone with it.
             self.clients.close_after_replies(key);
             return;

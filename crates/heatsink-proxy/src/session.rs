@@ -12,6 +12,7 @@ use heatsink_upstream::error::LinkError;
 use heatsink_upstream::{Login, Protocol};
 
 use crate::client_command::Answer;
+use crate::client_tracking::Redirected;
 use crate::connection::{ClientKey, Lost};
 use crate::intake::Flow;
 use crate::lanes::{Purpose, Ticket};
@@ -28,6 +29,8 @@ pub(crate) enum Session {
     Answer(Answer),
     /// The client is known from then on.
     Verify(Verification),
+    /// It waits for another client's connection.
+    Redirected(Redirected),
 }
 
 /// A move to another lane.
@@ -206,7 +209,7 @@ impl Worker {
             match *session {
                 Session::Move(to) => self.complete_move(key, to, frame),
                 Session::Answer(answer) => self.give_answer(key, answer),
-                Session::Verify(_) => {}
+                Session::Verify(_) | Session::Redirected(_) => {}
             }
         }
         self.session_over(ticket);

@@ -14,6 +14,7 @@ use heatsink_upstream::sentinel::SentinelWatch;
 use heatsink_users::{Verdict, Verifier};
 use mio::Waker;
 
+use crate::client_tracking::Pin;
 use crate::cluster::routes::Cluster;
 use crate::config::{Live, Target, Upstream};
 use crate::connection::ClientKey;
@@ -33,6 +34,10 @@ pub(crate) enum Message {
     Kill(ClientKey),
     /// A login has been checked.
     Verified(ClientKey, Verdict),
+    /// Give a client a connection of its own that it keeps.
+    Pin(Pin),
+    /// It is there, with the server's id of it; or there will be none.
+    Pinned(ClientKey, Option<i64>),
     /// The primary is another server now.
     PrimaryMoved,
     /// All clients together have too much output, and it has the slowest of them.

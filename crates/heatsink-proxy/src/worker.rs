@@ -25,6 +25,7 @@ use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token};
 use slab::Slab;
 
+use crate::client_tracking::Pin;
 use crate::clients::Clients;
 use crate::cluster::detours::{Detour, Later};
 use crate::cluster::fan_out::Joining;
@@ -141,6 +142,8 @@ pub(crate) struct Worker {
     pub(crate) stalls: Vec<Stall>,
     /// Replies that are looked into here instead of being passed on.
     pub(crate) kept: Vec<(Ticket, Kept)>,
+    /// Connections that are to be pinned for other clients.
+    pub(crate) pins: Vec<Pin>,
     /// Requests taken from clients since the others were last told of them.
     pub(crate) taken: u64,
     /// The same for pauses.
@@ -211,6 +214,7 @@ impl Worker {
             stalls: Vec::new(),
             kept: Vec::new(),
             output: WorkerOutput::new(now),
+            pins: Vec::new(),
             now,
             next_tick: now,
             drain_until: None,
@@ -345,6 +349,8 @@ impl Worker {
             match message {
                 Message::Accept(accepted) => self.accept(accepted),
                 Message::Verified(key, verdict) => self.verified(key, verdict),
+                Message::Pin(pin) => self.pins.push(pin),
+                Message::Pinned(key, id) => self.redirect_ready(key, id),
                 Message::PrimaryMoved => self.primary_moved(),
                 Message::Kill(key) => self.close_client(key),
                 Message::Drain(until) => self.drain(until),

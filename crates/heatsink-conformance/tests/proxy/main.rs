@@ -8,4 +8,5 @@ mod reserved;
 mod shutdown;
 mod state;
 mod subscriptions;
+mod tracking;
 mod users;

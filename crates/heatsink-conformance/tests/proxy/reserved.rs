@@ -1,9 +1,12 @@
 //! Keys and channels of the fleet are refused to clients, whatever way they are named.
 
+use std::time::Duration;
+
 use heatsink_conformance::{ClusterRig, Rig};
-use heatsink_testkit::{RawClient, RedisCluster, Reply};
+use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually};
 
 const OWN: &str = "heatsink:{default}:state";
+const SOON: Duration = Duration::from_secs(30);
 const CHANGES: &str = "heatsink:{default}:changes";
 
 #[track_caller]
@@ -94,15 +97,26 @@ fn a_transaction_that_names_one_is_not_executed() {
 #[test]
 fn a_tunnel_leads_to_no_key_of_the_fleet() {
     let rig = Rig::new(1);
+    let mut direct = rig.server().client();
+    let mut client = rig.client();
+    client.send(&["CLIENT", "REPLY", "OFF"]);
+    let large = "x".repeat(600 << 10);
+    client.send(&["SET", "a", &large]);
+    eventually(SOON, || direct.command(&["STRLEN", "a"]).integer() == 600 << 10);
+    client.send(&["SET", OWN, "x"]);
+    client.expect_closed();
+    assert_eq!(direct.command(&["EXISTS", OWN]), Reply::Integer(0));
+}
+
+#[test]
+fn a_client_that_tracks_is_refused_like_any_other() {
+    let rig = Rig::new(1);
     let mut client = rig.client();
     client.command(&["HELLO", "3"]);
     assert_eq!(client.command(&["CLIENT", "TRACKING", "ON"]), Reply::ok());
     assert_eq!(client.command(&["SET", "a", "1"]), Reply::ok());
-    let large = "x".repeat(600 << 10);
-    assert_eq!(client.command(&["SET", "a", &large]), Reply::ok());
-    assert_eq!(client.command(&["STRLEN", "a"]).integer(), 600 << 10);
-    client.send(&["SET", OWN, "x"]);
-    client.expect_closed();
+    assert_refused(&client.command(&["SET", OWN, "x"]));
+    assert_eq!(client.command(&["GET", "a"]), Reply::bulk("1"));
     assert_eq!(rig.server().client().command(&["EXISTS", OWN]), Reply::Integer(0));
 }
 

@@ -452,7 +452,7 @@ fn a_name_given_while_watching_or_subscribed_is_the_clients_name_afterwards() {
     subscribed.command(&["SUBSCRIBE", "news"]);
     assert_eq!(subscribed.command(&["CLIENT", "SETNAME", "two"]), Reply::ok());
     // A tunnel from now on: the server answers everything itself.
-    assert_eq!(subscribed.command(&["CLIENT", "NO-EVICT", "ON"]), Reply::ok());
+    assert_eq!(subscribed.command(&["SELECT", "0"]), Reply::ok());
     assert_eq!(subscribed.command(&["CLIENT", "GETNAME"]).text(), "two");
 }
 
@@ -461,7 +461,7 @@ fn what_was_sent_into_a_tunnel_before_leaving_arrives() {
     let rig = Rig::new(1);
     for n in 0..20 {
         let mut client = rig.client();
-        assert_eq!(client.command(&["CLIENT", "NO-EVICT", "ON"]), Reply::ok());
+        client.send(&["CLIENT", "REPLY", "OFF"]);
         client.send(&["SET", &format!("k{n}"), "1"]);
     }
     eventually(SOON, || rig.client().command(&["DBSIZE"]).integer() == 20);

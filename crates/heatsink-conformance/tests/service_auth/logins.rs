@@ -248,3 +248,39 @@ fn a_reloaded_file_holds_for_the_next_login() {
         }
     });
 }
+
+/// A second login behind something that the server remembers of the connection.
+#[test]
+fn what_came_before_a_second_login_is_carried_out_and_answered() {
+    let fixture = Fixture::new();
+    for state in [&["CLIENT", "NO-EVICT", "ON"][..], &["CLIENT", "TRACKING", "ON"], &["WATCH", "w"]]
+    {
+        let pipeline: [&[&str]; 7] = [
+            &["AUTH", "app", "app-pw"],
+            &["INCR", "n"],
+            state,
+            &["INCR", "n"],
+            &["AUTH", "default", "default-pw"],
+            &["INCR", "n"],
+            &["AUTH", "app", "wrong"],
+        ];
+        let sent: Vec<u8> = pipeline.iter().flat_map(|command| encode(command)).collect();
+        let replies = fixture.pair().map(|mut client| {
+            client.send_raw(&sent);
+            pipeline.map(|_| String::from_utf8(client.read_frame()).unwrap())
+        });
+        assert_eq!(replies[0], replies[1], "{state:?}");
+    }
+    // In a tunnel there is no place for an answer: the client is closed, behind all others.
+    let mut client = fixture.app();
+    let pipeline: [&[&str]; 5] = [
+        &["SET", "m", "1"],
+        &["CLIENT", "REPLY", "SKIP"],
+        &["INCR", "m"],
+        &["INCR", "m"],
+        &["AUTH", "app", "app-pw"],
+    ];
+    client.send_raw(&pipeline.iter().flat_map(|command| encode(command)).collect::<Vec<_>>());
+    assert_eq!(client.read_to_close(), b"+OK\r\n:3\r\n");
+    assert_eq!(fixture.app().command(&["GET", "m"]), Reply::bulk("3"));
+}

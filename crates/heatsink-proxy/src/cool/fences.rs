@@ -98,8 +98,10 @@ impl Worker {
                 link.is_some_and(|upstream| upstream.link.told() < *until)
             });
             fence.clients.retain(|key| {
-                let own = clients.get_ref(*key).and_then(|client| client.own.as_ref());
-                own.is_some_and(|own| !own.is_settled() || own.tunnel)
+                clients.get_ref(*key).is_some_and(|client| {
+                    let busy = client.own.as_ref().is_some_and(|own| !own.is_settled());
+                    busy || client.hides_keys()
+                })
             });
             let version = fence.settles;
             let is_through = fence.links.is_empty() && fence.clients.is_empty();

@@ -2,7 +2,7 @@
 //!
 //! Called by: `own_link`, before a client gets a tunnel; `cool`, when keys are to be split.
 //! Invariant: in a tunnel nobody sees which keys are asked for, so its client would find the
-//! markers of split keys. No key is split while a tunnel is open: it waits until all are whole,
+//! markers of split keys; and a server that tells of changes to keys would name their shards. No key is split while a tunnel is open: it waits until all are whole,
 //! and a worker that has one does not say that it holds the writes of a key.
 //!
 //! On a cluster a tunnel serves nothing that names keys (`MONITOR` and the like).
@@ -41,6 +41,6 @@ impl Worker {
     /// Whether a client has a tunnel that would lead to keys which are about to be split.
     pub(super) fn tunnels_to_frozen(&self) -> impl Fn(&Client) -> bool + use<> {
         let any = self.cluster.is_none() && self.cooling.hot.splits().any(|(_, how)| freezes(how));
-        move |client| any && client.own.as_ref().is_some_and(|own| own.tunnel)
+        move |client| any && client.hides_keys()
     }
 }

@@ -93,6 +93,18 @@ impl Worker {
         self.close_if_done(key);
     }
 
+    /// A client that has a tunnel is closed, behind the answers to what it has asked so far.
+    pub(crate) fn leave_tunnel(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        client.closing = Closing::AfterReplies;
+        client.input = Vec::new();
+        if let Some(own) = &mut client.own {
+            own.shut = true;
+            let link = own.link;
+            self.shut_link(link);
+        }
+    }
+
     /// The client's requests on connections apart: the servers are told that it has left.
     fn shut_apart(&mut self, key: ClientKey) {
         for link in self.links_apart(key) {
