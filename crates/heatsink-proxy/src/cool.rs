@@ -262,7 +262,7 @@ impl Cooling {
 
     /// Whether a key is hot.
     #[inline]
-    fn is_hot(&self, name: &[u8]) -> bool {
+    pub(crate) fn is_hot(&self, name: &[u8]) -> bool {
         self.hot.get(name).is_some()
     }
 
@@ -418,9 +418,9 @@ impl Worker {
             self.cooling.cache.write_done(token);
         }
         // What blocks may do so for ever. If it is about a key that is moved, the mover sees it.
-        let tunnels = self.tunnels_to_frozen();
+        let unseen = self.writes_frozen_unseen();
         let prompt = |client: &Client| {
-            client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer()) || tunnels(client)
+            client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer()) || unseen(client)
         };
         self.raise_fence(self.cooling.version, prompt);
         self.cooling.note_frozen(self.now);

@@ -7,6 +7,7 @@
 use heatsink_resp::command::Role;
 
 use crate::connection::{Client, Lost};
+use crate::intake::BIG_REQUEST_BYTES;
 use crate::own::{Expected, Own, Transaction};
 use crate::request::Request;
 
@@ -118,9 +119,10 @@ pub(crate) fn decide(
         }
         return Decision::Own(Expected::Unknown);
     };
+    let is_big = request.bytes.len() >= BIG_REQUEST_BYTES;
     match &client.own {
         Some(own) => decide_beside_own(role, request, own, service),
-        None => decide_shared(role, request, client.bulky),
+        None => decide_shared(role, request, client.bulky || is_big),
     }
 }
 

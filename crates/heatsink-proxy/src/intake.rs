@@ -1,9 +1,9 @@
 //! From a client's bytes to requests, and from each request to what is done with it.
 //!
 //! Called by: the worker when a client is readable, or may go on.
-//! Bound: input is buffered only for a request that is incomplete (up to
-//! [`BIG_REQUEST_BYTES`], then it is passed on piece by piece on a connection of its own) or
-//! that has to wait; nothing is read from a client that waits.
+//! Bound: input is buffered only for a request that is incomplete, up to [`BIG_REQUEST_BYTES`] if it
+//! can then be passed on piece by piece on a connection of its own, else up to the limit of a request;
+//! or for one that has to wait. Nothing is read from a client that waits.
 
 mod batch;
 mod dispatch;
@@ -27,8 +27,9 @@ use crate::reserved;
 use crate::worker::Worker;
 pub(crate) use batch::Batch;
 
-/// Requests above this size are passed on before they are complete.
-const BIG_REQUEST_BYTES: usize = 256 << 10;
+/// Requests above this size are passed on before they are complete, if all their keys are known; and
+/// not along the pipelines that clients share, unless they touch hot keys.
+pub(crate) const BIG_REQUEST_BYTES: usize = 256 << 10;
 /// Above this much unsent on a link, its clients are not read from.
 pub(crate) const BACKLOG_BYTES: usize = 1 << 20;
 /// The same for what is sent and kept because it is not answered.
@@ -329,7 +330,7 @@ impl Worker {
                         at += len;
                         continue;
                     }
-                    if plain {
+                    if plain && (len < BIG_REQUEST_BYTES || hot.is_some()) {
                         if batch.bytes.end != at {
                             self.forward_batch(key, buf, batch);
                             batch.bytes.start = at;

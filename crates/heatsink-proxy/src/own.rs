@@ -134,6 +134,8 @@ pub(crate) struct Own {
     pub(crate) shut: bool,
     /// A large request is being passed on piece by piece.
     pub(crate) uploading: bool,
+    /// The only key of the last one that was.
+    pub(crate) upload_key: Vec<u8>,
     /// A command nobody knows succeeded: from now on the connection is a tunnel.
     pub(crate) wild: bool,
     /// The frame under way is not for the client.
@@ -193,6 +195,7 @@ impl Own {
             tracking: None,
             shut: false,
             uploading: false,
+            upload_key: Vec::new(),
             wild: false,
             dropping: false,
             within_frame: false,

@@ -143,7 +143,10 @@ impl Worker {
         }
     }
 
-    /// A request too large to hold begins; `None` if it has to be held all the same.
+    /// A request too large to hold begins; `None` if it has to be held all the same: what it may
+    /// touch has to be known before any of it is sent, and its keys may stand at its end. So only
+    /// those of one key are passed on in pieces, if nothing is done about that key. Should the key
+    /// become hot, or be split, meanwhile, that waits for the answer: see `fences` and `tunnels`.
     pub(crate) fn begin_upload(
         &mut self,
         key: ClientKey,
@@ -170,26 +173,26 @@ impl Worker {
         let role = command.map(|command| command.role);
         let client = self.clients.get(key)?;
         let queueing = client.is_queueing();
-        if !matches!(role, None | Some(Role::Plain)) || client.lost != Lost::Nothing {
+        if role != Some(Role::Plain) || client.lost != Lost::Nothing {
             return None;
         }
-        if request.args_from(1).any(|arg| self.cooling.has_moved(arg))
-            || !client.within && !reserved::names_are_there(command, request)
-        {
+        let name = command.and_then(Command::single_key_index).and_then(|at| request.arg(at))?;
+        if self.cooling.is_hot(name) || !client.within && reserved::is_reserved(name) {
             return None;
         }
         let node = self.home(key);
         let flow = self.send_own(key, node, b"", Own::expect(role, 0));
         if flow == Flow::Taken {
             self.taken += 1;
-            // Not all of its keys may be there yet.
-            self.touch_all(key);
             if let Some(command) = command {
                 self.observe_upload(key, command, request, queueing);
             }
             let client = self.clients.get(key)?;
             match &mut client.own {
-                Some(own) => own.uploading = true,
+                Some(own) => {
+                    own.uploading = true;
+                    own.upload_key = name.to_vec();
+                }
                 None => {
                     // Refused; the rest of it cannot be told from what comes after it.
                     self.clients.close_after_replies(key);

@@ -80,12 +80,6 @@ fn is_in_script(command: &Command, request: Request<'_>) -> bool {
         .any(|text| memchr::memmem::find(text, PREFIX).is_some())
 }
 
-/// All that a request too large to hold can name is among what has come of it.
-pub(crate) fn names_are_there(command: Option<&Command>, request: Request<'_>) -> bool {
-    let index = command.and_then(Command::single_key_index);
-    index.is_some_and(|index| request.arg(index).is_some()) && !is_named(command, request)
-}
-
 /// A message of pub/sub that only the fleet should hear: of one of its channels, or an event of
 /// one of its keys. `frame` may be the beginning of a large one.
 pub(crate) fn is_message(frame: &[u8]) -> bool {

@@ -7,6 +7,7 @@ mod coherence;
 mod combining;
 mod failover;
 mod interleavings;
+mod large;
 mod lost_links;
 mod moving;
 mod passing;

@@ -238,6 +238,8 @@ impl Hands {
         if self.states.contains_key(key) {
             return false;
         }
+        // What was wanted before the key was whole; whoever still waits asks again.
+        self.handle.take_wholes_wanted();
         let Some(layout) = self.move_away(key, factor) else {
             self.put(key, None);
             return false;

@@ -8,6 +8,7 @@ mod copies_order;
 mod databases;
 mod differential;
 mod hand;
+mod large;
 mod late_reads;
 mod moved_shards;
 mod new_map;

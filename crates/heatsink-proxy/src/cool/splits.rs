@@ -72,11 +72,6 @@ impl Cooling {
             && held.chain(self.hot.copied()).any(|key| self.batches.concerns(key, &counts))
     }
 
-    /// Whether the value of a key lies elsewhere, too.
-    pub(crate) fn has_moved(&self, name: &[u8]) -> bool {
-        self.hot.is_moved(name)
-    }
-
     /// Whether anybody waits for a value that is moved, or for copies of one.
     pub(super) fn holds(&self) -> bool {
         let waits = self.held_clients.is_empty() && self.parked.is_empty();

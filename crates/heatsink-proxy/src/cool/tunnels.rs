@@ -1,4 +1,4 @@
-//! Tunnels and keys whose values lie elsewhere.
+//! Tunnels, large requests, and keys whose values lie elsewhere.
 //!
 //! Called by: `own_link`, before a client gets a tunnel; `cool`, when keys are to be split.
 //! Invariant: in a tunnel nobody sees which keys are asked for, so its client would find the
@@ -6,6 +6,17 @@
 //! and a worker that has one does not say that it holds the writes of a key.
 //!
 //! On a cluster a tunnel serves nothing that names keys (`MONITOR` and the like).
+//!
+//! A large request that is passed on in pieces is seen when it begins, and not when it is executed:
+//!
+//! ```text
+//! 1. SET key, the first 300 KiB: nothing is done about the key
+//! 2. the key is about to be split: its writes are held
+//! 3. settled now, the mover takes the value away; writes go to the shards
+//! 4. the rest of the value: SET key overwrites the marker, and others go on writing to the shards
+//! ```
+//!
+//! So a worker that has one for a key does not say that it holds the writes of that key.
 
 use crate::connection::{Client, ClientKey};
 use crate::intake::Flow;
@@ -38,9 +49,16 @@ impl Worker {
         true
     }
 
-    /// Whether a client has a tunnel that would lead to keys which are about to be split.
-    pub(super) fn tunnels_to_frozen(&self) -> impl Fn(&Client) -> bool + use<> {
-        let any = self.cluster.is_none() && self.cooling.hot.splits().any(|(_, how)| freezes(how));
-        move |client| any && client.hides_keys()
+    /// Whether a client may write to keys which are about to be split without anybody seeing it:
+    /// in a tunnel, or by a large request that has begun.
+    pub(super) fn writes_frozen_unseen(&self) -> impl Fn(&Client) -> bool + use<> {
+        let splits = self.cooling.hot.splits().filter(|(_, how)| freezes(how));
+        let splits = splits.filter(|_| self.cluster.is_none());
+        let frozen: Vec<Vec<u8>> = splits.map(|(key, _)| key.to_vec()).collect();
+        move |client| {
+            let own = client.own.as_ref();
+            let uploads = own.is_some_and(|own| own.uploading && frozen.contains(&own.upload_key));
+            !frozen.is_empty() && (client.hides_keys() || uploads)
+        }
     }
 }
