@@ -10,7 +10,7 @@ use crate::hand::Mover;
 const SPLIT: [&str; 4] = ["list", "w_1", "h_1", "scores"];
 
 /// What is sent, and which of the keys are whole afterwards.
-const CASES: [(&[&[&str]], &[&str]); 18] = [
+const CASES: [(&[&[&str]], &[&str]); 20] = [
     (&[&["SORT", "source", "ALPHA", "STORE", "list"]], &["list"]),
     (&[&["SORT", "source", "STORE", "none", "ALPHA", "STORE", "list"]], &["list"]),
     (&[&["SORT", "ids", "BY", "w_*", "GET", "#", "GET", "w_*"]], &["w_1"]),
@@ -32,6 +32,8 @@ const CASES: [(&[&[&str]], &[&str]); 18] = [
     ),
     (&[&["GEORADIUSBYMEMBER", "places", "p", "9", "km", "STOREDIST", "scores"]], &["scores"]),
     (&[&["NOSUCH", "thing"]], &SPLIT),
+    (&[&["SCAN", "0", "COUNT", "1000", "TYPE", "none"]], &SPLIT),
+    (&[&["SCAN", "0", "MATCH", "type", "COUNT", "1000"]], &[]),
     (&[&["FUNCTION", "LIST"], &["FUNCTION", "FLUSH"]], &[]),
     (&[&["KEYS", "source"], &["PUBLISH", "w_1", "m"]], &[]),
     (
@@ -120,5 +122,36 @@ fn a_transaction_finds_keys_whole_that_were_split_behind_its_commands() {
         assert!(mover.split(b"w_1", 3));
         let reply = other.command(&["EXEC"]);
         assert!(!mover.is_split(b"w_1") && !reply.items()[0].is_error(), "{command:?}: {reply}");
+    }
+}
+
+/// The names that a scan of one type tells, on how many pages it may take.
+fn scan(client: &mut RawClient, of_type: &str) -> Vec<String> {
+    let (mut names, mut cursor) = (Vec::new(), "0".to_owned());
+    loop {
+        let page = client.command(&["SCAN", &cursor, "TYPE", of_type]);
+        names.extend(page.items()[1].items().iter().map(Reply::text));
+        cursor = page.items()[0].text();
+        if cursor == "0" {
+            names.retain(|name| !name.starts_with("heatsink:"));
+            names.sort();
+            names.dedup();
+            return names;
+        }
+    }
+}
+
+#[test]
+fn a_scan_tells_the_types_that_clients_know() {
+    let (rig, plain) = (Rig::new(1), RedisServer::builder().start());
+    let mover = Mover::new(&rig.heatsink().proxy().handle());
+    let (mut client, mut wanted) = (rig.client(), plain.client());
+    fill(&mut client);
+    fill(&mut wanted);
+    for of_type in ["string", "list", "hash", "zset", "set"] {
+        for key in SPLIT {
+            mover.split(key.as_bytes(), 3);
+        }
+        assert_eq!(scan(&mut client, of_type), scan(&mut wanted, of_type), "{of_type}");
     }
 }

@@ -32,6 +32,8 @@ pub(super) enum Reach {
     Migrate,
     /// Scripts and functions: any key if they name none.
     Script,
+    /// `SCAN`: the types of all keys, if it asks for one.
+    Scan,
     /// By its key specifications, and perhaps others.
     Anything,
 }
@@ -45,8 +47,9 @@ impl Reach {
             "georadiusbymember" => Self::Radius(5),
             "migrate" => Self::Migrate,
             "eval" | "evalsha" | "fcall" | "eval_ro" | "evalsha_ro" | "fcall_ro" => Self::Script,
+            "scan" => Self::Scan,
             // They tell which keys there are, or are about functions.
-            "dbsize" | "keys" | "lolwut" | "randomkey" | "scan" => Self::Named,
+            "dbsize" | "keys" | "lolwut" | "randomkey" => Self::Named,
             _ if name.starts_with("function|") => Self::Named,
             _ if !named && access != Access::Neither => Self::Anything,
             _ => Self::Named,
@@ -61,7 +64,7 @@ impl Reach {
         mut on_key: impl FnMut(usize),
     ) -> bool {
         match self {
-            Self::Named | Self::Script | Self::Anything => return false,
+            Self::Named | Self::Script | Self::Scan | Self::Anything => return false,
             Self::Sort => {
                 (1..arg_count.min(2)).for_each(&mut on_key);
                 let mut store = None;
@@ -92,8 +95,13 @@ impl Command {
         match self.reach {
             Reach::Script if arg_count <= 2 || leading_number(arg(2)) > 0 => Unnamed::Nothing,
             Reach::Script | Reach::Anything => Unnamed::Anything,
+            Reach::Scan if (2..arg_count).step_by(2).any(|at| is_word(arg(at), "type")) => {
+                Unnamed::Anything
+            }
             Reach::Sort if patterns(arg_count, arg).next().is_some() => Unnamed::Matching,
-            Reach::Named | Reach::Radius(_) | Reach::Migrate | Reach::Sort => Unnamed::Nothing,
+            Reach::Named | Reach::Radius(_) | Reach::Migrate | Reach::Sort | Reach::Scan => {
+                Unnamed::Nothing
+            }
         }
     }
 
@@ -110,6 +118,10 @@ impl Command {
             Unnamed::Anything => true,
         }
     }
+}
+
+fn is_word(arg: &[u8], word: &str) -> bool {
+    arg.eq_ignore_ascii_case(word.as_bytes())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +141,7 @@ fn sort_options<'a>(
     std::iter::from_fn(move || {
         while at < arg_count {
             let word = arg(at);
-            let is = |option: &str| word.eq_ignore_ascii_case(option.as_bytes());
+            let is = |option: &str| is_word(word, option);
             let (option, arguments) = match () {
                 () if is("limit") => (None, 2),
                 () if is("by") || is("get") => (Some(SortOption::Pattern), 1),
@@ -178,7 +190,7 @@ fn radius_store<'a>(
 ) -> Option<usize> {
     let (mut at, mut store) = (from, None);
     while at < arg_count {
-        let is = |option: &str| arg(at).eq_ignore_ascii_case(option.as_bytes());
+        let is = |option: &str| is_word(arg(at), option);
         if (is("store") || is("storedist")) && at + 1 < arg_count {
             store = Some(at + 1);
         }
@@ -191,7 +203,7 @@ fn radius_store<'a>(
 fn migrated<'a>(arg_count: usize, arg: impl Fn(usize) -> &'a [u8] + Copy) -> Option<usize> {
     let mut at = 6;
     while at < arg_count && arg(3).is_empty() {
-        let is = |option: &str| arg(at).eq_ignore_ascii_case(option.as_bytes());
+        let is = |option: &str| is_word(arg(at), option);
         if is("keys") {
             return Some(at + 1);
         }
@@ -279,6 +291,8 @@ mod tests {
             ("SWAPDB 0 1", Unnamed::Anything),
             ("KEYS *", Unnamed::Nothing),
             ("SCAN 0", Unnamed::Nothing),
+            ("SCAN 0 MATCH type COUNT 10", Unnamed::Nothing),
+            ("scan 0 match x* type set", Unnamed::Anything),
             ("FUNCTION LOAD x", Unnamed::Nothing),
             ("PUBLISH a m", Unnamed::Nothing),
             ("SORT a", Unnamed::Nothing),
