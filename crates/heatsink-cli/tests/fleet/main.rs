@@ -12,6 +12,7 @@ mod http;
 mod live;
 mod node;
 mod operators;
+mod shared_replies;
 mod split_auto;
 mod split_behind;
 mod split_chaos;
