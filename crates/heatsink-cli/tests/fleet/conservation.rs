@@ -89,13 +89,14 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Starts two proxies with these flags, and a client for each of these databases.
-    fn start(flags: &[&str], databases: &[u32]) -> Self {
+    /// Starts two proxies with these flags, and a client for each of these databases, which may be
+    /// shown by a proxy that is behind what stands at a split key, or not.
+    fn start(flags: &[&str], databases: &[u32], sees_markers: bool) -> Self {
         let place = Place::empty();
         let nodes: Vec<Node> = (0..2).map(|_| Node::start(&place, flags)).collect();
         assemble(&nodes.iter().collect::<Vec<_>>());
         let addresses = Arc::new(Mutex::new(nodes.iter().map(Node::clients).collect()));
-        let clients = Clients::start(databases, &addresses);
+        let clients = Clients::start(databases, &addresses, sees_markers);
         let flags = flags.iter().map(ToString::to_string).collect();
         Self { place, flags, nodes, addresses, clients }
     }

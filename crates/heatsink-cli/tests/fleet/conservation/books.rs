@@ -22,6 +22,9 @@ const MAX_PUSHED: u64 = 300;
 pub(super) struct Account {
     /// Names everything that belongs to this account.
     owner: String,
+    /// Whether a proxy that is behind may show what stands at a split key, which it does before one
+    /// server: nothing is done then.
+    sees_markers: bool,
     acknowledged: i64,
     unsure: i64,
     /// For each name the values that may be there; `None` is absence.
@@ -49,8 +52,8 @@ fn is_refusal(error: &str) -> bool {
 }
 
 impl Account {
-    pub(super) fn new(owner: String) -> Self {
-        Self { owner, ..Self::default() }
+    pub(super) fn new(owner: String, sees_markers: bool) -> Self {
+        Self { owner, sees_markers, ..Self::default() }
     }
 
     /// How many changes were acknowledged that still count.
@@ -95,7 +98,7 @@ impl Account {
                 return self.push(client);
             }
         };
-        let (outcome, goes_on) = send(client, &request);
+        let (outcome, goes_on) = self.send(client, &request);
         if key == 0 {
             match outcome {
                 Outcome::Done => self.acknowledged += 1,
@@ -115,11 +118,25 @@ impl Account {
 
     fn push(&mut self, client: &mut RawClient) -> bool {
         let element = format!("{}:{}", self.owner, fastrand::u64(..));
-        let (outcome, goes_on) = send(client, &["RPUSH", "list", &element]);
+        let (outcome, goes_on) = self.send(client, &["RPUSH", "list", &element]);
         if outcome != Outcome::Refused {
             self.pushed.push((element, outcome == Outcome::Done));
         }
         goes_on
+    }
+
+    fn send(&self, client: &mut RawClient, request: &[&str]) -> (Outcome, bool) {
+        match client.try_command(request) {
+            Ok(Reply::Integer(_)) => (Outcome::Done, true),
+            Ok(Reply::Error(error)) => {
+                let marker = error.starts_with("WRONGTYPE");
+                assert!(self.sees_markers || !marker, "{request:?}: {error}");
+                let refused = marker || is_refusal(&error);
+                (if refused { Outcome::Refused } else { Outcome::Unknown }, true)
+            }
+            Ok(other) => panic!("{request:?}: {other:?}"),
+            Err(_) => (Outcome::Unknown, false),
+        }
     }
 }
 
@@ -128,18 +145,6 @@ fn note(possible: &mut Vec<Option<String>>, now: Option<String>, outcome: Outcom
         Outcome::Done => *possible = vec![now],
         Outcome::Unknown if !possible.contains(&now) => possible.push(now),
         Outcome::Unknown | Outcome::Refused => {}
-    }
-}
-
-fn send(client: &mut RawClient, request: &[&str]) -> (Outcome, bool) {
-    match client.try_command(request) {
-        Ok(Reply::Integer(_)) => (Outcome::Done, true),
-        Ok(Reply::Error(error)) => {
-            assert!(!error.starts_with("WRONGTYPE"), "{request:?}: {error}");
-            (if is_refusal(&error) { Outcome::Refused } else { Outcome::Unknown }, true)
-        }
-        Ok(other) => panic!("{request:?}: {other:?}"),
-        Err(_) => (Outcome::Unknown, false),
     }
 }
 

@@ -59,12 +59,16 @@ pub(super) struct Clients {
 
 impl Clients {
     /// Starts a client for each of these databases. They connect to any of `addresses`.
-    pub(super) fn start(databases: &[u32], addresses: &Arc<Mutex<Vec<SocketAddr>>>) -> Self {
+    pub(super) fn start(
+        databases: &[u32],
+        addresses: &Arc<Mutex<Vec<SocketAddr>>>,
+        sees_markers: bool,
+    ) -> Self {
         let gate = Arc::new(Gate::default());
         let accounts: Vec<_> = databases
             .iter()
             .enumerate()
-            .map(|(number, database)| (*database, Account::new(format!("c{number}"))))
+            .map(|(number, database)| (*database, Account::new(format!("c{number}"), sees_markers)))
             .map(|(database, account)| (database, Arc::new(Mutex::new(account))))
             .collect();
         let start = |(number, (database, account)): (usize, &(u32, Arc<Mutex<Account>>))| {

@@ -60,7 +60,7 @@ fn values_are_conserved_on_a_cluster_that_fails() {
     let store = RedisServer::start();
     let (store_url, upstream) = (store.url(), cluster.seed_url());
     let flags = ["--coordination-url", store_url.as_str(), "--upstream", upstream.as_str()];
-    let mut fleet = Fleet::start(&flags, &[0, 0, 0]);
+    let mut fleet = Fleet::start(&flags, &[0, 0, 0], false);
     fill_crowd(&fleet);
     schedule.rounds(&TROUBLES, |schedule, trouble| {
         schedule.note(format!("{trouble:?}"));

@@ -43,7 +43,7 @@ fn values_are_conserved_in_all_databases_of_a_server() {
     let store = RedisServer::start();
     let (store_url, upstream) = (store.url(), server.url());
     let flags = ["--coordination-url", store_url.as_str(), "--upstream", upstream.as_str()];
-    let mut fleet = Fleet::start(&flags, &DATABASES);
+    let mut fleet = Fleet::start(&flags, &DATABASES, true);
     schedule.rounds(&TROUBLES, |schedule, trouble| {
         let mut rng = schedule.rng.fork();
         let database = DATABASES[rng.usize(..6)];
