@@ -115,6 +115,8 @@ pub(crate) struct Lane {
     pub(crate) throttled: Vec<ClientKey>,
     /// The server wants these clients to authenticate first.
     pub(crate) needs_auth: bool,
+    /// The server has accepted the login, and not refused it since.
+    pub(crate) is_proven: bool,
     /// The links of the cache to each node, or when the server last refused one.
     tracked: Vec<TrackedWay>,
 }
@@ -150,7 +152,7 @@ impl Lane {
         self.ways.get(node.index())?.link
     }
 
-    fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         self.ways.iter().any(|way| way.link.is_some())
     }
 }
@@ -158,7 +160,7 @@ impl Lane {
 impl Worker {
     /// The lane for a login, made if there is none; `None` if there are too many.
     pub(crate) fn lane_for(&mut self, login: &Login) -> Option<usize> {
-        if let Some((slot, _)) = self.lanes.iter().find(|(_, lane)| lane.login == *login) {
+        if let Some(slot) = self.find_lane(login) {
             return Some(slot);
         }
         if self.lanes.len() >= MAX_LANES {
@@ -178,8 +180,14 @@ impl Worker {
             idle_since: self.now,
             throttled: Vec::new(),
             needs_auth: false,
+            is_proven: false,
             tracked: Vec::new(),
         }))
+    }
+
+    /// The lane of a login, if there is one.
+    pub(crate) fn find_lane(&self, login: &Login) -> Option<usize> {
+        self.lanes.iter().find(|(_, lane)| lane.login == *login).map(|(slot, _)| slot)
     }
 
     /// A client joins a lane.
@@ -478,6 +486,10 @@ impl Worker {
         let why = unavailable(endpoint, error);
         let told = &why["ERR heatsink: ".len()..];
         let outage = !self.is_clients_own(lane, error);
+        if error.is_refused_login() {
+            self.lanes[lane].is_proven = false;
+            self.leave_shared_lane(lane);
+        }
         let way = self.lanes[lane].way(node);
         if !outage {
             tracing::debug!("{told}");
@@ -527,6 +539,7 @@ impl Worker {
             tracing::warn!("upstream {} is back", self.endpoint(node));
         }
         self.lanes[lane].needs_auth = needs_auth;
+        self.lanes[lane].is_proven = true;
         match owner {
             Owner::Lane if !needs_auth => {
                 self.ask_commands(slot);
@@ -691,6 +704,15 @@ impl Worker {
             && !self.lanes[lane].is_connected()
         {
             self.drop_lane(lane);
+        }
+    }
+
+    /// Gives lanes up that were left for a shared one, unless somebody has come since.
+    pub(crate) fn drop_surplus_lanes(&mut self) {
+        while let Some((lane, serial)) = self.surplus_lanes.pop() {
+            if self.lanes.get(lane).is_some_and(|lane| lane.serial == serial && lane.clients == 0) {
+                self.drop_lane(lane);
+            }
         }
     }
 

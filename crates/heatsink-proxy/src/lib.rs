@@ -26,6 +26,7 @@
 //! have been executed is not sent twice, but for reads that a lost replica owed.
 
 mod act;
+mod attempts;
 mod client_command;
 mod client_tracking;
 mod clients;
@@ -42,6 +43,7 @@ mod lanes;
 mod lent;
 mod listener;
 mod load;
+mod logins;
 mod nodes;
 mod observe;
 mod order;

@@ -3,7 +3,10 @@
 //! Called by: `session`, for `AUTH` and `HELLO` under `auth = "service"`.
 //! To the servers, all clients are the one user of the upstream URL; until a client is known
 //! here, nothing of what it sends gets there.
-//! Bound: one login a client at a time; the verifier's queue, beyond which a client is told so.
+//! Bound: one login a client at a time; the verifier's queue, beyond which a client is told so; wrong
+//! ones as `logins` says.
+
+use std::sync::Arc;
 
 use heatsink_resp::command::Role;
 use heatsink_upstream::Login;
@@ -13,6 +16,7 @@ use heatsink_users::Verdict;
 use crate::connection::ClientKey;
 use crate::decide::is_from_browser;
 use crate::intake::Flow;
+use crate::logins::{Tried, Turn, Wanted};
 use crate::request::Request;
 use crate::session::Session;
 use crate::worker::Worker;
@@ -42,6 +46,7 @@ pub(crate) struct Verification {
     attempt: Attempt,
     user: Vec<u8>,
     seq: u32,
+    tried: Tried,
 }
 
 impl Worker {
@@ -101,13 +106,14 @@ impl Worker {
         hello: Vec<u8>,
     ) -> Flow {
         let known = self.clients.get_ref(key).is_some_and(|client| client.is_known);
-        match credentials {
-            Some(credentials) => {
-                let attempt = Attempt { login: Some(login), name, hello };
-                self.verify(key, credentials.user_name(), &credentials.password, attempt);
-            }
-            None if known => self.begin_move(key, &login, &hello, name, true),
-            None => self.clients.reply(key, NO_AUTH_HELLO),
+        if let Some(credentials) = credentials {
+            let attempt = Attempt { login: Some(login), name, hello };
+            return self.verify(key, credentials.user_name(), &credentials.password, attempt);
+        }
+        if known {
+            self.begin_move(key, &login, &hello, name, true, None);
+        } else {
+            self.clients.reply(key, NO_AUTH_HELLO);
         }
         Flow::Taken
     }
@@ -119,29 +125,36 @@ impl Worker {
         user: &[u8],
         password: &[u8],
         attempt: Attempt,
-    ) {
-        let Some(verifier) = &self.shared.verifier else { return };
+    ) -> Flow {
+        let shared = Arc::clone(&self.shared);
+        let Some(verifier) = &shared.verifier else { return Flow::Taken };
         if verifier.is_remembered(user, password) {
             self.admit(key, user, attempt);
-            return;
+            return Flow::Taken;
         }
+        let tried = match self.login_turn(key, Wanted::Password(user, password)) {
+            Turn::Now(tried) => tried,
+            Turn::Later => return Flow::Wait,
+            Turn::Never => return Flow::Taken,
+        };
         if verifier.submit((self.index, key), user, password).is_err() {
             self.clients.error(key, "ERR heatsink: too many logins at once, try again");
-            return;
+            return Flow::Taken;
         }
         if let Some((client, pool)) = self.clients.get_with_pool(key) {
             client.stopped = true;
             let seq = client.order.reserve(pool);
-            let verification = Verification { attempt, user: user.to_vec(), seq };
+            let verification = Verification { attempt, user: user.to_vec(), seq, tried };
             client.session = Some(Box::new(Session::Verify(verification)));
         }
+        Flow::Taken
     }
 
     /// A login has been checked.
     pub(crate) fn verified(&mut self, key: ClientKey, verdict: Verdict) {
         let Some(client) = self.clients.get(key) else { return };
         let Some(session) = client.session.take() else { return };
-        let Session::Verify(Verification { attempt, user, seq }) = *session else {
+        let Session::Verify(Verification { attempt, user, seq, tried }) = *session else {
             client.session = Some(session);
             return;
         };
@@ -149,7 +162,10 @@ impl Worker {
         self.clients.fill(key, seq, b"");
         match verdict {
             Verdict::Granted => self.admit(key, &user, attempt),
-            Verdict::Refused => self.clients.reply(key, WRONG),
+            Verdict::Refused => {
+                self.login_refused(key, tried);
+                self.clients.reply(key, WRONG);
+            }
         }
         if let Some(client) = self.clients.get(key)
             && client.session.is_none()
@@ -165,7 +181,9 @@ impl Worker {
         client.is_known = true;
         client.card.facts().user = user.to_vec();
         match attempt.login {
-            Some(login) => self.begin_move(key, &login, &attempt.hello, attempt.name, true),
+            Some(login) => {
+                self.begin_move(key, &login, &attempt.hello, attempt.name, true, None);
+            }
             None => self.clients.reply(key, b"+OK\r\n"),
         }
     }

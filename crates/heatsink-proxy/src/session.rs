@@ -16,6 +16,7 @@ use crate::client_tracking::Redirected;
 use crate::connection::{ClientKey, Lost};
 use crate::intake::Flow;
 use crate::lanes::{Purpose, Ticket};
+use crate::logins::{Tried, Turn, Wanted};
 use crate::request::Request;
 use crate::service::{Attempt, Verification};
 use crate::worker::Worker;
@@ -31,6 +32,9 @@ pub(crate) enum Session {
     Verify(Verification),
     /// It waits for another client's connection.
     Redirected(Redirected),
+    /// It is to move, and the server has agreed, with this reply: which lane to, depends on whether
+    /// any password does for the user.
+    Share(Move, Vec<u8>),
 }
 
 /// A move to another lane.
@@ -40,6 +44,8 @@ pub(crate) struct Move {
     /// `HELLO … SETNAME`
     name: Option<Vec<u8>>,
     hello: bool,
+    /// What is remembered if the server refuses.
+    tried: Option<Tried>,
 }
 
 impl Worker {
@@ -58,14 +64,12 @@ impl Worker {
         if self.shared.verifier.is_some() {
             let attempt = Attempt { login: None, name: None, hello: Vec::new() };
             let user = user.unwrap_or_else(|| b"default".to_vec());
-            self.verify(key, &user, password, attempt);
-            return Flow::Taken;
+            return self.verify(key, &user, password, attempt);
         }
         let Some(login) = self.login_of(key) else { return Flow::Taken };
         let credentials = Credentials { user, password: password.to_vec() };
         let login = Login { credentials: Some(credentials), ..login };
-        self.begin_move(key, &login, request.bytes, None, false);
-        Flow::Taken
+        self.try_move(key, &login, request.bytes, None, false)
     }
 
     pub(crate) fn select(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
@@ -77,11 +81,10 @@ impl Worker {
         });
         match (db, self.login_of(key)) {
             (Some(db), Some(login)) if request.len() == 2 => {
-                self.begin_move(key, &Login { db, ..login }, request.bytes, None, false);
+                self.try_move(key, &Login { db, ..login }, request.bytes, None, false)
             }
-            _ => return self.forward(key, request.bytes, 1),
+            _ => self.forward(key, request.bytes, 1),
         }
-        Flow::Taken
     }
 
     pub(crate) fn hello(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
@@ -133,8 +136,7 @@ impl Worker {
         if credentials.is_some() {
             login.credentials = credentials;
         }
-        self.begin_move(key, &login, &bytes, name, true);
-        Flow::Taken
+        self.try_move(key, &login, &bytes, name, true)
     }
 
     /// Back to how a connection begins.
@@ -163,6 +165,25 @@ impl Worker {
         self.clients.reply(key, b"+RESET\r\n");
     }
 
+    /// Has a client ask the server to be somebody else, when it is its turn.
+    pub(crate) fn try_move(
+        &mut self,
+        key: ClientKey,
+        login: &Login,
+        bytes: &[u8],
+        name: Option<Vec<u8>>,
+        hello: bool,
+    ) -> Flow {
+        let tried = match self.login_turn(key, Wanted::Login(login)) {
+            Turn::Now(tried) => tried,
+            Turn::Later => return Flow::Wait,
+            Turn::Never => return Flow::Taken,
+        };
+        self.begin_move(key, login, bytes, name, hello, Some(tried));
+        Flow::Taken
+    }
+
+    /// Asks the server whether a client may move; `tried` is remembered if it says no.
     pub(crate) fn begin_move(
         &mut self,
         key: ClientKey,
@@ -170,13 +191,15 @@ impl Worker {
         bytes: &[u8],
         name: Option<Vec<u8>>,
         hello: bool,
+        tried: Option<Tried>,
     ) {
-        let Some(lane) = self.lane_for(login) else {
+        let lane = self.lane_that_can_tell(login).or_else(|| self.lane_for(login));
+        let Some(lane) = lane else {
             self.clients.error(key, "ERR heatsink: too many different logins at once");
             return;
         };
         self.enter_lane(lane);
-        self.ask(key, lane, bytes, Session::Move(Move { lane, name, hello }));
+        self.ask(key, lane, bytes, Session::Move(Move { lane, name, hello, tried }));
     }
 
     /// Asks the server on a lane's shared link; what it says decides about `session`.
@@ -202,17 +225,45 @@ impl Worker {
         let key = ticket.client;
         let Some(client) = self.clients.get(key) else { return };
         let Some(session) = client.session.take() else { return };
-        if frame.first() == Some(&b'-') {
-            self.clients.reply(key, frame);
-            self.forget_session(&session);
-        } else {
-            match *session {
-                Session::Move(to) => self.complete_move(key, to, frame),
-                Session::Answer(answer) => self.give_answer(key, answer),
-                Session::Verify(_) | Session::Redirected(_) => {}
+        let is_refused = frame.first() == Some(&b'-');
+        match *session {
+            Session::Share(mut to, reply) => {
+                if !is_refused {
+                    to.lane = self.enter_shared_lane(to.lane);
+                }
+                self.complete_move(key, to, &reply);
             }
+            session if is_refused => {
+                self.clients.reply(key, frame);
+                self.session_refused(key, &session);
+                self.forget_session(&session);
+            }
+            Session::Move(to) => {
+                if self.asks_for_any(ticket, &to) {
+                    if let Some(client) = self.clients.get(key) {
+                        client.session = Some(Box::new(Session::Share(to, frame.to_vec())));
+                    }
+                    return;
+                }
+                self.complete_move(key, to, frame);
+            }
+            Session::Answer(answer) => self.give_answer(key, answer),
+            Session::Verify(_) | Session::Redirected(_) => {}
         }
         self.session_over(ticket);
+    }
+
+    /// Asks whether any password does for the user of the lane that a client is to move to, if
+    /// there is reason to; see [`crate::logins`].
+    fn asks_for_any(&mut self, ticket: Ticket, to: &Move) -> bool {
+        let Some(question) = self.question_of_any(to.lane) else { return false };
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, &question);
+        let Some(link) = self.lanes[to.lane].open_link(self.home(ticket.client)) else {
+            return false;
+        };
+        self.push_to_link(link, &bytes, ticket, 1);
+        true
     }
 
     /// The server could not be asked, or refused what the lane's connections begin with.
@@ -220,6 +271,9 @@ impl Worker {
         let key = ticket.client;
         let Some(client) = self.clients.get(key) else { return };
         let Some(session) = client.session.take() else { return };
+        if error.is_refused_login() {
+            self.session_refused(key, &session);
+        }
         match error {
             LinkError::Refused(refusal) => {
                 self.clients.error(key, &String::from_utf8_lossy(refusal));
@@ -250,9 +304,15 @@ impl Worker {
 
     /// Nothing comes of a session: a lane that was made for it goes.
     pub(crate) fn forget_session(&mut self, session: &Session) {
-        if let Session::Move(Move { lane, .. }) = session {
+        if let Session::Move(Move { lane, .. }) | Session::Share(Move { lane, .. }, _) = session {
             self.leave_lane(*lane);
             self.drop_lane_if_unused(*lane);
+        }
+    }
+
+    fn session_refused(&mut self, key: ClientKey, session: &Session) {
+        if let Session::Move(Move { tried: Some(tried), .. }) = session {
+            self.login_refused(key, *tried);
         }
     }
 

@@ -14,6 +14,7 @@ use heatsink_upstream::sentinel::SentinelWatch;
 use heatsink_users::{Verdict, Verifier};
 use mio::Waker;
 
+use crate::attempts::Attempts;
 use crate::client_tracking::Pin;
 use crate::cluster::routes::Cluster;
 use crate::config::{Live, Target, Upstream};
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) sentinel: OnceLock<SentinelWatch>,
     /// Set if logins are checked here.
     pub(crate) verifier: Option<Verifier<(usize, ClientKey)>>,
+    /// Logins that were tried, by address; looked at only for logins that are not in use.
+    pub(crate) attempts: Mutex<Attempts>,
     pub(crate) directory: Directory,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) client_count: AtomicUsize,
@@ -149,6 +152,7 @@ impl Shared {
             cluster,
             sentinel: OnceLock::new(),
             verifier,
+            attempts: Mutex::default(),
             directory: Directory::default(),
             told: mailboxes.iter().map(|_| AtomicU64::new(0)).collect(),
             mailboxes,

@@ -22,6 +22,7 @@ impl Worker {
         self.end_long_stalls();
         self.look_after_lanes();
         self.look_after_clients();
+        self.look_after_logins();
         self.look_after_topology();
         self.try_later();
         // Told at times that depend on chance, totals would make rates that jump.

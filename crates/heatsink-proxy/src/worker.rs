@@ -39,6 +39,7 @@ use crate::cool::Cooling;
 use crate::directory::Card;
 use crate::intake::Scratch;
 use crate::lanes::{Lane, Owner, Ticket, Upstream};
+use crate::logins::Logins;
 use crate::nodes::{Node, NodeId};
 use crate::observe::{Mark, Observer, Writer};
 use crate::output::WorkerOutput;
@@ -130,6 +131,10 @@ pub(crate) struct Worker {
     pub(crate) links: Slab<Upstream>,
     pub(crate) lanes: Slab<Lane>,
     pub(crate) lane_serial: u64,
+    /// Lanes, by their serial numbers, that nobody needs any more.
+    pub(crate) surplus_lanes: Vec<(usize, u64)>,
+    /// Who waits to try a login.
+    pub(crate) logins: Logins,
     /// The lane of clients that have not authenticated.
     pub(crate) base_lane: usize,
     pub(crate) scratch: Scratch,
@@ -185,6 +190,8 @@ impl Worker {
             links: Slab::new(),
             lanes: Slab::new(),
             lane_serial: 0,
+            surplus_lanes: Vec::new(),
+            logins: Logins::default(),
             base_lane: 0,
             scratch: Scratch::new(READ_BYTES),
             request_limits: request_limits(&live.limits),
@@ -270,6 +277,7 @@ impl Worker {
             self.on_events(&events);
             self.end_gathering();
             self.end_cooling();
+            self.drop_surplus_lanes();
             self.finish_turn();
             if let Some(observer) = &mut self.observer {
                 observer.tick(self.now);

@@ -1,6 +1,6 @@
 //! Who a client is: passwords, users, and what they may see.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heatsink_conformance::{Heatsink, Log, Rig};
 use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
@@ -166,16 +166,98 @@ fn the_limits_before_authentication_hold_for_inline_requests() {
     assert!(bystander.command(&["GET", "a"]).error().starts_with("NOAUTH"));
 }
 
+/// Connections that the server was ever asked for.
+fn connections(rig: &Rig) -> u64 {
+    rig.server().info_u64("stats", "total_connections_received")
+}
+
 #[test]
-fn any_number_of_logins_opens_a_bounded_number_of_connections() {
+fn any_number_of_passwords_shares_connections_where_none_is_needed() {
     let rig = Rig::new(1);
     let mut client = rig.client();
     // The default user has no password, so any will do, and each is a login of its own.
     for n in 0..1200 {
         assert_eq!(client.command(&["AUTH", "default", &n.to_string()]), Reply::ok());
     }
-    assert!(rig.server().info_u64("clients", "connected_clients") <= 1030);
+    let crowd: Vec<_> = (0..20).map(|n| login(&rig, "default", &format!("crowd {n}"))).collect();
+    assert!(rig.server().info_u64("clients", "connected_clients") <= 12);
+    assert!(connections(&rig) <= 20, "{}", connections(&rig));
     assert_eq!(client.command(&["PING"]).text(), "PONG");
+    drop(crowd);
+}
+
+#[test]
+fn who_shares_connections_has_nobody_elses_rights_and_a_new_password_holds() {
+    let rig = with_users();
+    let mut admin = rig.server().client();
+    let guest = ["ACL", "SETUSER", "guest", "on", "nopass", "~g:*", "+get", "+set", "+acl|whoami"];
+    assert_eq!(admin.command(&guest), Reply::ok());
+    let mut ann = login(&rig, "ann", "ann-pw");
+    assert_eq!(ann.command(&["SET", "a:1", "secret"]), Reply::ok());
+    let mut guests: Vec<_> = (0..9).map(|n| login(&rig, "guest", &n.to_string())).collect();
+    // The password of somebody else is one of many as well.
+    guests.push(login(&rig, "guest", "ann-pw"));
+    for guest in &mut guests {
+        assert_eq!(guest.command(&["ACL", "WHOAMI"]), Reply::bulk("guest"));
+        assert_eq!(guest.command(&["SET", "g:1", "x"]), Reply::ok());
+        assert!(guest.command(&["GET", "a:1"]).error().starts_with("NOPERM"));
+    }
+    assert!(guests[9].command(&["AUTH", "ann", "wrong"]).error().starts_with("WRONGPASS"));
+    assert_eq!(guests[9].command(&["ACL", "WHOAMI"]), Reply::bulk("guest"));
+    let list = admin.command(&["CLIENT", "LIST"]).text();
+    assert!(list.matches("user=guest").count() <= 6, "{list}");
+    // From now on it needs one. Who is in stays in, as on a server, and nobody else comes in.
+    assert_eq!(admin.command(&["ACL", "SETUSER", "guest", "resetpass", ">new"]), Reply::ok());
+    assert_eq!(guests[9].command(&["GET", "g:1"]), Reply::bulk("x"));
+    let mut late = rig.client();
+    for wrong in ["10", "0", "heatsink: this user needs no password"] {
+        assert!(late.command(&["AUTH", "guest", wrong]).error().starts_with("WRONGPASS"));
+    }
+    assert_eq!(late.command(&["AUTH", "guest", "new"]), Reply::ok());
+    assert_eq!(late.command(&["GET", "g:1"]), Reply::bulk("x"));
+    // Those whose connections the server ends are not let in again without it.
+    admin.command(&["CLIENT", "KILL", "USER", "guest"]);
+    for guest in &mut guests[..4] {
+        assert!(guest.command(&["GET", "g:1"]).is_error(), "one of the first, with its own");
+    }
+    for guest in guests[4..].iter_mut().chain([&mut late]) {
+        // Whether it shared them with the one whose password is right, nobody knows any more.
+        eventually(SOON, || match guest.try_command(&["GET", "g:1"]) {
+            Ok(reply) => reply.error().is_empty(),
+            Err(_closed) => true,
+        });
+    }
+    let mut again = login(&rig, "guest", "new");
+    assert_eq!(again.command(&["GET", "g:1"]), Reply::bulk("x"));
+}
+
+#[test]
+fn guesses_are_slowed_down_and_open_few_connections() {
+    let rig = with_users();
+    let mut ann = login(&rig, "ann", "ann-pw");
+    let mut client = rig.client();
+    let (begun, before) = (Instant::now(), connections(&rig));
+    let guess = |n: u32| match n % 3 {
+        0 => encode(&["AUTH", "ann", &n.to_string()]),
+        1 => encode(&["HELLO", "3", "AUTH", "bob", &n.to_string()]),
+        _ => encode(&["SELECT", &(1000 + n).to_string()]),
+    };
+    client.send_raw(&(0..3000).flat_map(guess).collect::<Vec<u8>>());
+    for _ in 0..24 {
+        assert!(client.read_reply().is_error());
+    }
+    // Twenty at once, and two more each second.
+    assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
+    let most = 22 + begun.elapsed().as_secs() * 2 + 5;
+    assert!(connections(&rig) - before <= most, "{}", connections(&rig) - before);
+    // Neither those who are in nor those who come with what is known are slowed down.
+    assert_eq!(ann.command(&["SET", "a:1", "x"]), Reply::ok());
+    let mut colleague = login(&rig, "ann", "ann-pw");
+    assert_eq!(colleague.command(&["GET", "a:1"]), Reply::bulk("x"));
+    // Whoever else comes from the same address with something new has to wait, but gets in.
+    drop(client);
+    let mut bob = login(&rig, "bob", "bob-pw");
+    assert_eq!(bob.command(&["SET", "b:1", "y"]), Reply::ok());
 }
 
 #[test]
@@ -184,7 +266,7 @@ fn what_a_client_is_refused_is_no_outage() {
     let rig = with_users();
     let address = rig.server().addr().to_string();
     let mut ann = login(&rig, "ann", "ann-pw");
-    for round in 0..20 {
+    for round in 0..6 {
         let (mut client, wrong) = (rig.client(), format!("wrong-{round}"));
         for (command, error) in [
             (&["AUTH", "ann", &wrong][..], "WRONGPASS"),
