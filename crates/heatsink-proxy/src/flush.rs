@@ -8,8 +8,9 @@ use crate::connection::{Client, ClientKey, Closing, Deferral};
 use crate::lanes::Owner;
 use crate::worker::Worker;
 
-/// How long a client that was told why it is closed may take to read that.
-const LINGER: Duration = Duration::from_millis(500);
+/// How long a client that was told why it is closed may take to read that. Not longer: one that goes on
+/// sending notices only when this is over.
+const LINGER: Duration = Duration::from_millis(100);
 /// Replies of a pipeline over several nodes gather this long at most.
 const GATHER_TIME: Duration = Duration::from_millis(2);
 /// … but so many turns of the event loop at least.
@@ -57,6 +58,7 @@ impl Worker {
         let until = self.now + LINGER;
         let Some(client) = self.clients.get(key) else { return };
         client.closing = Closing::Lingering { until };
+        self.next_tick = self.next_tick.min(until);
         client.socket.shut_write();
         client.readable = true;
         self.read_client(key);

@@ -239,3 +239,19 @@ fn over_the_total_the_slowest_client_is_closed_and_others_go_on() {
         assert_eq!(handle.output().closed_total, 1);
     }
 }
+
+/// A client that goes on sending notices soon that it was closed for what it had sent.
+#[test]
+fn a_client_that_breaks_the_protocol_and_does_not_listen_is_closed_soon() {
+    let rig = Rig::new(1);
+    // The best of some: the machine may be busy.
+    let times = (0..5).map(|_| {
+        let mut client = rig.client();
+        let start = Instant::now();
+        client.send_raw(b"*x\r\n");
+        while client.try_send_raw(&[b'A'; 1024]).is_ok() && start.elapsed() < SOON {}
+        start.elapsed()
+    });
+    let best = times.min().unwrap();
+    assert!(best < Duration::from_millis(400), "{best:?}");
+}
