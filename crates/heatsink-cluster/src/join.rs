@@ -48,6 +48,8 @@ pub enum Join {
     First,
     /// One of those that are not nil, by chance.
     RandomKey,
+    /// So many elements of arrays, those first whose second element is largest (`SLOWLOG GET`).
+    Newest(usize),
     /// `INFO` of one logical server: counters summed, the rest from the first reply.
     Info,
 }
@@ -61,6 +63,7 @@ impl Join {
         match &*command.name {
             "info" => return Self::Info,
             "randomkey" => return Self::RandomKey,
+            "config|resetstat" | "config|rewrite" => return Self::AllSucceeded,
             "pubsub|channels" | "pubsub|shardchannels" => return Self::Union,
             "pubsub|numsub" | "pubsub|shardnumsub" | "pubsub|numpat" => return Self::Sum,
             _ => {}
@@ -91,8 +94,8 @@ impl Join {
 }
 
 /// Where a command goes for the cluster to look like one server: as its tips say, but for
-/// those that tips do not cover (`PUBSUB`, which every node answers for its own clients) and
-/// `MSETNX`, which several nodes cannot do as one.
+/// those that tips do not cover (`PUBSUB`, which every node answers for its own clients, and
+/// `CONFIG RESETSTAT`, as `INFO` sums up what all nodes count) and `MSETNX`, which several nodes cannot do as one.
 pub fn request_policy(command: &Command) -> RequestPolicy {
     match &*command.name {
         "pubsub|channels"
@@ -100,6 +103,7 @@ pub fn request_policy(command: &Command) -> RequestPolicy {
         | "pubsub|numsub"
         | "pubsub|shardnumsub"
         | "pubsub|numpat" => RequestPolicy::AllShards,
+        "config|resetstat" | "config|rewrite" => RequestPolicy::AllNodes,
         "msetnx" => RequestPolicy::Default,
         _ => command.request_policy,
     }
@@ -127,6 +131,7 @@ pub fn join<P: AsRef<[u8]>>(how: &Join, parts: &[P]) -> Vec<u8> {
         (Join::Or, _) => numbers(&parts, |a, b| i64::from(a != 0 || b != 0)),
         (Join::Concat, _) => concat(&parts),
         (Join::Union, _) => union(&parts),
+        (Join::Newest(count), _) => newest(&parts, *count),
         (Join::RandomKey, _) => Some(random(&parts)),
         (Join::Info, _) => info::join(&parts),
     };
@@ -228,6 +233,25 @@ fn union(parts: &[&[u8]]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(body.len() + 16);
     encode::header(&mut out, kind, seen.len());
     out.extend_from_slice(&body);
+    Some(out)
+}
+
+fn newest(parts: &[&[u8]], count: usize) -> Option<Vec<u8>> {
+    let mut entries = Vec::new();
+    for part in parts {
+        for entry in Aggregate::parse(part)?.elements() {
+            let time = Aggregate::parse(entry)?.elements().nth(1).and_then(integer)?;
+            entries.push((time, entry));
+        }
+    }
+    // Those of one node stay in their order.
+    entries.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+    entries.truncate(count);
+    let mut out = Vec::new();
+    encode::header(&mut out, b'*', entries.len());
+    for (_, entry) in entries {
+        out.extend_from_slice(entry);
+    }
     Some(out)
 }
 

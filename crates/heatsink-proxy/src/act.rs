@@ -214,8 +214,8 @@ impl Worker {
             return Flow::Taken;
         }
         let client_in_transaction = client.transaction.is_some();
-        let watching = ["monitor", "sync", "psync", "replconf"];
-        if client.own.is_none() && watching.iter().any(|name| request.is(0, name)) {
+        // A replica of one node would be taken for a copy of everything.
+        if client.own.is_none() && request.is(0, "monitor") {
             return self.open_tunnel(key, request.bytes);
         }
         // A transaction that lacks a command must not be executed. A watch, or subscriptions,

@@ -24,6 +24,7 @@ fn what_the_command_table_says() {
         ("INFO", Join::Info),
         ("FLUSHALL", Join::AllSucceeded),
         ("SCRIPT LOAD", Join::AllSucceeded),
+        ("CONFIG RESETSTAT", Join::AllSucceeded),
         ("SCRIPT EXISTS", Join::And),
         ("SCRIPT KILL", Join::OneSucceeded),
         ("FUNCTION STATS", Join::First),
@@ -94,6 +95,18 @@ fn an_error_is_the_reply_unless_one_success_will_do() {
 }
 
 #[test]
+fn the_newest_of_all() {
+    let entry = |id: u32, time: u32| format!("*3\r\n:{id}\r\n:{time}\r\n*1\r\n$3\r\nGET\r\n");
+    let first = format!("*2\r\n{}{}", entry(8, 30), entry(7, 10));
+    let second = format!("*2\r\n{}{}", entry(2, 20), entry(1, 10));
+    let parts = [&*first, &*second, "*0\r\n"];
+    assert_eq!(of(&Join::Newest(1), &parts), format!("*1\r\n{}", entry(8, 30)));
+    let all = [entry(8, 30), entry(2, 20), entry(7, 10), entry(1, 10)].concat();
+    assert_eq!(of(&Join::Newest(usize::MAX), &parts), format!("*4\r\n{all}"));
+    assert_eq!(of(&Join::Newest(0), &parts), "*0\r\n");
+}
+
+#[test]
 fn any_key_but_none() {
     let parts = ["$-1\r\n", "$1\r\na\r\n", "_\r\n", "$1\r\nb\r\n"];
     let mut seen: Vec<String> = (0..200).map(|_| of(&Join::RandomKey, &parts)).collect();
@@ -137,6 +150,7 @@ fn any_join() -> impl Strategy<Value = Join> {
             Join::Concat,
             Join::Union,
             Join::RandomKey,
+            Join::Newest(2),
             Join::Info,
             Join::OneSucceeded,
         ]),

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{Reply, encode, eventually};
+use heatsink_testkit::{RawClient, RedisCluster, Reply, encode, eventually};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -262,4 +262,44 @@ fn to_cluster_clients_it_is_a_cluster_of_one_node() {
     client.command(&["SET", "counted", "1"]);
     let slot = client.command(&["CLUSTER", "KEYSLOT", "counted"]).integer().to_string();
     assert_eq!(client.command(&["CLUSTER", "COUNTKEYSINSLOT", &slot]).integer(), 1);
+}
+
+#[test]
+fn what_info_sums_up_is_reset_on_every_node() {
+    // Others count meanwhile.
+    let rig = ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| {
+        config.workers = 1;
+    });
+    let mut client = rig.client();
+    for key in names("reset", 60) {
+        client.command(&["GETRANGE", &key, "0", "1"]);
+    }
+    let calls = |client: &mut RawClient| {
+        client.command(&["INFO", "commandstats"]).text().contains("cmdstat_getrange")
+    };
+    assert!(calls(&mut client));
+    assert_eq!(client.command(&["CONFIG", "RESETSTAT"]), Reply::ok());
+    assert!(!calls(&mut client));
+
+    // The slow log is that of all nodes, and as long as it was asked for.
+    client.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    for key in names("slow", 60) {
+        client.command(&["GETRANGE", &key, "0", "1"]);
+    }
+    for (count, expected) in [("1", 1), ("25", 25), ("0", 0)] {
+        assert_eq!(client.command(&["SLOWLOG", "GET", count]).items().len(), expected);
+    }
+    assert_eq!(client.command(&["SLOWLOG", "GET"]).items().len(), 10);
+    assert!(client.command(&["SLOWLOG", "GET", "-1"]).items().len() > 60);
+    assert!(client.command(&["SLOWLOG", "GET", "x"]).is_error());
+}
+
+#[test]
+fn a_replica_of_one_node_is_not_taken_for_one_of_all() {
+    for request in [&["SYNC"][..], &["PSYNC", "?", "-1"], &["REPLCONF", "capa", "eof"]] {
+        let mut client = RIG.client();
+        assert!(client.command(request).error().starts_with("ERR heatsink: not possible"));
+        assert_eq!(client.command(&["PING"]).text(), "PONG");
+    }
+    assert!(RIG.client().command(&["INFO", "cluster"]).text().contains("cluster_enabled:1"));
 }

@@ -49,6 +49,15 @@ impl Slots {
     }
 }
 
+/// How many entries `SLOWLOG GET` asks for; what the server refuses is left to it.
+fn slowlog_count(request: Request<'_>) -> usize {
+    const USUAL: usize = 10;
+    let Some(count) = request.arg(2) else { return USUAL };
+    let count: Option<i64> = std::str::from_utf8(count).ok().and_then(|text| text.parse().ok());
+    // -1 is all of them.
+    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX)
+}
+
 impl Worker {
     /// Passes a request on along the shared links.
     #[inline]
@@ -293,7 +302,10 @@ impl Worker {
         if &*command.name == "scan" && request.len() > 1 {
             return self.scan(key, request);
         }
-        let how = || Ending::Join(Join::for_command(command));
+        let how = || match &*command.name {
+            "slowlog|get" => Ending::Join(Join::Newest(slowlog_count(request))),
+            _ => Ending::Join(Join::for_command(command)),
+        };
         match request_policy(command) {
             RequestPolicy::AllShards => {
                 self.fan_out(key, &Targets::Primaries(request.bytes), how())

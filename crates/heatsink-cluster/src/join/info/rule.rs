@@ -34,7 +34,8 @@ pub(super) enum Rule<'a> {
 impl<'a> Rule<'a> {
     pub(super) fn of(name: &'a str) -> Self {
         match name {
-            "cluster_enabled" => Self::Fixed("0"),
+            // Cluster clients, to whom it is a cluster of one node, look for it.
+            "cluster_enabled" => Self::Fixed("1"),
             "redis_mode" | "server_mode" => Self::Fixed("standalone"),
             "maxmemory" => Self::Limit,
             "mem_allocator" | "total_system_memory" | "expired_stale_perc" => Self::First,

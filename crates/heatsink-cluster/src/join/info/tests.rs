@@ -209,7 +209,7 @@ errorstat_MOVED:count=5
 latency_percentiles_usec_get:p50=2.007,p99=45.055
 
 # Cluster
-cluster_enabled:0
+cluster_enabled:1
 
 # Keyspace
 db0:keys=15,expires=4,avg_ttl=2500
