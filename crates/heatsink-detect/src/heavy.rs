@@ -39,6 +39,9 @@ use crate::window::Window;
 use exchange::Exchange;
 pub use exchange::Tag;
 
+/// Keys that are kept by name however few requests they get.
+pub const MOST_FOLLOWED: usize = 256;
+
 /// Counts the requests of one worker.
 ///
 /// Aligned so that two counters side by side in memory share no cache line, nor a pair of
@@ -141,6 +144,19 @@ impl WorkerCounter {
         self.settings.write_contention_threshold = settings.write_contention_threshold;
         self.settings.retire_fraction = settings.retire_fraction;
         self.set_weights();
+    }
+
+    /// Keeps these keys by name from now on, and no others, so that their counts are exact however
+    /// few requests they get; [`MOST_FOLLOWED`] of them at most, and half of the places that a key
+    /// may have. What does not fit is estimated.
+    pub fn follow<'a>(&mut self, keys: impl IntoIterator<Item = Key<'a>>) {
+        self.table.follow_nobody();
+        let fits = |key: &Key<'_>| key.bytes().len() <= self.settings.max_key_bytes;
+        let keys: Vec<_> = keys.into_iter().filter(fits).take(MOST_FOLLOWED).collect();
+        for key in keys {
+            let claim = self.claim(key);
+            self.table.follow(key, &claim);
+        }
     }
 
     fn set_weights(&mut self) {
@@ -277,7 +293,8 @@ impl WorkerCounter {
         let in_flight = bars.in_flight.div_ceil(2).max(2);
         table.sweep(|entry: &Entry| {
             let certain = entry.certain();
-            entry.is_young()
+            entry.is_followed
+                || entry.is_young()
                 || certain.requests[0].saturating_add(certain.requests[1]) >= requests
                 || certain.bytes >= bytes.max(1)
                 || certain.misses >= misses.max(1)

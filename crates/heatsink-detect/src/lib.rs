@@ -26,6 +26,9 @@
 //! - **Nobody is accused.** A key with less than half of the threshold in the window is never
 //!   hot by rate, whatever the sketch says, because half must be counted exactly. A key that
 //!   was known by name for a whole window has an exact rate.
+//! - **Followed keys are exact.** Those that the caller names ([`heavy::WorkerCounter::follow`])
+//!   keep their names, so that what is shown of them is what they got, however much else is
+//!   counted.
 //! - **Error.** The sketch overestimates by at most e/2048 of a worker's requests of one kind
 //!   in the window with probability 98 %; [`truth`] measures what it really is.
 //! - **Cost.** A request costs one hash, four counters of two bytes (16 KiB in all) and one

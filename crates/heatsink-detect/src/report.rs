@@ -136,6 +136,8 @@ impl Merger {
         self.order.extend(self.sums.iter().map(Sum::at_most).zip(0..));
         self.order.sort_unstable_by_key(|(at_most, _)| Reverse(*at_most));
         let hottest_first = self.order.iter().map(|(_, place)| &self.sums[*place as usize]);
+        // A key that is followed has a name even if nobody asks for it.
+        let hottest_first = hottest_first.filter(|sum| sum.at_most() > 0 || sum.in_flight > 0);
         report.keys = hottest_first.map(|sum| sum.heat(&live, window_s)).collect();
         let unnamed = asked.into_iter().filter(|key| self.find(&live, *key).is_none());
         let mut unnamed: Vec<_> = unnamed.collect();

@@ -12,6 +12,9 @@ use std::mem;
 use crate::heat::Kind;
 use crate::key::Key;
 
+/// So many entries of a set may be followed; the others are for whoever becomes hot.
+const FOLLOWED_WAYS: usize = WAYS / 2;
+
 /// Entries in a set; their tags are compared at once, as the bytes of one word.
 const WAYS: usize = 8;
 
@@ -120,6 +123,8 @@ pub(crate) struct Entry {
     pub(crate) in_flight_peak: u32,
     /// What the last request that knew said the value is.
     pub(crate) value_kind: u8,
+    /// It is kept however cool it is.
+    pub(crate) is_followed: bool,
 }
 
 impl Entry {
@@ -257,6 +262,38 @@ impl Table {
             Some(way) => way,
             None => self.coolest(set, claim.score(&self.weights))?,
         };
+        Some(self.put(set, way, key, claim))
+    }
+
+    /// Keeps a key from now on, however cool it is, until [`Table::follow_nobody`]; false if too
+    /// many of its set are kept already.
+    pub(crate) fn follow(&mut self, key: Key<'_>, claim: &Claim) -> bool {
+        let set = self.set(key);
+        let ways = set * WAYS..(set + 1) * WAYS;
+        let followed = self.entries[ways.clone()].iter().filter(|entry| entry.is_followed);
+        if followed.count() >= FOLLOWED_WAYS {
+            return false;
+        }
+        let place = self.find(key).or_else(|| {
+            let free = self.hashes[ways].iter().position(|hash| *hash == 0);
+            let way = free.or_else(|| self.coolest(set, f32::MAX))?;
+            Some(self.put(set, way, key, claim))
+        });
+        if let Some(place) = place {
+            self.entries[place].is_followed = true;
+        }
+        place.is_some()
+    }
+
+    /// Keeps entries only for as long as they are hot.
+    pub(crate) fn follow_nobody(&mut self) {
+        for entry in &mut self.entries {
+            entry.is_followed = false;
+        }
+        self.forget_floors();
+    }
+
+    fn put(&mut self, set: usize, way: usize, key: Key<'_>, claim: &Claim) -> usize {
         let place = set * WAYS + way;
         self.tags[set][way] = Self::tag(key);
         self.hashes[place] = key.hash();
@@ -273,7 +310,8 @@ impl Table {
         entry.in_flight = 0;
         entry.in_flight_peak = 0;
         entry.value_kind = 0;
-        Some(place)
+        entry.is_followed = false;
+        place
     }
 
     fn coolest(&mut self, set: usize, score: f32) -> Option<usize> {
@@ -282,7 +320,7 @@ impl Table {
         }
         let (way, coolest) = self.entries[set * WAYS..][..WAYS]
             .iter()
-            .map(|entry| entry.score(&self.weights))
+            .map(|entry| if entry.is_followed { f32::MAX } else { entry.score(&self.weights) })
             .enumerate()
             .min_by(|a, b| a.1.total_cmp(&b.1))?;
         self.floors[set] = coolest;

@@ -48,7 +48,8 @@ pub(crate) fn treatments(hot: &HotSet, live: &Live) -> HotKeys {
         let copies = crate::split::copies::copies(hot.split.as_ref()?)?;
         Some((hot.key.clone(), copies))
     });
-    treated.collect::<HotKeys>().with_splits(splits).with_copies(copied)
+    let all = hot.keys.iter().map(|hot| hot.key.clone());
+    treated.collect::<HotKeys>().with_splits(splits).with_copies(copied).with_counted(all)
 }
 
 fn splitting(hot: &AgentHotKey) -> Option<Splitting> {

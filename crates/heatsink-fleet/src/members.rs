@@ -74,7 +74,9 @@ fn if_understood<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Lo
 impl Card {
     /// What this process says of itself now.
     pub(crate) fn of(state: &State, now: Duration, inner: &Inner, load: Option<LoadCard>) -> Self {
-        let requests = inner.report.reads_per_second + inner.report.writes_per_second;
+        // What was taken from clients, as in the load: what was counted of keys is less, and lags.
+        let counted = inner.report.reads_per_second + inner.report.writes_per_second;
+        let requests = load.as_ref().map_or(counted, |load| load.served_per_second);
         Self {
             registry_version: inner.registry.is_synced().then(|| inner.registry.version()),
             requests_per_second: inner.agent.as_ref().map(|_| requests),

@@ -395,6 +395,9 @@ impl Worker {
                 cooling.work.insert(key.to_vec(), work);
             }
         }
+        if let Some(observer) = &mut self.observer {
+            observer.follow(hot.counted());
+        }
         cooling.keep_passing();
         if !hot.iter().any(|(_, treatment)| treatment.stale_if_late) {
             cooling.late.clear();

@@ -121,6 +121,8 @@ pub struct HotKeys {
     shards: usize,
     /// Those of them that have copies.
     copies: HashMap<Vec<u8>, Arc<Copies>, RandomState>,
+    /// Further keys of which requests are counted exactly.
+    counted: Vec<Vec<u8>>,
 }
 
 /// A key whose value is moved, or has been.
@@ -165,6 +167,19 @@ impl HotKeys {
             self.splits.insert(key, SplitKey { splitting, first });
         }
         self
+    }
+
+    /// Counts requests of these keys exactly, as those of keys that are treated in some way.
+    #[must_use]
+    pub fn with_counted(mut self, keys: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let keys = keys.into_iter().filter(|key| !self.keys.contains_key(key));
+        self.counted = keys.collect();
+        self
+    }
+
+    /// All keys of which requests are counted exactly.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.keys().chain(&self.counted).map(Vec::as_slice)
     }
 
     /// The same keys and these, which have copies.

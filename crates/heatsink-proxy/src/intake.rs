@@ -191,6 +191,7 @@ impl Worker {
         let mut args = std::mem::take(&mut self.scratch.args);
         let mut batch = std::mem::take(&mut self.scratch.batch);
         let mut last = None;
+        let taken_before = self.taken;
         let used = self.take_each(key, buf, &table, &mut args, &mut batch, &mut last);
         self.forward_batch(key, buf, &mut batch);
         let (spread, now) = (self.cluster.is_some(), self.now);
@@ -200,6 +201,9 @@ impl Worker {
                 client.order.is_within_burst();
             }
             client.card.note_request(name, now);
+            if client.within {
+                self.taken_within += self.taken - taken_before;
+            }
         }
         args.clear();
         args.shrink_to(1024);

@@ -148,6 +148,12 @@ impl Observer {
         }
     }
 
+    /// Counts these keys exactly, however few requests they get.
+    pub(crate) fn follow<'a>(&mut self, names: impl Iterator<Item = &'a [u8]>) {
+        let hasher = &self.hasher;
+        self.counter.follow(names.map(|name| hasher.key(name)));
+    }
+
     /// Keys counted so far.
     pub(crate) fn counted(&self) -> u64 {
         self.counted

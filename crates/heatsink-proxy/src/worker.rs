@@ -151,6 +151,8 @@ pub(crate) struct Worker {
     pub(crate) pins: Vec<Pin>,
     /// Requests taken from clients since the others were last told of them.
     pub(crate) taken: u64,
+    /// Those among them that are this process's own.
+    pub(crate) taken_within: u64,
     /// The same for pauses.
     pauses: u64,
     /// What is done about hot keys.
@@ -199,6 +201,7 @@ impl Worker {
             cooling: Cooling::new(now, shared.mailboxes.len(), &live),
             observer,
             taken: 0,
+            taken_within: 0,
             pauses: 0,
             live,
             live_version,
@@ -406,7 +409,8 @@ impl Worker {
     /// Tells the nodes how many requests they got from this worker.
     pub(crate) fn count_requests(&mut self) {
         self.tell_cooling();
-        self.shared.requests_total.fetch_add(std::mem::take(&mut self.taken), Ordering::Relaxed);
+        let of_clients = std::mem::take(&mut self.taken) - std::mem::take(&mut self.taken_within);
+        self.shared.requests_total.fetch_add(of_clients, Ordering::Relaxed);
         self.shared.pauses_total.fetch_add(std::mem::take(&mut self.pauses), Ordering::Relaxed);
         let Self { links, nodes, .. } = self;
         for (_, upstream) in links {

@@ -60,7 +60,7 @@ fn traffic(text: &mut Lines, metrics: &Metrics) {
     );
     text.one_counter(
         "heatsink_upstream_commands_total",
-        "Commands sent upstream for clients.",
+        "Commands sent upstream, those of Heatsink's own among them.",
         traffic.map(|traffic| traffic.upstream_commands_total),
     );
     text.one_counter(

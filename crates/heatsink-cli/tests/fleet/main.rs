@@ -7,6 +7,7 @@ mod conservation;
 mod copies;
 mod degraded;
 mod drains;
+mod figures;
 mod hidden_keys;
 mod http;
 mod live;

@@ -414,3 +414,55 @@ fn what_follows_of_a_large_request_counts_for_its_key() {
     rig.counter.record(unnamed, Kind::Read, 1, false);
     assert!(find(&rig.tick(), "unnamed").is_some(), "its next request has told its name");
 }
+
+/// Requests of others, spread so that each cell of the sketch has some.
+fn crowd(rig: &mut Rig) {
+    for number in 0..40_000 {
+        rig.reads(&format!("other:{number}"), 1);
+    }
+}
+
+#[test]
+fn a_followed_key_is_counted_exactly_in_a_crowd() {
+    let mut rig = Rig::new();
+    let names = ["idle", "rare"];
+    let keys = names.map(|name| rig.hasher.key(name.as_bytes()));
+    crowd(&mut rig);
+    rig.counter.drain_into(rig.now, &mut rig.snapshot);
+    let estimated = Merger::new().merge_with(rig.now, &[&rig.snapshot], keys);
+    assert!(find(&estimated, "idle").is_some(), "the crowd makes the sketch say too much");
+    rig.counter.follow(keys);
+    // What was counted before leaves the window with it.
+    for _ in 0..25 {
+        rig.tick();
+    }
+    crowd(&mut rig);
+    rig.reads("rare", 3);
+    rig.now += Duration::from_millis(50);
+    rig.counter.drain_into(rig.now, &mut rig.snapshot);
+    let report = Merger::new().merge_with(rig.now, &[&rig.snapshot], keys);
+    assert!(find(&report, "idle").is_none());
+    let rare = find(&report, "rare").expect("counted");
+    assert!(equal(rare.reads_per_second, 3.0) && equal(rare.error_per_second, 0.0), "{rare:?}");
+    // Nobody follows them any more: the names go.
+    rig.counter.follow([]);
+    for _ in 0..25 {
+        rig.tick();
+    }
+    assert!(rig.snapshot.entries.iter().all(|entry| rig.snapshot.key(entry) != b"rare"));
+}
+
+#[test]
+fn followed_keys_leave_room_for_hot_ones() {
+    let settings = Settings { table_entries: 8, ..Settings::default() };
+    let mut rig = Rig::with(&settings);
+    let names: Vec<String> = (0..100).map(|number| format!("followed:{number}")).collect();
+    let keys: Vec<_> = names.iter().map(|name| rig.hasher.key(name.as_bytes())).collect();
+    rig.counter.follow(keys.iter().copied());
+    for number in 0..4 {
+        rig.reads(&format!("hot:{number}"), 1000);
+    }
+    let report = rig.tick();
+    assert_eq!(report.keys.len(), 4, "{:?}", report.keys);
+    assert_eq!(rig.snapshot.entries.len(), 8);
+}
