@@ -340,6 +340,8 @@ pub struct Proxy {
     pub load: Option<Load>,
     /// It works on what it sees itself, without the others.
     pub degraded: bool,
+    /// The servers behind it that it cannot reach.
+    pub upstream_down: Vec<UpstreamNode>,
     /// It is the member that answers.
     pub is_self: bool,
 }
@@ -374,10 +376,25 @@ pub struct Readiness {
     pub ready: bool,
     /// It works on what it sees itself: the store or all aggregators are gone.
     pub degraded: bool,
-    /// Why it is not ready or degraded, a sentence each.
+    /// Why it is not ready or degraded, or which servers behind it are down; a sentence each.
     pub reasons: Vec<String>,
+    /// The servers behind it, as far as they were tried.
+    pub upstream: Vec<UpstreamNode>,
     /// The version of the registry that is in force here.
     pub registry_version: Option<u64>,
+}
+
+/// A server behind a process, as that sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamNode {
+    /// host:port.
+    pub node: String,
+    /// It can be reached.
+    pub up: bool,
+    /// Since when it can, or cannot, in milliseconds of Unix time.
+    pub since_ms: u64,
+    /// Why it cannot.
+    pub error: Option<String>,
 }
 
 /// Something changed.

@@ -41,7 +41,7 @@ mod query;
 mod rate;
 mod server;
 mod settings;
-mod timestamp;
+pub mod timestamp;
 mod view;
 mod vocabulary;
 

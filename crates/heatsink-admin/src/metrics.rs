@@ -9,6 +9,8 @@
 mod lines;
 pub mod text;
 
+use crate::control::UpstreamNode;
+
 /// Everything that `/metrics` shows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
@@ -38,6 +40,8 @@ pub struct Metrics {
     pub sketch: Option<SketchError>,
     /// The upstream's nodes as seen from here.
     pub nodes: Vec<NodeLoad>,
+    /// Whether they can be reached; nothing in an aggregator.
+    pub upstream: Option<UpstreamHealth>,
     /// Times that many misses on one key came at once.
     pub miss_storms_total: Option<u64>,
     /// Times that many writes of one key were in flight at once.
@@ -141,6 +145,17 @@ pub struct NodeLoad {
     pub commands_total: u64,
     /// Commands/s sent to it, over the last window.
     pub commands_per_second: f64,
+}
+
+/// Whether the servers behind can be reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamHealth {
+    /// Each of them, as far as it was tried.
+    pub nodes: Vec<UpstreamNode>,
+    /// What went wrong with connections to them, by kind.
+    pub errors_total: Vec<(&'static str, u64)>,
+    /// Connections that were had again.
+    pub reconnects_total: u64,
 }
 
 /// The registry and the fleet.

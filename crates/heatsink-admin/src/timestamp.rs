@@ -8,7 +8,7 @@
 const LAST_MS: u64 = 253_402_300_799_999;
 
 /// `ms` after the beginning of 1970, in UTC, to the millisecond.
-pub(crate) fn rfc3339(ms: u64) -> String {
+pub fn rfc3339(ms: u64) -> String {
     let ms = ms.min(LAST_MS);
     let (days, ms_of_day) = (ms / 86_400_000, ms % 86_400_000);
     let (year, month, day) = civil(days);

@@ -142,6 +142,7 @@ impl Member {
         let settings = heatsink_fleet::Settings {
             role: Role::All,
             address: Some(proxy.local_addr()),
+            store_is_upstream: false,
             live: live.clone(),
             admin: Some((TcpListener::bind(admin)?, heatsink_admin::Settings::default())),
             log_lines_dropped: None,

@@ -25,7 +25,7 @@ use crate::Live;
 use crate::split::change::{self, Changed, Next, NotChanged, Seen};
 use crate::split::lifecycle;
 use crate::state::{Inner, State, unix_ms};
-use crate::{figures, members};
+use crate::{figures, members, upstream};
 
 /// What the data plane does about the keys of a hot set.
 pub(crate) fn treatments(hot: &HotSet, live: &Live) -> HotKeys {
@@ -265,7 +265,7 @@ impl Control for ControlSide {
     }
 
     fn readiness(&self) -> Readiness {
-        readiness(self.state.now(), &self.state.lock())
+        upstream::readiness(&self.state, self.state.now(), &self.state.lock())
     }
 
     fn metrics(&self) -> Metrics {
@@ -424,9 +424,11 @@ pub(crate) fn readiness(now: Duration, inner: &Inner) -> Readiness {
         let trouble = inner.hearing.trouble(now, inner.live.control.store_patience);
         let degraded = trouble.is_some();
         let reasons = trouble.into_iter().collect();
-        return Readiness { ready: !degraded, degraded, reasons, registry_version };
+        let upstream = Vec::new();
+        return Readiness { ready: !degraded, degraded, reasons, upstream, registry_version };
     };
     let state = agent.readiness(now);
     let reasons = if state.is_degraded { vec![state.words] } else { Vec::new() };
-    Readiness { ready: true, degraded: state.is_degraded, reasons, registry_version }
+    let degraded = state.is_degraded;
+    Readiness { ready: true, degraded, reasons, registry_version, ..Readiness::default() }
 }

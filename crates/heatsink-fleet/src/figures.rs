@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use heatsink_admin::metrics::{
     CacheCounts, CollapseCounts, Fleet, Histogram, KeyMetrics, Metrics, NodeLoad, SketchError,
-    Splits, Traffic,
+    Splits, Traffic, UpstreamHealth,
 };
 use heatsink_control::entry::{Entry, Phase};
 use heatsink_proxy::hot_keys::Cooled;
@@ -13,6 +13,7 @@ use heatsink_proxy::splits::{FAN_OUT_BOUNDS, FanOut};
 
 use crate::control;
 use crate::state::{Inner, State};
+use crate::upstream;
 
 /// The version that this process runs.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -123,6 +124,11 @@ pub(crate) fn metrics(state: &State) -> Metrics {
             underestimates_total: inner.counts.underestimates,
         }),
         nodes,
+        upstream: state.proxy.as_ref().map(|proxy| UpstreamHealth {
+            nodes: upstream::nodes(Some(proxy)),
+            errors_total: proxy.upstream_errors(),
+            reconnects_total: proxy.upstream_reconnects(),
+        }),
         miss_storms_total: counts_keys.then_some(inner.counts.miss_storms),
         write_contention_total: counts_keys.then_some(inner.counts.write_contentions),
         fleet: Some(Fleet {

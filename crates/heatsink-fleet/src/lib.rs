@@ -29,6 +29,7 @@ mod records;
 mod run;
 mod split;
 mod state;
+mod upstream;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -171,6 +172,8 @@ pub struct Settings {
     pub role: Role,
     /// Where its clients connect, for people to see.
     pub address: Option<SocketAddr>,
+    /// The store is the upstream itself.
+    pub store_is_upstream: bool,
     /// What can change.
     pub live: Live,
     /// Where the API listens, and how.
@@ -214,12 +217,15 @@ impl Fleet {
             None => None,
         };
         let (started, has_started) = std::sync::mpsc::channel();
-        let Settings { role, address, live, admin: api, log_lines_dropped } = settings;
+        let Settings { role, address, store_is_upstream, live, admin: api, log_lines_dropped } =
+            settings;
         let (detector, proxy) = match data_plane {
             Some(DataPlane { detector, proxy }) => (Some(detector), Some(proxy)),
             None => (None, None),
         };
-        let state = Arc::new(State::new(&id, role, address, live, proxy, log_lines_dropped));
+        let mut state = State::new(&id, role, address, live, proxy, log_lines_dropped);
+        state.store_is_upstream = store_is_upstream;
+        let state = Arc::new(state);
         let informed = role.is_proxy().then(|| Arc::clone(&state.informed));
         let body = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -21,13 +21,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use heatsink_admin::control::{Load, NodeRate, Proxy};
+use heatsink_admin::control::{Load, NodeRate, Proxy, UpstreamNode};
 use heatsink_control::member::Member;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Role;
 use crate::figures::VERSION;
 use crate::state::{Inner, State, unix_ms};
+use crate::upstream;
 
 /// How long a member counts as there after its last heartbeat.
 pub(crate) const MEMBER_LIFE: Duration = Duration::from_secs(2);
@@ -44,7 +45,22 @@ pub(crate) struct Card {
     #[serde(deserialize_with = "if_understood")]
     pub(crate) load: Option<LoadCard>,
     pub(crate) degraded: bool,
+    /// The servers that it cannot reach, the first few of them.
+    #[serde(deserialize_with = "if_understood")]
+    pub(crate) upstream_down: Vec<DownCard>,
 }
+
+/// A server that a member cannot reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DownCard {
+    pub(crate) node: String,
+    pub(crate) since_ms: u64,
+    pub(crate) error: String,
+}
+
+/// So many of them are told of.
+const MOST_DOWN: usize = 8;
 
 /// What a member takes from clients and sends upstream. Rates, not totals: they can be added up
 /// without knowing what a member said before, and a restart is not a jump.
@@ -66,7 +82,11 @@ pub(crate) struct NodeCard {
     pub(crate) per_second: f64,
 }
 
-fn if_understood<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<LoadCard>, D::Error> {
+fn if_understood<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + serde::de::DeserializeOwned,
+{
     let value = serde_json::Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
@@ -82,6 +102,7 @@ impl Card {
             requests_per_second: inner.agent.as_ref().map(|_| requests),
             load,
             degraded: inner.agent.as_ref().is_some_and(|agent| agent.readiness(now).is_degraded),
+            upstream_down: down(state),
             ..Self::first(state.role, state.address)
         }
     }
@@ -97,6 +118,16 @@ impl Card {
     }
 }
 
+fn down(state: &State) -> Vec<DownCard> {
+    let nodes = upstream::nodes(state.proxy.as_ref()).into_iter().filter(|node| !node.up);
+    let card = |node: UpstreamNode| DownCard {
+        node: node.node,
+        since_ms: node.since_ms,
+        error: node.error.unwrap_or_default(),
+    };
+    nodes.take(MOST_DOWN).map(card).collect()
+}
+
 impl LoadCard {
     /// As the API shows it. Another process wrote it: a rate that is none counts as nothing.
     fn load(&self) -> Load {
@@ -110,6 +141,17 @@ impl LoadCard {
             upstream_per_second: rate(self.upstream_per_second),
             nodes: self.nodes.iter().map(node).collect(),
             other_nodes_per_second: rate(self.other_nodes_per_second),
+        }
+    }
+}
+
+impl DownCard {
+    fn node(&self) -> UpstreamNode {
+        UpstreamNode {
+            node: self.node.clone(),
+            up: false,
+            since_ms: self.since_ms,
+            error: Some(self.error.clone()),
         }
     }
 }
@@ -161,6 +203,7 @@ fn shown(id: &str, card: &Card, last_seen_ms: u64) -> Proxy {
         requests_per_second: card.requests_per_second,
         load: card.load.as_ref().map(LoadCard::load),
         degraded: card.degraded,
+        upstream_down: card.upstream_down.iter().map(DownCard::node).collect(),
         is_self: false,
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct News {
     sender: broadcast::Sender<Event>,
     next_id: u64,
     shown: HashMap<Vec<u8>, Shown>,
-    readiness: Option<(bool, bool)>,
+    readiness: Option<(bool, bool, Vec<String>)>,
 }
 
 impl Default for News {
@@ -75,9 +75,12 @@ impl News {
         for (key, _) in gone {
             self.tell(Change::Removed { key, reason: "no longer registered".to_owned() });
         }
-        let state = (readiness.ready, readiness.degraded);
-        if self.readiness.replace(state) != Some(state) {
-            if readiness.degraded {
+        let down = readiness.upstream.iter().filter(|node| !node.up);
+        let down = down.map(|node| node.node.clone()).collect();
+        let state = (readiness.ready, readiness.degraded, down);
+        if self.readiness.as_ref() != Some(&state) {
+            self.readiness = Some(state);
+            if !readiness.reasons.is_empty() {
                 tracing::warn!("{}", readiness.reasons.join("; "));
             } else {
                 tracing::info!("part of the fleet");

@@ -39,7 +39,7 @@ use crate::members::{Card, MEMBER_LIFE, Present};
 use crate::pace::Pace;
 use crate::split::acks::Acks;
 use crate::state::{Inner, State, unix_ms};
-use crate::{Live, control, records};
+use crate::{Live, control, records, upstream};
 
 /// Time between two heartbeats; several fit into the patience with the store.
 const HEARTBEAT: Duration = Duration::from_millis(250);
@@ -391,7 +391,7 @@ impl Run {
         self.told_generation = generation;
         let time = self.state.now();
         let hot_keys = control::hot_keys(time, &inner);
-        let readiness = control::readiness(time, &inner);
+        let readiness = upstream::readiness(&self.state, time, &inner);
         inner.news.compare(hot_keys, readiness, self.state.privacy);
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(crate) role: Role,
     pub(crate) address: Option<SocketAddr>,
     pub(crate) proxy: Option<ProxyHandle>,
+    /// The store is the upstream itself: an outage of one is that of the other.
+    pub(crate) store_is_upstream: bool,
     pub(crate) started_at_ms: u64,
     /// How keys are named in the log.
     pub(crate) privacy: Privacy,
@@ -107,6 +109,7 @@ impl State {
             role,
             address,
             proxy,
+            store_is_upstream: false,
             started_at_ms: unix_ms(),
             privacy: live.privacy,
             log_lines_dropped,

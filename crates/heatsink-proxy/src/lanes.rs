@@ -136,6 +136,10 @@ struct Way {
     failed: Option<(Instant, String)>,
     /// The log says that there is no way.
     reported: bool,
+    /// The last connection was lost, or could not be had.
+    was_lost: bool,
+    /// The server was asked whether it is there, and has not answered yet.
+    is_asked: bool,
 }
 
 impl Lane {
@@ -150,6 +154,11 @@ impl Lane {
     #[inline]
     pub(crate) fn open_link(&self, node: NodeId) -> Option<usize> {
         self.ways.get(node.index())?.link
+    }
+
+    /// Whether a server was asked if it is there, and has not answered yet.
+    pub(crate) fn is_asked(&mut self, node: NodeId) -> &mut bool {
+        &mut self.way(node).is_asked
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -498,6 +507,10 @@ impl Worker {
             way.reported = true;
         }
         way.failed = Some((self.now, why));
+        if outage {
+            way.was_lost = true;
+            self.note_unreachable(lane, node, error);
+        }
         if !matches!(error, LinkError::Refused(_)) {
             if let Some(address) = address {
                 self.node(node).dialer.failed(address);
@@ -540,6 +553,9 @@ impl Worker {
         }
         self.lanes[lane].needs_auth = needs_auth;
         self.lanes[lane].is_proven = true;
+        let again =
+            owner == Owner::Lane && std::mem::take(&mut self.lanes[lane].way(node).was_lost);
+        self.note_reachable(slot, again);
         match owner {
             Owner::Lane if !needs_auth => {
                 self.ask_commands(slot);
@@ -573,6 +589,10 @@ impl Worker {
             self.note_failure(lane, node, &endpoint, error, address);
         } else if owner == Owner::Lane {
             tracing::warn!(waiting = abandoned.len(), "upstream {endpoint} lost: {error}");
+            self.note_lost(error);
+            if let Some(lane) = self.lanes.get_mut(lane) {
+                lane.way(node).was_lost = true;
+            }
             self.forget_commands();
             self.node_failed(node);
         }
@@ -637,6 +657,7 @@ impl Worker {
                 | Purpose::Ignored
                 | Purpose::Own
                 | Purpose::Pulse
+                | Purpose::Health(_)
                 | Purpose::Caching(_) => {}
             }
         }

@@ -13,6 +13,7 @@
 //! | names that belong to the fleet | `reserved` |
 //! | a connection of a client's own | `own` (its state), `own_link` (its life) |
 //! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `session`, `service` |
+//! | which servers can be reached | `health` |
 //! | `CLIENT …` | `client_command`, `client_tracking`, `directory` |
 //! | replies back to clients, in order | `replies`, `clients`, `order` |
 //! | large replies that several clients share | `lent` |
@@ -37,6 +38,7 @@ mod cool;
 mod decide;
 mod directory;
 mod flush;
+mod health;
 pub mod hot_keys;
 mod intake;
 mod lanes;
@@ -78,6 +80,7 @@ use mio::{Poll, Waker};
 
 pub use config::Config;
 use config::{Auth, Live, Target};
+pub use health::UpstreamState;
 use hot_keys::{Cooled, Guard, HotKeys, Told};
 use listener::Acceptor;
 pub use load::{NodeLoad, UpstreamLoad};
@@ -378,6 +381,21 @@ impl Handle {
     /// tick behind.
     pub fn pauses_total(&self) -> u64 {
         self.shared.pauses_total.load(Ordering::Relaxed)
+    }
+
+    /// Whether each server that is in use can be reached, as far as that was tried.
+    pub fn upstreams(&self) -> Vec<UpstreamState> {
+        health::states(&self.shared)
+    }
+
+    /// What went wrong with connections to servers, by kind, since the start.
+    pub fn upstream_errors(&self) -> Vec<(&'static str, u64)> {
+        self.shared.troubles.errors()
+    }
+
+    /// How often a connection to a server was had again, since the start.
+    pub fn upstream_reconnects(&self) -> u64 {
+        self.shared.troubles.reconnects()
     }
 
     /// What clients have not read yet, and who was closed for it.

@@ -13,6 +13,8 @@ use heatsink_tls::ClientTls;
 use heatsink_upstream::address::Endpoint;
 use heatsink_upstream::dialer::Dialer;
 
+use crate::health::Health;
+
 /// The number of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId(pub(crate) u16);
@@ -36,6 +38,14 @@ pub(crate) struct Node {
     pub(crate) dialer: Dialer,
     /// Requests sent to it, by all workers.
     pub(crate) requests: AtomicU64,
+    /// Whether it can be reached.
+    pub(crate) health: Health,
+}
+
+impl Node {
+    fn new(dialer: Dialer) -> Self {
+        Self { dialer, requests: AtomicU64::new(0), health: Health::default() }
+    }
 }
 
 /// All servers that are known.
@@ -58,7 +68,7 @@ impl Nodes {
     pub(crate) fn new(endpoints: Vec<Endpoint>, tls: Option<ClientTls>) -> Self {
         let node = |endpoint| {
             let dialer = Dialer::new(endpoint, tls.clone());
-            Arc::new(Node { dialer, requests: AtomicU64::new(0) })
+            Arc::new(Node::new(dialer))
         };
         let sampled = Sample { at: Instant::now(), totals: Vec::new(), per_second: Vec::new() };
         Self {
@@ -87,7 +97,7 @@ impl Nodes {
         }
         let endpoint = Endpoint::tcp(&address.host, address.port);
         let dialer = Dialer::unresolved(endpoint, self.tls.clone());
-        list.push(Arc::new(Node { dialer, requests: AtomicU64::new(0) }));
+        list.push(Arc::new(Node::new(dialer)));
         NodeId((list.len() - 1) as u16)
     }
 

@@ -270,6 +270,7 @@ impl Worker {
             Purpose::Fill(fill) => self.fill_arrived(fill, frame, detoured),
             Purpose::FillTtl(fill) => self.fill_ttl_arrived(fill, frame),
             Purpose::Combined(batch) => self.batch_arrived(batch, frame),
+            Purpose::Health(node) => self.learn_health(node, frame),
             Purpose::Ignored | Purpose::Own | Purpose::Pulse | Purpose::Caching(_) => {}
         }
         if !self.recalls.is_empty() {

@@ -20,6 +20,7 @@ use crate::cluster::routes::Cluster;
 use crate::config::{Live, Target, Upstream};
 use crate::connection::ClientKey;
 use crate::directory::Directory;
+use crate::health::Troubles;
 use crate::hot_keys::{Cooled, HotKeys};
 use crate::nodes::Nodes;
 use crate::output::Output;
@@ -77,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) base_login: Login,
     pub(crate) announce: Option<(String, u16)>,
     pub(crate) nodes: Nodes,
+    /// What went wrong with connections to them.
+    pub(crate) troubles: Troubles,
     /// Set if the upstream is a cluster.
     pub(crate) cluster: Option<Cluster>,
     /// Set if sentinels tell where the primary is.
@@ -149,6 +152,7 @@ impl Shared {
             base_login,
             announce,
             nodes: Nodes::new(endpoints, upstream.tls.clone()),
+            troubles: Troubles::default(),
             cluster,
             sentinel: OnceLock::new(),
             verifier,

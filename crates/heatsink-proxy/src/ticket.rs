@@ -3,6 +3,7 @@
 use heatsink_upstream::link::Waiter;
 
 use crate::connection::ClientKey;
+use crate::nodes::NodeId;
 use crate::observe::Mark;
 
 /// Who waits for a reply on a shared link.
@@ -68,6 +69,8 @@ pub(crate) enum Purpose {
     Combined(u32),
     /// A link of the cache is still there.
     Pulse,
+    /// Whether a server answers, and is not loading its data.
+    Health(NodeId),
 }
 
 impl Waiter for Ticket {

@@ -424,6 +424,7 @@ impl Worker {
         if self.index == 0 && self.now >= self.next_sample {
             self.next_sample = self.now + SAMPLE;
             self.shared.nodes.sample_rates(self.now);
+            self.look_after_health();
         }
     }
 

@@ -16,18 +16,24 @@ use ratatui::widgets::Paragraph;
 use crate::app::{App, Connection};
 use style::Styles;
 
+/// Lines for servers that cannot be reached.
+const DOWN_LINES: u16 = 3;
+
 /// Draws everything.
 pub(crate) fn draw(frame: &mut Frame, app: &mut App) {
     let styles = Styles::new(app.colours);
-    let [title, figures, body, footer] = Layout::vertical([
+    let down = u16::try_from(app.snapshot.down.len()).unwrap_or(u16::MAX).min(DOWN_LINES);
+    let [title, figures, trouble, body, footer] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
+        Constraint::Length(down),
         Constraint::Min(0),
         Constraint::Length(1),
     ])
     .areas(frame.area());
     draw_title(frame, title, app, &styles);
     draw_figures(frame, figures, app, &styles);
+    draw_trouble(frame, trouble, app, &styles);
     if app.opened.is_some() {
         details::draw(frame, body, app, &styles);
     } else {
@@ -48,6 +54,24 @@ fn draw_title(frame: &mut Frame, area: Rect, app: &App, styles: &Styles) {
         state,
     ]);
     frame.render_widget(Paragraph::new(line), area);
+}
+
+/// Servers that cannot be reached; of many, how many more there are.
+fn draw_trouble(frame: &mut Frame, area: Rect, app: &App, styles: &Styles) {
+    let down = &app.snapshot.down;
+    let shown = usize::from(area.height);
+    let mut lines: Vec<Line> = down
+        .iter()
+        .take(shown)
+        .map(|line| Line::styled(format!("Upstream {line}"), styles.bad))
+        .collect();
+    if down.len() > shown
+        && let Some(last) = lines.last_mut()
+    {
+        let more = down.len() - shown + 1;
+        *last = Line::styled(format!("Upstream: {more} more nodes are down"), styles.bad);
+    }
+    frame.render_widget(Paragraph::new(lines), area);
 }
 
 fn draw_figures(frame: &mut Frame, area: Rect, app: &App, styles: &Styles) {

@@ -26,6 +26,8 @@ pub(crate) struct Snapshot {
     pub(crate) keys: Vec<Key>,
     pub(crate) members: usize,
     pub(crate) degraded: usize,
+    /// Servers that members cannot reach, a line each.
+    pub(crate) down: Vec<String>,
 }
 
 /// One node of the upstream.
@@ -134,6 +136,11 @@ impl Snapshot {
             }
         }
         let members = items(&proxies["items"]);
+        let down = members.iter().flat_map(|member| items(&member["upstream_down"]));
+        let mut down: Vec<String> = down.map(|node| down_line(&node)).collect();
+        // Several members may say the same of one server.
+        down.sort_unstable();
+        down.dedup_by(|one, other| node_of(one) == node_of(other));
         Self {
             requests_per_second: figure("requests_per_second"),
             served_per_second: figure("served_per_second"),
@@ -143,8 +150,20 @@ impl Snapshot {
             keys,
             members: members.len(),
             degraded: members.iter().filter(|member| member["degraded"] == true).count(),
+            down,
         }
     }
+}
+
+fn down_line(node: &Value) -> String {
+    let (name, since) = (text(node, "node"), time_of_day(&text(node, "since")));
+    let error = spelled_out(&text(node, "error"));
+    format!("{} down since {since}: {error}", spelled_out(&name))
+}
+
+/// The server that such a line is about.
+fn node_of(line: &str) -> &str {
+    line.split_once(" down since ").map_or(line, |(node, _)| node)
 }
 
 impl Key {

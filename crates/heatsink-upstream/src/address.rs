@@ -34,6 +34,25 @@ pub enum Url {
     Sentinel(SentinelUrl),
 }
 
+impl Url {
+    /// Whether both lead to the same server, cluster or primary, whoever logs in there.
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Server(one), Self::Server(other)) => {
+                (&one.host, one.port) == (&other.host, other.port)
+            }
+            (Self::Cluster(one), Self::Cluster(other)) => {
+                one.seeds.iter().any(|seed| other.seeds.contains(seed))
+            }
+            (Self::Sentinel(one), Self::Sentinel(other)) => {
+                let meet = one.sentinels.iter().any(|sentinel| other.sentinels.contains(sentinel));
+                one.name == other.name && meet
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The parts of a `redis://` or `rediss://` URL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerUrl {

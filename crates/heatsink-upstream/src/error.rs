@@ -77,6 +77,88 @@ impl LinkError {
     }
 }
 
+/// What kind of trouble a connection had, for whoever counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// Nobody listens there.
+    Refused,
+    /// No answer in time, to the greeting or to a request.
+    Timeout,
+    /// The connection broke while it was in use.
+    Lost,
+    /// The server refused the login.
+    Auth,
+    /// The server is still loading its data.
+    Loading,
+    /// The server has as many clients as it takes.
+    MaxClients,
+    /// The address is not known: a name that is not found, a primary that no sentinel names.
+    Address,
+    /// What came is not RESP, or not TLS.
+    Protocol,
+    /// Another server has taken this one's place.
+    Replaced,
+    /// Anything else, such as a network that cannot be reached.
+    Other,
+}
+
+impl ErrorKind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Refused,
+        Self::Timeout,
+        Self::Lost,
+        Self::Auth,
+        Self::Loading,
+        Self::MaxClients,
+        Self::Address,
+        Self::Protocol,
+        Self::Replaced,
+        Self::Other,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Lost => "lost",
+            Self::Auth => "auth",
+            Self::Loading => "loading",
+            Self::MaxClients => "max_clients",
+            Self::Address => "address",
+            Self::Protocol => "protocol",
+            Self::Replaced => "replaced",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl LinkError {
+    /// What kind of trouble it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Connect(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused => ErrorKind::Refused,
+                io::ErrorKind::TimedOut => ErrorKind::Timeout,
+                io::ErrorKind::NotFound => ErrorKind::Address,
+                io::ErrorKind::InvalidData => ErrorKind::Protocol,
+                _ => ErrorKind::Other,
+            },
+            Self::ConnectTimeout | Self::TlsTimeout | Self::Silent => ErrorKind::Timeout,
+            Self::Mute | Self::Garbled => ErrorKind::Protocol,
+            Self::Closed | Self::Io(_) => ErrorKind::Lost,
+            Self::Replaced { .. } => ErrorKind::Replaced,
+            Self::Refused(text) if text.starts_with(b"LOADING") => ErrorKind::Loading,
+            Self::Refused(text) if text.starts_with(b"ERR max number of clients") => {
+                ErrorKind::MaxClients
+            }
+            Self::Refused(_) if self.is_refused_login() => ErrorKind::Auth,
+            Self::Refused(_) => ErrorKind::Other,
+        }
+    }
+}
+
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -163,5 +245,20 @@ mod tests {
             assert!(!refused(error), "{error}");
         }
         assert!(!LinkError::Closed.is_refused_login());
+    }
+
+    #[test]
+    fn kinds_are_numbered_and_named_apart() {
+        for (number, kind) in ErrorKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, number);
+            assert!(ErrorKind::ALL.iter().filter(|one| one.name() == kind.name()).count() == 1);
+        }
+        let refused = |error: &str| LinkError::Refused(error.into()).kind();
+        assert_eq!(refused("LOADING Redis is loading"), ErrorKind::Loading);
+        assert_eq!(refused("WRONGPASS invalid"), ErrorKind::Auth);
+        assert_eq!(refused("ERR max number of clients reached"), ErrorKind::MaxClients);
+        let connect = |kind: io::ErrorKind| LinkError::Connect(kind.into()).kind();
+        assert_eq!(connect(io::ErrorKind::ConnectionRefused), ErrorKind::Refused);
+        assert_eq!(connect(io::ErrorKind::HostUnreachable), ErrorKind::Other);
     }
 }

@@ -15,6 +15,7 @@
 
 use super::lines::Lines;
 use super::{CacheCounts, CollapseCounts, KeyMetrics, Metrics};
+use crate::control::UpstreamNode;
 use crate::key_name::{Privacy, key_hash};
 
 /// Writes `metrics` with at most `key_limit` keys by name.
@@ -26,6 +27,7 @@ pub fn encode(metrics: &Metrics, privacy: Privacy, key_limit: usize) -> String {
     mitigations(&mut text, metrics);
     detection(&mut text, metrics);
     nodes(&mut text, metrics);
+    upstream(&mut text, metrics);
     fleet(&mut text, metrics);
     text.into_string()
 }
@@ -327,6 +329,37 @@ fn nodes(text: &mut Lines, metrics: &Metrics) {
         "heatsink_hottest_node_share",
         "Share of the commands that goes to the hottest node, 0 to 1.",
         (total > 0.0).then(|| hottest / total),
+    );
+}
+
+fn upstream(text: &mut Lines, metrics: &Metrics) {
+    let Some(upstream) = &metrics.upstream else { return };
+    let label = |node: &UpstreamNode| vec![("node", node.node.clone())];
+    text.rows(
+        "heatsink_upstream_up",
+        "gauge",
+        "1 if a node of the upstream can be reached from here, else 0.",
+        upstream.nodes.iter().map(|node| (label(node), f64::from(u8::from(node.up)))),
+    );
+    text.rows(
+        "heatsink_upstream_changed_timestamp_seconds",
+        "gauge",
+        "Since when a node of the upstream can be reached, or cannot, in seconds of Unix time.",
+        upstream.nodes.iter().map(|node| (label(node), node.since_ms as f64 / 1000.0)),
+    );
+    text.rows(
+        "heatsink_upstream_errors_total",
+        "counter",
+        "Connections to the upstream that could not be had, or were lost, by kind of error.",
+        upstream
+            .errors_total
+            .iter()
+            .map(|(kind, count)| (vec![("kind", (*kind).to_owned())], *count as f64)),
+    );
+    text.one_counter(
+        "heatsink_upstream_reconnects_total",
+        "Connections to the upstream that were had again.",
+        Some(upstream.reconnects_total),
     );
 }
 

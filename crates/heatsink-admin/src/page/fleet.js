@@ -71,10 +71,19 @@ function renewPolicies() {
   if (Date.now() - policiesReadAt >= POLICIES_MS) openPolicies();
 }
 
+/** What is wrong with a member: servers that it cannot reach weigh more than the fleet. */
+function memberState(proxy) {
+  const down = proxy.upstream_down ?? [];
+  if (down.length > 0) return ["down", `upstream down: ${down.map(({ node }) => node).join(", ")}`];
+  return proxy.degraded ? ["degraded", "degraded"] : ["well", "well"];
+}
+
 function renderProxies() {
   byId("proxy-rows").replaceChildren(...state.proxies.map((proxy) => {
-    const status = cell("State", proxy.degraded ? "degraded" : "well");
-    status.dataset.status = proxy.degraded ? "degraded" : "well";
+    const [kind, text] = memberState(proxy);
+    const status = cell("State", text);
+    status.dataset.status = kind;
+    status.title = (proxy.upstream_down ?? []).map(({ node, since, error }) => `${node}: ${error}, since ${since}`).join("; ");
     return make("tr", { role: "row" },
       cell("Address", (proxy.address ?? "takes no clients") + (proxy.is_self ? " (this one)" : "")),
       cell("Role", proxy.role),

@@ -53,7 +53,7 @@ function showNotice(text) {
 
 function showReadiness() {
   const { degraded = false, reasons = [] } = state.readiness ?? {};
-  showNotice(degraded ? reasons.join(" ") || "This process is degraded." : "");
+  showNotice(reasons.join(" ") || (degraded ? "This process is degraded." : ""));
 }
 
 let wake = null;

@@ -8,7 +8,7 @@ use heatsink_control::entry::Mitigation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::control::{Load, Policy, PolicyRule, Proxy, Readiness};
+use crate::control::{Load, Policy, PolicyRule, Proxy, Readiness, UpstreamNode};
 use crate::key_name::Privacy;
 use crate::timestamp::rfc3339;
 use crate::vocabulary::MitigationName;
@@ -56,6 +56,8 @@ pub(crate) struct ProxyView {
     hottest_node_share: Option<f64>,
     /// It works on what it sees itself, without the others.
     degraded: bool,
+    /// The servers behind it that it cannot reach.
+    upstream_down: Vec<UpstreamNodeView>,
     /// It is the member that answers.
     is_self: bool,
 }
@@ -75,9 +77,34 @@ impl ProxyListView {
             saved_per_second: proxy.load.as_ref().map(Load::saved_per_second),
             hottest_node_share: proxy.load.as_ref().and_then(Load::hottest_node_share),
             degraded: proxy.degraded,
+            upstream_down: proxy.upstream_down.into_iter().map(UpstreamNodeView::from).collect(),
             is_self: proxy.is_self,
         };
         Self { items: proxies.into_iter().map(view).collect() }
+    }
+}
+
+/// A server behind a process, as that sees it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = UpstreamNode)]
+pub(crate) struct UpstreamNodeView {
+    /// host:port.
+    #[schema(example = "10.0.0.1:6379")]
+    node: String,
+    /// It can be reached.
+    up: bool,
+    /// Since when it can, or cannot.
+    #[schema(format = DateTime)]
+    since: String,
+    /// Why it cannot; null if it can.
+    #[schema(required, example = "connection refused")]
+    error: Option<String>,
+}
+
+impl From<UpstreamNode> for UpstreamNodeView {
+    fn from(node: UpstreamNode) -> Self {
+        let UpstreamNode { node, up, since_ms, error } = node;
+        Self { node, up, since: rfc3339(since_ms), error }
     }
 }
 
@@ -192,8 +219,10 @@ pub(crate) struct ReadinessView {
     /// It works on what it sees itself: the store or all aggregators are gone. Requests are
     /// served as before.
     degraded: bool,
-    /// Why it is degraded, a sentence each.
+    /// Why it is degraded, and which servers behind it are down; a sentence each.
     reasons: Vec<String>,
+    /// The servers behind it, as far as they were tried.
+    upstream: Vec<UpstreamNodeView>,
     /// The version of the registry that is in force here.
     #[schema(required)]
     registry_version: Option<u64>,
@@ -201,7 +230,8 @@ pub(crate) struct ReadinessView {
 
 impl From<Readiness> for ReadinessView {
     fn from(readiness: Readiness) -> Self {
-        let Readiness { ready, degraded, reasons, registry_version } = readiness;
-        Self { ready, degraded, reasons, registry_version }
+        let Readiness { ready, degraded, reasons, upstream, registry_version } = readiness;
+        let upstream = upstream.into_iter().map(UpstreamNodeView::from).collect();
+        Self { ready, degraded, reasons, upstream, registry_version }
     }
 }

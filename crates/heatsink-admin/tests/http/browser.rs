@@ -104,12 +104,20 @@ fn what_happens_appears_by_itself() {
 
         // The process is cut off from the others, and says so.
         let reasons = vec!["degraded: the store cannot be reached.".to_owned()];
-        let readiness = Readiness { ready: true, degraded: true, reasons, registry_version: None };
+        let readiness = Readiness { ready: true, degraded: true, reasons, ..Readiness::default() };
         rig.fake.tell(3, Change::Readiness(readiness));
         browser
             .until("document.getElementById('notice').textContent.includes('cannot be reached')")
             .await;
-        rig.fake.tell(4, Change::Readiness(Readiness { ready: true, ..Readiness::default() }));
+        // A server behind it is down: that is said although the fleet is well.
+        let reasons = vec!["The upstream n1:6379 is down since today: connection refused.".into()];
+        let readiness = Readiness { ready: true, reasons, ..Readiness::default() };
+        rig.fake.tell(4, Change::Readiness(readiness));
+        browser
+            .until("document.getElementById('notice').textContent.includes('n1:6379 is down')")
+            .await;
+        browser.screenshot("upstream-down").await;
+        rig.fake.tell(5, Change::Readiness(Readiness { ready: true, ..Readiness::default() }));
         browser.until("document.getElementById('notice').hidden").await;
 
         history(browser, &rig).await;

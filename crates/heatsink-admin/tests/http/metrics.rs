@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use heatsink_admin::control::UpstreamNode;
 use heatsink_admin::metrics::{
     CacheCounts, CollapseCounts, Fleet, Histogram, KeyMetrics, Metrics, NodeLoad, SketchError,
-    Splits, Traffic, text,
+    Splits, Traffic, UpstreamHealth, text,
 };
 use heatsink_admin::{Privacy, Settings};
 
@@ -66,6 +67,19 @@ pub(crate) fn filled(keys: &[Vec<u8>]) -> Metrics {
             NodeLoad { node: "n1:1".into(), commands_total: 90, commands_per_second: 30.0 },
             NodeLoad { node: "n2:1".into(), commands_total: 10, commands_per_second: 10.0 },
         ],
+        upstream: Some(UpstreamHealth {
+            nodes: vec![
+                UpstreamNode {
+                    node: "n1:1".into(),
+                    up: false,
+                    since_ms: 1500,
+                    error: Some("connection refused".into()),
+                },
+                UpstreamNode { node: "n2:1".into(), up: true, ..UpstreamNode::default() },
+            ],
+            errors_total: vec![("refused", 4), ("lost", 0)],
+            reconnects_total: 2,
+        }),
         miss_storms_total: Some(1),
         write_contention_total: Some(2),
         throttled_writes_total: Some(3),
@@ -114,6 +128,13 @@ fn everything_is_there_and_well_formed() {
     assert_eq!(text.value("heatsink_hot_key_split_factor", &user), Some(8.0));
     assert_eq!(text.value("heatsink_hot_key_shards", &user), Some(4.0));
     assert_eq!(text.value("heatsink_members", &[("role", "proxy")]), Some(3.0));
+    let of_node = |name, node| text.value(name, &[("node", node)]);
+    assert_eq!(of_node("heatsink_upstream_up", "n1:1"), Some(0.0));
+    assert_eq!(of_node("heatsink_upstream_up", "n2:1"), Some(1.0));
+    assert_eq!(of_node("heatsink_upstream_changed_timestamp_seconds", "n1:1"), Some(1.5));
+    let errors = |kind| text.value("heatsink_upstream_errors_total", &[("kind", kind)]);
+    assert_eq!((errors("refused"), errors("lost")), (Some(4.0), Some(0.0)));
+    assert_eq!(text.value("heatsink_upstream_reconnects_total", &[]), Some(2.0));
     let done = [("way", "split"), ("outcome", "done")];
     assert_eq!(text.value("heatsink_split_moves_total", &done), Some(3.0));
     // A value on a bound belongs to its bucket; one beyond all is in the last only.

@@ -151,6 +151,7 @@ impl Control for Fake {
             requests_per_second: *self.rate.lock().unwrap(),
             load: loads[usize::from(is_self)].clone(),
             degraded: false,
+            upstream_down: Vec::new(),
             is_self,
         };
         vec![proxy("b", false), proxy("a", true)]

@@ -13,6 +13,7 @@ mod http;
 mod live;
 mod node;
 mod operators;
+mod outages;
 mod shared_replies;
 mod split_auto;
 mod split_behind;

@@ -1,9 +1,13 @@
 //! The server goes away, stands still, or comes back.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::Rig;
+use heatsink_conformance::{Heatsink, Rig};
 use heatsink_proxy::config::Target;
 use heatsink_testkit::{RedisServer, Reply, encode, eventually};
 use heatsink_upstream::address::Endpoint;
@@ -208,15 +212,15 @@ fn a_transaction_at_a_server_that_stands_still_is_given_up_too() {
 
 #[test]
 fn something_that_is_no_server_is_not_asked_over_and_over() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("an address").port();
-    let connects = std::sync::Arc::new(AtomicI64::new(0));
-    let counted = std::sync::Arc::clone(&connects);
+    let connects = Arc::new(AtomicI64::new(0));
+    let counted = Arc::clone(&connects);
     // Ends with the test's process.
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             counted.fetch_add(1, Ordering::AcqRel);
-            let _ = std::io::Write::write_all(&mut &stream, b"220 mail.example ESMTP\r\n");
+            let _ = Write::write_all(&mut &stream, b"220 mail.example ESMTP\r\n");
         }
     });
     let rig = Rig::with(RedisServer::builder(), |config| {
@@ -239,7 +243,7 @@ fn acknowledged_increments_are_never_lost_nor_made_twice() {
     let (acknowledged, unknown) = (AtomicI64::new(0), AtomicI64::new(0));
     let done = AtomicBool::new(false);
     let addr = rig.addr();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 let mut client = heatsink_testkit::RawClient::connect(addr);
@@ -250,7 +254,7 @@ fn acknowledged_increments_are_never_lost_nor_made_twice() {
                     } else if reply.error().contains("unknown whether") {
                         unknown.fetch_add(1, Ordering::AcqRel);
                     } else {
-                        std::thread::yield_now();
+                        thread::yield_now();
                     }
                 }
             });
@@ -266,4 +270,66 @@ fn acknowledged_increments_are_never_lost_nor_made_twice() {
     let (acknowledged, unknown) = (acknowledged.into_inner(), unknown.into_inner());
     assert!(acknowledged <= value, "{acknowledged} acknowledged, {value} there");
     assert!(value <= acknowledged + unknown, "{value} there, {acknowledged} + {unknown} sent");
+}
+
+/// A server that accepts everybody and is loading its data until it is told otherwise.
+fn loading_server(is_loading: &Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let is_loading = Arc::clone(is_loading);
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let is_loading = Arc::clone(&is_loading);
+            thread::spawn(move || answer(stream, &is_loading));
+        }
+    });
+    address
+}
+
+fn answer(mut stream: TcpStream, is_loading: &AtomicBool) {
+    let mut lines = BufReader::new(stream.try_clone().expect("a socket")).lines();
+    // Each request is an array of bulk strings: twice as many lines follow.
+    while let Some(Ok(count)) = lines.next() {
+        let count: usize = count[1..].parse().expect("an array");
+        let words: Vec<_> = lines.by_ref().take(2 * count).map_while(Result::ok).collect();
+        let reply: &[u8] = match words.get(1).map(String::as_str) {
+            Some("CLIENT") if words.get(3).is_some_and(|word| word == "ID") => b":1\r\n",
+            Some("CLIENT") => b"+OK\r\n",
+            Some("COMMAND") => b"*0\r\n",
+            _ if is_loading.load(Ordering::Relaxed) => b"-LOADING loading the dataset\r\n",
+            _ => b"+PONG\r\n",
+        };
+        if stream.write_all(reply).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_loading_its_data_is_not_up() {
+    let is_loading = Arc::new(AtomicBool::new(true));
+    let address = loading_server(&is_loading);
+    let heatsink = Heatsink::before_url(&format!("redis://{address}"), |_| {});
+    let handle = heatsink.proxy().handle();
+    let state = || handle.upstreams().first().map(|state| (state.is_up, state.error.clone()));
+    let loading = Some((false, Some("LOADING loading the dataset".to_owned())));
+    eventually(SOON, || state() == loading);
+    let errors = handle.upstream_errors();
+    assert!(errors.iter().any(|(kind, count)| *kind == "loading" && *count > 0), "{errors:?}");
+    is_loading.store(false, Ordering::Relaxed);
+    eventually(SOON, || state() == Some((true, None)));
+}
+
+#[test]
+fn logins_that_clients_got_wrong_are_no_trouble_of_the_server() {
+    let rig = Rig::new(1);
+    let handle = rig.heatsink().proxy().handle();
+    eventually(SOON, || handle.upstreams().first().is_some_and(|state| state.is_up));
+    for _ in 0..5 {
+        let reply = rig.client().command(&["AUTH", "nobody", "wrong"]);
+        assert!(reply.error().starts_with("WRONGPASS"));
+    }
+    assert!(handle.upstreams()[0].is_up);
+    let errors = handle.upstream_errors();
+    assert!(errors.iter().all(|(_, count)| *count == 0), "{errors:?}");
 }

@@ -94,6 +94,33 @@ fn the_list_on_an_ordinary_terminal() {
 }
 
 #[test]
+fn servers_that_are_down_stand_above_everything() {
+    let down = |node: &str, error: &str| json!({"node": node, "up": false, "since": "2026-01-01T10:20:30.000Z", "error": error});
+    let refused = down("10.0.0.1:6379", "connection refused");
+    let proxies = json!({"items": [
+        {"degraded": true, "upstream_down": [refused, down("10.0.0.2:6379", "connection timed out")]},
+        {"degraded": true, "upstream_down": [refused]},
+        {"degraded": false, "upstream_down": []},
+    ]});
+    let snapshot = Snapshot::new(&[], &json!({}), &proxies);
+    let mut app = App::new("http://127.0.0.1:9600", true, snapshot);
+    let frame = text(&mut app, 80, 10);
+    let lines: Vec<&str> = frame.lines().collect();
+    assert_eq!(
+        lines[2..4],
+        [
+            "Upstream 10.0.0.1:6379 down since 10:20:30: connection refused",
+            "Upstream 10.0.0.2:6379 down since 10:20:30: connection timed out",
+        ]
+    );
+    let many: Vec<_> = (0..9).map(|n| down(&format!("n{n}:1"), "x")).collect();
+    let proxies = json!({"items": [{"upstream_down": many}]});
+    app.snapshot = Snapshot::new(&[], &json!({}), &proxies);
+    let frame = text(&mut app, 80, 10);
+    assert_eq!(frame.lines().nth(4), Some("Upstream: 7 more nodes are down"));
+}
+
+#[test]
 fn the_list_sorted_and_filtered() {
     let mut app = app();
     press(&mut app, &[KeyCode::Char('1'), KeyCode::Down, KeyCode::Char('/')]);

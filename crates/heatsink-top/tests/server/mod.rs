@@ -89,6 +89,7 @@ impl Control for Registry {
                 other_nodes_per_second: 0.0,
             }),
             degraded: false,
+            upstream_down: Vec::new(),
             is_self: id == "a",
         };
         vec![proxy("a", [250.0, 0.0]), proxy("b", [50.0, 100.0])]

@@ -76,6 +76,7 @@ pub(super) fn join(
     let settings = heatsink_fleet::Settings {
         role: config.role,
         address: proxy.as_ref().map(Proxy::local_addr),
+        store_is_upstream: config.coordination.is_same_server(&config.upstream),
         live: config.fleet.clone(),
         admin,
         log_lines_dropped: Some(logging::dropped_lines()),
