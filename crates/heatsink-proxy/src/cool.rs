@@ -78,7 +78,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The cooling of one worker.
 #[derive(Debug)]
 pub(crate) struct Cooling {
-    hot: Arc<HotKeys>,
+    pub(crate) hot: Arc<HotKeys>,
     version: u64,
     /// What all workers counted when this one last looked; see [`crate::shared::Shared`].
     upheavals: u64,

@@ -1,9 +1,12 @@
 //! The end of a turn: what it has produced is written, once per link and once per client.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::Duration;
 
+use heatsink_upstream::error::LinkError;
+
 use crate::clients::{BULKY_BYTES, Clients};
+use crate::clock;
 use crate::connection::{Client, ClientKey, Closing, Deferral};
 use crate::lanes::Owner;
 use crate::worker::Worker;
@@ -64,9 +67,25 @@ impl Worker {
         self.read_client(key);
     }
 
+    /// If the process stood still for long, nothing that was planned before is sent, or sent
+    /// again: shards that it was meant for may be gone; see [`crate::clock`].
+    pub(crate) fn notice_pause(&mut self) {
+        if !self.cooling.hot.has_moved() {
+            return self.awake.forget();
+        }
+        let Some(still) = self.awake.note(clock::uptime()) else { return };
+        tracing::warn!("stood still for {} s: upstream connections are made anew", still.as_secs());
+        let links: Vec<usize> = self.links.iter().map(|(slot, _)| slot).collect();
+        for slot in links {
+            let error = io::Error::other("this Heatsink stood still");
+            self.lose_link(slot, &LinkError::Io(error));
+        }
+    }
+
     fn flush_links(&mut self) {
         self.depart();
         self.close_flights();
+        self.notice_pause();
         let mut dirty = std::mem::take(&mut self.dirty_links);
         for slot in dirty.drain(..) {
             let Some(upstream) = self.links.get_mut(slot) else { continue };

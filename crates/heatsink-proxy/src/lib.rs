@@ -31,6 +31,7 @@ mod attempts;
 mod client_command;
 mod client_tracking;
 mod clients;
+mod clock;
 mod cluster;
 pub mod config;
 mod connection;
@@ -78,6 +79,7 @@ use heatsink_upstream::{Login, Protocol};
 use heatsink_users::Verifier;
 use mio::{Poll, Waker};
 
+pub use clock::uptime;
 pub use config::Config;
 use config::{Auth, Live, Target};
 pub use health::UpstreamState;
@@ -317,7 +319,12 @@ impl Handle {
 
     /// What is known of split keys may be relied on until then. Later, their clients wait.
     pub fn believe_splits(&self, until: Instant) {
-        self.shared.desk.believe(until);
+        self.shared.desk.believe(uptime() + until.saturating_duration_since(Instant::now()));
+    }
+
+    /// The same, for so long after a look that began at `looked_at`, by [`uptime`].
+    pub fn believe_splits_since(&self, looked_at: Duration, lease: Duration) {
+        self.shared.desk.believe(looked_at + lease);
     }
 
     /// How long requests about whole split keys took.

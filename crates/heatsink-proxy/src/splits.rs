@@ -7,9 +7,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use heatsink_split::Layout;
+
+use crate::clock::uptime;
 
 /// Where a key stands that is split, or about to be, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,11 +70,10 @@ type Alarm = Box<dyn Fn() + Send + Sync>;
 
 /// What workers and the control plane tell each other of split keys.
 pub(crate) struct Desk {
-    origin: Instant,
     /// By worker: everything that was sent while other keys were hot than in this version has been
     /// answered.
     settled: Vec<AtomicU64>,
-    /// Until when what is known of split keys may be relied on, in milliseconds from the origin.
+    /// Until when what is known of split keys may be relied on, in milliseconds of [`uptime`].
     believed: AtomicU64,
     wanted: Mutex<Vec<WholeWanted>>,
     alarm: OnceLock<Alarm>,
@@ -91,7 +92,6 @@ impl fmt::Debug for Desk {
 impl Desk {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
-            origin: Instant::now(),
             settled: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             believed: AtomicU64::new(0),
             wanted: Mutex::default(),
@@ -129,13 +129,14 @@ impl Desk {
         self.settled.iter().map(|version| version.load(Ordering::Acquire)).min().unwrap_or(0)
     }
 
-    pub(crate) fn believe(&self, until: Instant) {
-        let until = until.saturating_duration_since(self.origin);
+    pub(crate) fn believe(&self, until: Duration) {
         self.believed.store(until.as_millis() as u64, Ordering::Release);
     }
 
-    pub(crate) fn believed_until(&self) -> Instant {
-        self.origin + Duration::from_millis(self.believed.load(Ordering::Acquire))
+    /// Whether what is known may be relied on at this very moment. The time that a worker took at
+    /// the beginning of its turn will not do: it may have stood still since.
+    pub(crate) fn is_believed(&self) -> bool {
+        uptime().as_millis() as u64 <= self.believed.load(Ordering::Acquire)
     }
 
     pub(crate) fn want_whole(&self, key: &[u8], command: &str) {

@@ -27,6 +27,7 @@ use slab::Slab;
 
 use crate::client_tracking::Pin;
 use crate::clients::Clients;
+use crate::clock::Awake;
 use crate::cluster::detours::{Detour, Later};
 use crate::cluster::fan_out::Joining;
 use crate::cluster::moving::Moving;
@@ -164,6 +165,8 @@ pub(crate) struct Worker {
     /// What this worker has told of its clients' output.
     pub(crate) output: WorkerOutput,
     pub(crate) now: Instant,
+    /// Whether the process stood still, which matters while keys are split.
+    pub(crate) awake: Awake,
     pub(crate) next_tick: Instant,
     pub(crate) drain_until: Option<Instant>,
 }
@@ -226,6 +229,7 @@ impl Worker {
             output: WorkerOutput::new(now),
             pins: Vec::new(),
             now,
+            awake: Awake::default(),
             next_tick: now,
             drain_until: None,
             shared,
@@ -272,6 +276,7 @@ impl Worker {
                 return;
             }
             self.now = Instant::now();
+            self.notice_pause();
             self.walked = 0;
             self.renew_table();
             self.renew_settings();

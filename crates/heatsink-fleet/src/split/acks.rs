@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use heatsink_control::agent::HotSet;
-use heatsink_control::entry::Phase;
+use heatsink_control::entry::{Phase, SplitRecord};
 use heatsink_coordination::Store;
 use heatsink_proxy::Handle as ProxyHandle;
 
@@ -39,7 +39,10 @@ impl Acks {
         member: &str,
     ) {
         let splits = hot.keys.iter().filter_map(|hot| hot.split.as_ref());
-        let held = splits.filter(|split| split.phase != Phase::Split);
+        // A kind of a later release is not held here, so whoever moves it must not think so.
+        let is_known =
+            |split: &SplitRecord| split.is_copies() || lifecycle::layout(split).is_some();
+        let held = splits.filter(|split| split.phase != Phase::Split && is_known(split));
         let topics: HashSet<String> =
             held.map(|split| lifecycle::topic(&split.id, split.phase)).collect();
         for topic in topics.difference(&self.topics) {

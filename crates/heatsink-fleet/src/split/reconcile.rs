@@ -129,7 +129,7 @@ impl Reconciler {
         let mut number = 0_u32;
         let mut unsure_until = None;
         loop {
-            let begun = Instant::now();
+            let (begun, awake_at) = (Instant::now(), heatsink_proxy::uptime());
             let is_synced = self.mover.state.lock().registry.is_synced();
             unsure_until = unsure_until.filter(|until| !is_synced && begun < *until);
             if unsure_until.is_none()
@@ -140,7 +140,8 @@ impl Reconciler {
             number = number.wrapping_add(1);
             let rest = LOOK.saturating_sub(begun.elapsed());
             let _ = tokio::time::timeout(rest, self.unseen.notified()).await;
-            if begun.elapsed() > PAUSED {
+            // The sleep of a machine counts, too.
+            if heatsink_proxy::uptime().saturating_sub(awake_at) > PAUSED {
                 self.mover.state.lock().registry.desync();
                 unsure_until = Some(Instant::now() + UNSURE);
             }
@@ -268,7 +269,7 @@ impl Reconciler {
         // A split that came while others were looked at is looked at as well, before anything
         // is relied on: its message may be an old one.
         let (splits, seen, begun, was_synced) = loop {
-            let begun = Instant::now();
+            let begun = heatsink_proxy::uptime();
             let was_synced = self.mover.state.lock().registry.is_synced();
             let splits = self.registered();
             let asked: Vec<_> =
@@ -292,7 +293,7 @@ impl Reconciler {
         if let Some(proxy) = &self.mover.state.proxy
             && splits.iter().zip(&seen).all(is_current)
         {
-            proxy.believe_splits(begun + BELIEF);
+            proxy.believe_splits_since(begun, BELIEF);
         }
         self.mover.state.lock().splits.looked_at_ms = unix_ms();
         self.memory().seen = splits.iter().map(|(_, layout, _)| layout.id.clone()).collect();

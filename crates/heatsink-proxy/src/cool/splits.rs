@@ -254,7 +254,7 @@ impl Worker {
 
     /// What is known of split keys may be relied on.
     fn is_believed(&self) -> bool {
-        self.now <= self.shared.desk.believed_until()
+        self.shared.desk.is_believed()
     }
 
     /// The client goes on when the value has been moved. If that takes too long, it is told so.

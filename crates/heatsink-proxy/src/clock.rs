@@ -1,0 +1,81 @@
+//! Time that goes on while the process is stopped and while the machine sleeps.
+//!
+//! Called by: whoever relies on what was seen some time ago; see `Desk::is_believed`.
+//!
+//! What is known of split keys may be relied on for seconds. Tombstones, which keep a process that
+//! is behind from writing where nobody reads, live for ten minutes. A process can stand still
+//! between the two, and `Instant` does not count the sleep of a machine:
+//!
+//! ```text
+//! worker                                    others
+//! what is known is fresh: SADD shard x
+//!   is planned, not sent
+//! stands still                              make the key whole: tombstones
+//!                                           ten minutes: the tombstones are gone
+//! sends it: executed, and lost
+//! ```
+//!
+//! So the lease is looked at anew for each request, and links on which something may still be
+//! unsent, or would be sent again, are given up after a pause that is longer than [`PAUSE`].
+
+use std::time::Duration;
+
+/// Whoever stood still for longer sends nothing that was planned before.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// Time since some moment before the start of this process, sleep of the machine included.
+pub fn uptime() -> Duration {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::time::{ClockId, clock_gettime};
+        let time = clock_gettime(ClockId::Boottime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        ORIGIN.get_or_init(std::time::Instant::now).elapsed()
+    }
+}
+
+/// Notices that the process stood still.
+#[derive(Debug, Default)]
+pub(crate) struct Awake {
+    seen: Option<Duration>,
+}
+
+impl Awake {
+    /// The process is awake now; for how long it was not, if that is long.
+    pub(crate) fn note(&mut self, now: Duration) -> Option<Duration> {
+        let before = self.seen.replace(now)?;
+        now.checked_sub(before).filter(|still| *still > PAUSE)
+    }
+
+    /// Nobody cares.
+    pub(crate) fn forget(&mut self) {
+        self.seen = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_pause_is_noticed_once() {
+        let mut awake = Awake::default();
+        assert_eq!(awake.note(Duration::from_secs(1000)), None, "nothing was planned before");
+        assert_eq!(awake.note(Duration::from_secs(1050)), None);
+        assert_eq!(awake.note(Duration::from_secs(1111)), Some(Duration::from_secs(61)));
+        assert_eq!(awake.note(Duration::from_secs(1112)), None);
+        awake.forget();
+        assert_eq!(awake.note(Duration::from_secs(9999)), None);
+    }
+
+    #[test]
+    fn it_goes_on() {
+        let before = uptime();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(uptime() >= before + Duration::from_millis(2));
+    }
+}
