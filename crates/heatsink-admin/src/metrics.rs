@@ -175,6 +175,8 @@ pub struct Fleet {
     pub reports_received_total: u64,
     /// Reports that were not sent or not understood.
     pub reports_dropped_total: u64,
+    /// Records and messages that were not understood, or not signed by a member.
+    pub records_ignored_total: u64,
 }
 
 /// A distribution.

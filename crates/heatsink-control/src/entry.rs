@@ -94,6 +94,14 @@ pub struct Entry {
     pub pause: Option<Pause>,
 }
 
+impl Entry {
+    /// Whether it has to be there when all processes were restarted: a person wants it, or the
+    /// value has been moved.
+    pub fn survives(&self) -> bool {
+        self.origin == Origin::Manual || self.split.is_some()
+    }
+}
+
 macro_rules! names {
     ($type:ident: $($variant:ident = $name:literal),+ $(,)?) => {
         impl $type {

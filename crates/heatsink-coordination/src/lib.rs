@@ -18,6 +18,8 @@
 //!   [`Notice::Connected`]; whoever listens then reads a [`Snapshot`]. A connection that
 //!   stands still is noticed within about 1.5 s.
 //! - Records, blocked keys, members, sizes and queues are bounded: see [`Settings`].
+//! - With a [`Secret`], records, members and messages that were not written by somebody who has it
+//!   are ignored and counted. Without one, whoever can write to the server decides.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -66,6 +68,7 @@ mod inbox;
 mod memory;
 mod model;
 mod remote;
+mod seal;
 mod settings;
 mod store;
 
@@ -76,5 +79,6 @@ pub use model::{
     RenewOutcome, Snapshot,
 };
 pub use remote::tls::TlsFiles;
+pub use seal::Secret;
 pub use settings::{Settings, SettingsError};
 pub use store::Store;

@@ -53,6 +53,7 @@ struct Kept {
 struct Listener {
     inbox: Arc<Inbox>,
     channels: Vec<Channel>,
+    session: u64,
 }
 
 /// Unix time that goes on as the runtime's clock does, which a test can stop and advance.
@@ -227,18 +228,13 @@ impl Memory {
     pub(crate) fn publish(&self, channel: Channel, body: &[u8]) {
         let (state, _) = self.lock();
         for listener in state.listeners.iter().filter(|one| one.channels.contains(&channel)) {
-            listener.inbox.message(SESSION, channel.notice(body.to_vec()));
+            listener.inbox.message(listener.session, channel.notice(body.to_vec()));
         }
     }
 
     pub(crate) fn subscribe(&self, channels: &[Channel]) -> Subscription {
         let (inbox, subscription) = Inbox::new(self.settings.queue_length);
-        let listener = Listener { inbox: Arc::clone(&inbox), channels: channels.to_vec() };
-        let (mut state, _) = self.lock();
-        state.listeners.retain(|one| !one.inbox.is_closed());
-        state.listeners.push(listener);
-        let version = state.version;
-        drop(state);
+        let version = self.attach(&inbox, channels, SESSION);
         tokio::spawn(async move {
             inbox.connected(SESSION, PLACE.to_owned()).await;
             inbox.confirm(SESSION, version);
@@ -248,6 +244,26 @@ impl Memory {
             }
         });
         subscription
+    }
+
+    /// Has an inbox told of everything from now on, as that session; the version until now.
+    pub(crate) fn attach(&self, inbox: &Arc<Inbox>, channels: &[Channel], session: u64) -> u64 {
+        let listener = Listener { inbox: Arc::clone(inbox), channels: channels.to_vec(), session };
+        let (mut state, _) = self.lock();
+        state.listeners.retain(|one| !one.inbox.is_closed());
+        state.listeners.push(listener);
+        state.version
+    }
+
+    /// Tells an inbox no more.
+    pub(crate) fn detach(&self, inbox: &Arc<Inbox>) {
+        self.lock().0.listeners.retain(|one| !Arc::ptr_eq(&one.inbox, inbox));
+    }
+
+    /// Every change up to now has been told to an inbox.
+    pub(crate) fn confirm(&self, inbox: &Inbox, session: u64) {
+        let (state, _) = self.lock();
+        inbox.confirm(session, state.version);
     }
 
     fn lock(&self) -> (MutexGuard<'_, State>, u64) {
@@ -310,8 +326,9 @@ impl State {
     fn tell(&self, key: &[u8], record: Option<&Record>) {
         for listener in &self.listeners {
             let (key, record) = (key.to_vec(), record.cloned());
-            listener.inbox.change(SESSION, Notice::Change { version: self.version, key, record });
-            listener.inbox.confirm(SESSION, self.version);
+            let notice = Notice::Change { version: self.version, key, record };
+            listener.inbox.change(listener.session, notice);
+            listener.inbox.confirm(listener.session, self.version);
         }
     }
 }

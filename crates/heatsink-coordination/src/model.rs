@@ -78,6 +78,9 @@ pub struct Put {
     pub respects_block: bool,
     /// Whether to keep the creation time of the record that is replaced.
     pub keep_created: bool,
+    /// Whether it has to be there when all processes were restarted. A process that is alone
+    /// begins to write to the server with the first of these; see [`crate::Store::quiet`].
+    pub survives: bool,
 }
 
 /// What became of a put.
@@ -173,6 +176,9 @@ pub enum Notice {
         /// Its record, unless it was removed.
         record: Option<Record>,
     },
+    /// Something was removed, it is said, by a message that nobody has sealed: time to read a
+    /// snapshot.
+    Removals,
     /// A message of [`Channel::Reports`]. May be lost.
     Report(Vec<u8>),
     /// A message of [`Channel::Watch`]. May be lost.

@@ -5,6 +5,7 @@
 //! and one a subscription.
 //! Invariant: every operation is one script, so it happens whole or not at all.
 
+pub(crate) mod alone;
 mod connect;
 mod link;
 mod locate;
@@ -27,6 +28,7 @@ use crate::inbox::{Inbox, Subscription};
 use crate::model::{
     Channel, Expects, Member, Put, PutOutcome, RemoveOutcome, RenewOutcome, Snapshot, whole_ms,
 };
+use crate::seal::{Of, from_hex, to_hex};
 use crate::settings::{Settings, SettingsError};
 use connect::Place;
 use link::Link;
@@ -61,7 +63,7 @@ impl Remote {
     pub(crate) async fn put(&self, key: &[u8], put: &Put) -> Result<PutOutcome, StoreError> {
         let call = Call::once(&PUT)
             .arg(key)
-            .arg(&put.body)
+            .arg(self.place.seal.close(Of::Record(key), &put.body))
             .number(put.ttl.map_or(0, whole_ms))
             .arg(expected(put.expects))
             .flag(put.respects_block)
@@ -129,7 +131,8 @@ impl Remote {
     }
 
     pub(crate) async fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        wire::snapshot(&self.link.call(&Call::repeatable(&SNAPSHOT)).await?)
+        let reply = self.link.call(&Call::repeatable(&SNAPSHOT)).await?;
+        wire::snapshot(&reply, &self.place.seal)
     }
 
     pub(crate) async fn heartbeat(
@@ -139,6 +142,8 @@ impl Remote {
         ttl: Duration,
     ) -> Result<Vec<Member>, StoreError> {
         let limit = self.settings().max_members;
+        let seal = &self.place.seal;
+        let body = &seal.close(Of::Member(id.as_bytes()), body);
         let mut known = self.roster.known_version();
         loop {
             let call = Call::repeatable(&HEARTBEAT)
@@ -150,7 +155,11 @@ impl Remote {
             let beat = wire::beat(&self.link.call(&call).await?)?;
             let beat = beat.ok_or(StoreError::TooManyMembers { limit })?;
             if let Some(members) = self.roster.take_in(known, beat, id, body) {
-                return Ok(members);
+                let open = |member: Member| {
+                    let body = seal.open(Of::Member(member.id.as_bytes()), &member.body)?;
+                    Some(Member { body, ..member })
+                };
+                return Ok(members.into_iter().filter_map(open).collect());
             }
             // What is known here does not fit the answer; a full one fits whatever is known.
             known = 0;
@@ -167,17 +176,34 @@ impl Remote {
         member: &str,
         ttl: Duration,
     ) -> Result<(), StoreError> {
-        let call = Call::repeatable(&ACKNOWLEDGE).arg(topic).arg(member).number(whole_ms(ttl));
+        let sealed = self.place.seal.close(Of::Ack(topic.as_bytes()), member.as_bytes());
+        let word = if self.place.seal.is_keyed() { to_hex(&sealed) } else { member.to_owned() };
+        let call = Call::repeatable(&ACKNOWLEDGE).arg(topic).arg(word).number(whole_ms(ttl));
         self.link.call(&call).await.map(drop)
     }
 
     pub(crate) async fn acknowledged(&self, topic: &str) -> Result<Vec<String>, StoreError> {
         let call = Call::repeatable(&ACKNOWLEDGE).arg(topic).arg("").number(0);
-        wire::texts(&self.link.call(&call).await?)
+        let words = wire::texts(&self.link.call(&call).await?)?;
+        let seal = &self.place.seal;
+        if !seal.is_keyed() {
+            return Ok(words);
+        }
+        let open = |word: String| {
+            let member = seal.open(Of::Ack(topic.as_bytes()), &from_hex(&word)?)?;
+            String::from_utf8(member).ok()
+        };
+        Ok(words.into_iter().filter_map(open).collect())
     }
 
     pub(crate) async fn publish(&self, channel: Channel, body: &[u8]) -> Result<(), StoreError> {
-        self.link.call(&Call::message(channel, body)).await.map(drop)
+        let name = self.place.names.channel(channel);
+        let body = self.place.seal.close(Of::Message(name.as_bytes()), body);
+        self.link.call(&Call::message(channel, &body)).await.map(drop)
+    }
+
+    pub(crate) fn ignored(&self) -> u64 {
+        self.place.seal.ignored()
     }
 
     pub(crate) fn subscribe(&self, channels: &[Channel]) -> Subscription {

@@ -7,6 +7,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::StoreError;
+use crate::model::Channel;
+use crate::seal::Secret;
 
 const NAMESPACE_LIMIT_BYTES: usize = 64;
 
@@ -26,6 +28,9 @@ pub struct Settings {
     /// Notices that wait for a subscriber; 4 096 by default, at least 8. A quarter is kept
     /// free of reports.
     pub queue_length: usize,
+    /// What members seal their records and messages with; `None` by default. All members of a
+    /// fleet have the same: what is sealed otherwise, or not at all, is ignored.
+    pub secret: Option<Secret>,
 }
 
 impl Settings {
@@ -46,6 +51,7 @@ impl Settings {
             max_bytes: 1024 * 1024,
             request_timeout: Duration::from_millis(500),
             queue_length: 4096,
+            secret: None,
         })
     }
 
@@ -135,6 +141,14 @@ impl Names {
             changes: channel("changes"),
             reports: channel("reports"),
             watch: channel("watch"),
+        }
+    }
+
+    /// The name of a channel.
+    pub(crate) fn channel(&self, channel: Channel) -> &str {
+        match channel {
+            Channel::Reports => &self.reports,
+            Channel::Watch => &self.watch,
         }
     }
 

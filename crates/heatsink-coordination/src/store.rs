@@ -15,6 +15,7 @@ use crate::model::{
     Channel, Expects, Member, Put, PutOutcome, RemoveOutcome, RenewOutcome, Snapshot,
 };
 use crate::remote::Remote;
+use crate::remote::alone::{Home, Quiet};
 use crate::remote::tls::TlsFiles;
 use crate::settings::{Settings, SettingsError};
 
@@ -31,6 +32,7 @@ pub struct Store {
 enum Inner {
     Memory(Arc<Memory>),
     Remote(Arc<Remote>),
+    Quiet(Arc<Quiet>),
 }
 
 impl Store {
@@ -49,14 +51,37 @@ impl Store {
         Ok(Self { inner: Inner::Remote(Arc::new(Remote::new(target, tls, settings)?)) })
     }
 
+    /// The same, but for a process that serves: while it is alone, what it knows is in its memory,
+    /// and nothing is written to the server. It is alone while nobody else subscribes there, no
+    /// fleet has left anything, and nothing was put that has to survive the process.
+    ///
+    /// Calls wait until [`Store::subscribe`], of which there has to be one, has found that out.
+    pub fn quiet(
+        target: &Url,
+        tls: Option<&TlsFiles>,
+        settings: Settings,
+    ) -> Result<Self, SettingsError> {
+        let remote = Remote::new(target, tls, settings)?;
+        Ok(Self { inner: Inner::Quiet(Arc::new(Quiet::new(remote))) })
+    }
+
+    /// Where a call goes now.
+    async fn home(&self, survives: bool) -> Result<Home, StoreError> {
+        Ok(match &self.inner {
+            Inner::Memory(memory) => Home::Memory(Arc::clone(memory)),
+            Inner::Remote(remote) => Home::Remote(Arc::clone(remote)),
+            Inner::Quiet(quiet) => quiet.home(survives).await?,
+        })
+    }
+
     /// Writes a record.
     pub async fn put(&self, key: &[u8], put: Put) -> Result<PutOutcome, StoreError> {
         let settings = self.settings();
         settings.check_size(key)?;
         settings.check_size(&put.body)?;
-        match &self.inner {
-            Inner::Memory(memory) => Ok(memory.put(key, put)),
-            Inner::Remote(remote) => remote.put(key, &put).await,
+        match self.home(put.survives).await? {
+            Home::Memory(memory) => Ok(memory.put(key, put)),
+            Home::Remote(remote) => remote.put(key, &put).await,
         }
     }
 
@@ -68,9 +93,9 @@ impl Store {
         block_for: Option<Duration>,
     ) -> Result<RemoveOutcome, StoreError> {
         self.settings().check_size(key)?;
-        match &self.inner {
-            Inner::Memory(memory) => Ok(memory.remove(key, expects, block_for)),
-            Inner::Remote(remote) => remote.remove(key, expects, block_for).await,
+        match self.home(false).await? {
+            Home::Memory(memory) => Ok(memory.remove(key, expects, block_for)),
+            Home::Remote(remote) => remote.remove(key, expects, block_for).await,
         }
     }
 
@@ -83,9 +108,9 @@ impl Store {
         ttl: Duration,
     ) -> Result<RenewOutcome, StoreError> {
         self.settings().check_size(key)?;
-        match &self.inner {
-            Inner::Memory(memory) => Ok(memory.renew(key, epoch, ttl)),
-            Inner::Remote(remote) => remote.renew(key, epoch, ttl).await,
+        match self.home(false).await? {
+            Home::Memory(memory) => Ok(memory.renew(key, epoch, ttl)),
+            Home::Remote(remote) => remote.renew(key, epoch, ttl).await,
         }
     }
 
@@ -94,17 +119,17 @@ impl Store {
     /// has to call this now and then: until then no subscriber hears of an expiry, although
     /// an expired record counts as absent.
     pub async fn sweep(&self) -> Result<usize, StoreError> {
-        match &self.inner {
-            Inner::Memory(memory) => Ok(memory.sweep()),
-            Inner::Remote(remote) => remote.sweep().await,
+        match self.home(false).await? {
+            Home::Memory(memory) => Ok(memory.sweep()),
+            Home::Remote(remote) => remote.sweep().await,
         }
     }
 
     /// Everything at one moment.
     pub async fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        match &self.inner {
-            Inner::Memory(memory) => Ok(memory.snapshot()),
-            Inner::Remote(remote) => remote.snapshot().await,
+        match self.home(false).await? {
+            Home::Memory(memory) => Ok(memory.snapshot()),
+            Home::Remote(remote) => remote.snapshot().await,
         }
     }
 
@@ -119,20 +144,20 @@ impl Store {
         let settings = self.settings();
         settings.check_size(id.as_bytes())?;
         settings.check_size(body)?;
-        match &self.inner {
-            Inner::Memory(memory) => memory.heartbeat(id, body, ttl),
-            Inner::Remote(remote) => remote.heartbeat(id, body, ttl).await,
+        match self.home(false).await? {
+            Home::Memory(memory) => memory.heartbeat(id, body, ttl),
+            Home::Remote(remote) => remote.heartbeat(id, body, ttl).await,
         }
     }
 
     /// Says that member `id` is gone.
     pub async fn leave(&self, id: &str) -> Result<(), StoreError> {
-        match &self.inner {
-            Inner::Memory(memory) => {
+        match self.home(false).await? {
+            Home::Memory(memory) => {
                 memory.leave(id);
                 Ok(())
             }
-            Inner::Remote(remote) => remote.leave(id).await,
+            Home::Remote(remote) => remote.leave(id).await,
         }
     }
 
@@ -146,32 +171,32 @@ impl Store {
         let settings = self.settings();
         settings.check_size(topic.as_bytes())?;
         settings.check_size(member.as_bytes())?;
-        match &self.inner {
-            Inner::Memory(memory) => {
+        match self.home(false).await? {
+            Home::Memory(memory) => {
                 memory.acknowledge(topic, member, ttl);
                 Ok(())
             }
-            Inner::Remote(remote) => remote.acknowledge(topic, member, ttl).await,
+            Home::Remote(remote) => remote.acknowledge(topic, member, ttl).await,
         }
     }
 
     /// Who has acknowledged `topic`, in no order.
     pub async fn acknowledged(&self, topic: &str) -> Result<Vec<String>, StoreError> {
-        match &self.inner {
-            Inner::Memory(memory) => Ok(memory.acknowledged(topic)),
-            Inner::Remote(remote) => remote.acknowledged(topic).await,
+        match self.home(false).await? {
+            Home::Memory(memory) => Ok(memory.acknowledged(topic)),
+            Home::Remote(remote) => remote.acknowledged(topic).await,
         }
     }
 
     /// Sends a message to whoever listens on `channel` at this moment.
     pub async fn publish(&self, channel: Channel, body: Vec<u8>) -> Result<(), StoreError> {
         self.settings().check_size(&body)?;
-        match &self.inner {
-            Inner::Memory(memory) => {
+        match self.home(false).await? {
+            Home::Memory(memory) => {
                 memory.publish(channel, &body);
                 Ok(())
             }
-            Inner::Remote(remote) => remote.publish(channel, &body).await,
+            Home::Remote(remote) => remote.publish(channel, &body).await,
         }
     }
 
@@ -181,6 +206,17 @@ impl Store {
         match &self.inner {
             Inner::Memory(memory) => memory.subscribe(channels),
             Inner::Remote(remote) => remote.subscribe(channels),
+            Inner::Quiet(quiet) => quiet.subscribe(channels),
+        }
+    }
+
+    /// How many records and messages were ignored so far, because they were not understood or, if
+    /// there is a secret, because no member has sealed them. One that stays is counted each time.
+    pub fn ignored(&self) -> u64 {
+        match &self.inner {
+            Inner::Memory(_) => 0,
+            Inner::Remote(remote) => remote.ignored(),
+            Inner::Quiet(quiet) => quiet.remote().ignored(),
         }
     }
 
@@ -189,6 +225,7 @@ impl Store {
         match &self.inner {
             Inner::Memory(memory) => memory.settings(),
             Inner::Remote(remote) => remote.settings(),
+            Inner::Quiet(quiet) => quiet.settings(),
         }
     }
 }
@@ -199,6 +236,7 @@ impl fmt::Display for Store {
         match &self.inner {
             Inner::Memory(_) => f.write_str("memory"),
             Inner::Remote(remote) => remote.fmt(f),
+            Inner::Quiet(quiet) => quiet.remote().fmt(f),
         }
     }
 }

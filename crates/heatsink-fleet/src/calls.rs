@@ -155,6 +155,7 @@ async fn carry_out(store: &Store, intent: Intent, respects_block: bool) -> Done 
                 expects: Expects::Epoch(expects_epoch),
                 respects_block,
                 keep_created: true,
+                survives: entry.survives(),
             };
             let outcome = store.put(&key, put).await;
             Done::Put { key, entry, ttl, outcome }

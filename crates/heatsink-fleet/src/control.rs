@@ -13,6 +13,7 @@ use heatsink_control::entry::{Entry, Mitigation, Origin, Phase, SplitRecord, Sta
 use heatsink_control::policy::{Effective, Mode};
 use heatsink_control::registry::Record;
 use heatsink_control::views::KeyView;
+use heatsink_control::words;
 use heatsink_coordination::Store;
 use heatsink_proxy::Handle as ProxyHandle;
 use heatsink_proxy::hot_keys::{Cooled, Guard as ProxyGuard, HotKeys, Treatment};
@@ -415,20 +416,35 @@ fn reason(entry: &Entry) -> String {
     }
 }
 
+/// How long it is told that something was ignored.
+const IGNORED_SHOWN: Duration = Duration::from_secs(60);
+
 /// Whether this process should be given traffic.
 pub(crate) fn readiness(now: Duration, inner: &Inner) -> Readiness {
     let synced = inner.registry.is_synced();
     let registry_version = synced.then(|| inner.registry.version());
-    let Some(agent) = &inner.agent else {
-        // An aggregator without the store has nothing to add up.
-        let trouble = inner.hearing.trouble(now, inner.live.control.store_patience);
-        let degraded = trouble.is_some();
-        let reasons = trouble.into_iter().collect();
-        let upstream = Vec::new();
-        return Readiness { ready: !degraded, degraded, reasons, upstream, registry_version };
+    let (degraded, words) = match &inner.agent {
+        Some(agent) => {
+            let state = agent.readiness(now);
+            (state.is_degraded, state.is_degraded.then_some(state.words))
+        }
+        None => {
+            let trouble = inner.hearing.trouble(now, inner.live.control.store_patience);
+            (trouble.is_some(), trouble)
+        }
     };
-    let state = agent.readiness(now);
-    let reasons = if state.is_degraded { vec![state.words] } else { Vec::new() };
-    let degraded = state.is_degraded;
-    Readiness { ready: true, degraded, reasons, registry_version, ..Readiness::default() }
+    let counts = &inner.counts;
+    let is_recent = counts.ignored_at.is_some_and(|at| now.saturating_sub(at) < IGNORED_SHOWN);
+    let ignored = is_recent.then(|| {
+        let what =
+            words::count(counts.ignored as usize, "record or message", "records or messages");
+        format!(
+            "{what} of the coordination store ignored so far: not understood, or not signed with \
+             the fleet's secret"
+        )
+    });
+    // An aggregator without the store has nothing to add up.
+    let ready = inner.agent.is_some() || !degraded;
+    let reasons = words.into_iter().chain(ignored).collect();
+    Readiness { ready, degraded, reasons, registry_version, ..Readiness::default() }
 }

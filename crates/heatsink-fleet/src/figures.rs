@@ -142,6 +142,7 @@ pub(crate) fn metrics(state: &State) -> Metrics {
             reports_sent_total: inner.counts.reports_sent,
             reports_received_total: inner.counts.reports_received,
             reports_dropped_total: inner.counts.reports_dropped + inner.counts.messages_dropped,
+            records_ignored_total: inner.counts.ignored,
         }),
         tick_seconds: Some(inner.tick_seconds.clone()),
         split_fan_out_seconds: state.proxy.as_ref().map(fan_out),

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use heatsink_control::agent::Agent;
 use heatsink_control::aggregate::Intent;
+use heatsink_control::registry::What;
 use heatsink_control::value::ValueKind;
 use heatsink_control::wire;
 use heatsink_coordination::{
@@ -290,6 +291,11 @@ impl Run {
         counts.miss_storms += self.storms.count(over(HeatKind::MissStorm));
         counts.write_contentions += self.contentions.count(over(HeatKind::WriteContention));
         counts.messages_dropped = self.subscription.messages_dropped();
+        let ignored = counts.entries_ignored + self.calls.store().ignored();
+        if ignored > counts.ignored {
+            counts.ignored = ignored;
+            counts.ignored_at = Some(now);
+        }
         counts.underestimates += report.truth.underestimates;
         inner.tick_seconds.observe(begun.elapsed().as_secs_f64());
         inner.report = report;
@@ -434,8 +440,12 @@ impl Run {
                 }
             }
             Notice::Change { version, key, record } => {
-                registry.on_change(now, records::change(version, key, record.as_ref()));
+                let change = records::change(version, key, record.as_ref());
+                let is_put = matches!(change.what, What::Put { .. });
+                counts.entries_ignored += u64::from(record.is_some() && !is_put);
+                registry.on_change(now, change);
             }
+            Notice::Removals => registry.desync(),
             Notice::Report(body) => {
                 counts.reports_received += 1;
                 match (wire::Report::decode(&body), aggregator) {
@@ -508,7 +518,10 @@ impl Run {
                 inner.members_at_ms = unix_ms();
             }
             Done::Snapshot(Ok(snapshot)) => {
-                inner.registry.on_snapshot(now, records::snapshot(snapshot));
+                let stored = snapshot.records.len();
+                let snapshot = records::snapshot(snapshot);
+                inner.counts.entries_ignored += (stored - snapshot.records.len()) as u64;
+                inner.registry.on_snapshot(now, snapshot);
                 // Also if it says nothing new: whoever starts waits for it.
                 self.state.moves.notify_one();
             }

@@ -84,6 +84,11 @@ pub(crate) struct Counts {
     pub(crate) underestimates: u64,
     /// Reports and watch lists that came faster than they were taken.
     pub(crate) messages_dropped: u64,
+    /// What in the store was not understood, or not signed by a member, and when last.
+    pub(crate) ignored: u64,
+    pub(crate) ignored_at: Option<Duration>,
+    /// Entries among it that the store itself has no objection to.
+    pub(crate) entries_ignored: u64,
 }
 
 impl State {

@@ -406,4 +406,9 @@ fn fleet(text: &mut Lines, metrics: &Metrics) {
         "Reports that were not sent or not understood.",
         Some(fleet.reports_dropped_total),
     );
+    text.one_counter(
+        "heatsink_records_ignored_total",
+        "Records and messages that were not understood, or not signed by a member.",
+        Some(fleet.records_ignored_total),
+    );
 }

@@ -91,6 +91,7 @@ pub(crate) fn filled(keys: &[Vec<u8>]) -> Metrics {
             reports_sent_total: 4,
             reports_received_total: 5,
             reports_dropped_total: 6,
+            records_ignored_total: 7,
         }),
         tick_seconds: Some(histogram(&[0.0002])),
     }

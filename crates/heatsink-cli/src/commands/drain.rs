@@ -30,7 +30,7 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
             "nothing can be split in an embedded store that is gone: set upstream".to_owned(),
         ));
     }
-    let store = fleet::store(&loaded)?;
+    let store = fleet::store(&loaded, false)?;
     let (upstream, _) = upstream::resolve(&config.upstream, loaded.files.client_tls.clone())
         .map_err(|error| Failure::Runtime(format!("cannot use the upstream: {error}")))?;
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -52,7 +52,7 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
 
     let mut events = Events::register()
         .map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")))?;
-    let store = fleet::store(&loaded)?;
+    let store = fleet::store(&loaded, true)?;
     let admin = fleet::admin_settings(&loaded.config)?;
     // The embedded store lives until the proxy has shut down.
     let (mut proxy, mut offer, mut upstream_words, mut _embedded) =

@@ -83,7 +83,7 @@ const fn live(path: &'static str, kind: Kind, default: &'static str, doc: &'stat
 
 /// Every key but those of `[[policy]]`.
 #[rustfmt::skip] // One row a key: it is read as a table.
-pub(crate) static KEYS: [Key; 68] = [
+pub(crate) static KEYS: [Key; 69] = [
     start("listen", Kind::Address, "127.0.0.1:6380", "Address that clients connect to; port 0 takes a free one"),
     start("admin", Kind::Optional(&Kind::Address), "127.0.0.1:9600", "Address of the admin API; empty is none"),
     start("admin_token_file", PATH, "", "File with the token that the admin API wants; needed unless it listens on loopback"),
@@ -129,6 +129,7 @@ pub(crate) static KEYS: [Key; 68] = [
     live("timeouts.shutdown_ms", whole(0, HOUR_MS), "5000", "Finishing what is in flight after SIGTERM"),
 
     Key { path: "coordination.url", kind: Kind::Url, default: Default::SameAs("upstream"), effect: Effect::Start, doc: "Redis in which processes of a fleet meet; memory if it is the embedded store" },
+    start("coordination.secret_file", PATH, "", "File with what members of the fleet sign their records and messages with; what is not signed is ignored. Empty is none"),
 
     start("registry.max_entries", whole(1, 65_536), "4096", "Hot keys at once, whole fleet"),
     live("registry.ttl_seconds", whole(5, YEAR_SECONDS), "60", "Life of an automatic entry that nobody renews"),

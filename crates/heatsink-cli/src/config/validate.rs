@@ -55,6 +55,8 @@ pub(crate) struct Config {
     pub(crate) coordination: Url,
     /// What to encrypt the way there with.
     pub(crate) coordination_tls: Option<ClientFiles>,
+    /// What members of the fleet sign with is in this file.
+    pub(crate) coordination_secret: Option<PathBuf>,
     /// Hot keys at once.
     pub(crate) max_records: usize,
     /// What the control plane can be told while it runs.
@@ -109,6 +111,7 @@ impl Config {
             privacy: privacy(settings),
             namespace: settings.text("namespace").to_owned(),
             coordination: settings.url("coordination.url").clone(),
+            coordination_secret: settings.path("coordination.secret_file"),
             max_records: settings.whole("registry.max_entries") as usize,
             fleet: fleet(settings),
             detect: detect(settings),

@@ -8,6 +8,7 @@ mod copies;
 mod degraded;
 mod drains;
 mod figures;
+mod forged;
 mod hidden_keys;
 mod http;
 mod live;

@@ -23,10 +23,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::locate::Target;
-use super::scripts::{Call, PULSE};
+use super::scripts::{Call, Source};
 use super::tls::{Tls, TlsFiles};
 use super::wire;
 use crate::error::StoreError;
+use crate::seal::Seal;
 use crate::settings::{Names, Settings, SettingsError};
 
 /// How long dialling one server and asking it something may take.
@@ -53,6 +54,7 @@ pub(super) struct Place {
     pub(super) names: Names,
     /// Nodes of a cluster that were named by others, the best one first.
     pub(super) heard_of: Mutex<Vec<Address>>,
+    pub(super) seal: Arc<Seal>,
     settings: Settings,
     login: RedisConnectionInfo,
     pub(super) sentinel_login: RedisConnectionInfo,
@@ -104,6 +106,7 @@ impl Place {
             target: Target::new(target),
             names: Names::new(settings.namespace(), db),
             heard_of: Mutex::new(Vec::new()),
+            seal: Arc::new(Seal::new(&settings)),
             settings,
             login,
             sentinel_login: self::login(sentinel_credentials.as_ref(), ProtocolVersion::RESP2)?,
@@ -119,12 +122,13 @@ impl Place {
         &self.settings
     }
 
-    /// Finds the server, connects to it and has it answer the pulse, whose answer is returned
-    /// too. `on_push` is called by the connection's task and must not wait.
+    /// Finds the server, connects to it and has it run a script that only the right one runs.
+    /// `on_push` is called by the connection's task and must not wait.
     pub(super) async fn connect(
         &self,
         on_push: impl Fn() -> OnPush,
-    ) -> Result<(Line, (String, u64)), StoreError> {
+        pulse: &'static Source,
+    ) -> Result<Line, StoreError> {
         let mut redirected_to = None;
         for _ in 0..HOPS {
             let address = match redirected_to.take() {
@@ -135,8 +139,8 @@ impl Place {
             if matches!(self.target, Target::Cluster(_)) {
                 line.sharded = within(&address, line.knows_sharded_channels()).await??;
             }
-            match within(&address, line.call(&Call::once(&PULSE), &self.names)).await? {
-                Ok(reply) => return Ok((line, wire::pulse(&reply)?)),
+            match within(&address, line.call(&Call::once(pulse), &self.names)).await? {
+                Ok(_) => return Ok(line),
                 Err(error) => match moved_to(&error, &address) {
                     Some(next) => redirected_to = Some(next),
                     None => return Err(failure(&address, &error)),
@@ -210,6 +214,13 @@ impl Line {
     /// Sends a command and waits for its answer.
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, RedisError> {
         command.query_async(&mut self.connection.clone()).await
+    }
+
+    /// The question how many listen to a channel.
+    pub(super) fn count_subscribers(&self, channel: &str) -> Cmd {
+        let mut question = redis::cmd("PUBSUB");
+        question.arg(if self.sharded { "SHARDNUMSUB" } else { "NUMSUB" }).arg(channel);
+        question
     }
 
     /// Whether the server has sharded channels: a cluster before Redis 7 has none.

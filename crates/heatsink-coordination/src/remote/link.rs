@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::{Line, OnPush, Place, failure, is_read_only};
-use super::scripts::Call;
+use super::scripts::{Call, PULSE};
 use crate::error::StoreError;
 
 /// Time between tries of a call that was redirected, and after the first failed attempt.
@@ -184,8 +184,8 @@ impl Link {
                 }
             })
         };
-        let state = match self.place.connect(on_push).await {
-            Ok((line, _)) => {
+        let state = match self.place.connect(on_push, &PULSE).await {
+            Ok(line) => {
                 tracing::debug!(server = %line.address, "connected to the coordination store");
                 self.failures.store(0, Ordering::Relaxed);
                 State::Up { generation, line }

@@ -11,26 +11,18 @@ use redis::{Cmd, Script};
 use crate::model::Channel;
 use crate::settings::Names;
 
-macro_rules! on_registry {
-    ($file:literal) => {
-        LazyLock::new(|| Source {
-            script: Script::new(concat!(
-                include_str!("../scripts/registry.lua"),
-                include_str!($file)
-            )),
-            text: concat!(include_str!("../scripts/registry.lua"), include_str!($file)),
-            keys: Keys::Registry,
+macro_rules! on {
+    ($keys:expr, $($file:literal),+) => {
+        LazyLock::new(|| {
+            let text = concat!(include_str!("../scripts/common.lua"), $(include_str!($file)),+);
+            Source { script: Script::new(text), text, keys: $keys }
         })
     };
 }
 
-macro_rules! on {
-    ($keys:expr, $file:literal) => {
-        LazyLock::new(|| Source {
-            script: Script::new(include_str!($file)),
-            text: include_str!($file),
-            keys: $keys,
-        })
+macro_rules! on_registry {
+    ($file:literal) => {
+        on!(Keys::Registry, "../scripts/registry.lua", $file)
     };
 }
 
@@ -40,8 +32,9 @@ pub(super) static RENEW: LazyLock<Source> = on_registry!("../scripts/renew.lua")
 pub(super) static SWEEP: LazyLock<Source> = on_registry!("../scripts/sweep.lua");
 pub(super) static SNAPSHOT: LazyLock<Source> = on_registry!("../scripts/snapshot.lua");
 pub(super) static PULSE: LazyLock<Source> = on_registry!("../scripts/pulse.lua");
+pub(super) static LOOK: LazyLock<Source> = on!(Keys::Registry, "../scripts/look.lua");
 pub(super) static HEARTBEAT: LazyLock<Source> = on!(Keys::Members, "../scripts/heartbeat.lua");
-pub(super) static LEAVE: LazyLock<Source> = on!(Keys::Members, "../scripts/leave.lua");
+pub(super) static LEAVE: LazyLock<Source> = on!(Keys::All, "../scripts/leave.lua");
 pub(super) static ACKNOWLEDGE: LazyLock<Source> = on!(Keys::Acks, "../scripts/acknowledge.lua");
 
 /// A script as the server gets it: by its hash, or whole when it does not know that.
@@ -55,6 +48,7 @@ enum Keys {
     Registry,
     Members,
     Acks,
+    All,
 }
 
 /// What is sent in one call.
@@ -111,11 +105,7 @@ impl Call {
             }
             Action::Tell(channel) => {
                 let mut command = redis::cmd(publish(sharded));
-                let name = match channel {
-                    Channel::Reports => &names.reports,
-                    Channel::Watch => &names.watch,
-                };
-                command.arg(name).arg(&self.args);
+                command.arg(names.channel(channel)).arg(&self.args);
                 command
             }
         }
@@ -145,6 +135,11 @@ impl Call {
             }
             Keys::Acks => {
                 command.arg(1).arg(&names.acks);
+            }
+            Keys::All => {
+                let members = [&names.members, &names.presence, &names.roster];
+                let others = [&names.state, &names.registry, &names.expiry, &names.blocked];
+                command.arg(8).arg(&members).arg(&others).arg(&names.acks);
             }
         }
         for arg in &self.args {

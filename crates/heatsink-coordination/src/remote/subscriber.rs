@@ -26,11 +26,12 @@ use super::wire;
 use crate::error::StoreError;
 use crate::inbox::Inbox;
 use crate::model::{Channel, Notice};
+use crate::seal::{Of, Seal};
 
-const BACKOFF_LEAST: Duration = Duration::from_millis(50);
-const BACKOFF_MOST: Duration = Duration::from_secs(1);
-const PULSE_PERIOD: Duration = Duration::from_millis(300);
-const PULSE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const BACKOFF_LEAST: Duration = Duration::from_millis(50);
+pub(super) const BACKOFF_MOST: Duration = Duration::from_secs(1);
+pub(super) const PULSE_PERIOD: Duration = Duration::from_millis(300);
+pub(super) const PULSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Listens until nobody takes what is heard.
 pub(super) async fn run(
@@ -40,15 +41,22 @@ pub(super) async fn run(
     channels: Vec<Channel>,
 ) {
     tokio::select! {
-        () = sessions(&place, &link, &inbox, &channels) => {}
+        () = sessions(&place, &link, &inbox, &channels, 1) => {}
         () = inbox.closed() => {}
     }
 }
 
-async fn sessions(place: &Place, link: &Link, inbox: &Arc<Inbox>, channels: &[Channel]) {
+/// Listens for ever, in one session after the other, numbered from `first` on.
+pub(super) async fn sessions(
+    place: &Place,
+    link: &Link,
+    inbox: &Arc<Inbox>,
+    channels: &[Channel],
+    first: u64,
+) {
     let mut backoff = BACKOFF_LEAST;
     let mut is_told_lost = false;
-    for id in 1.. {
+    for id in first.. {
         let why = match Session::begin(place, inbox, channels, id).await {
             Ok(session) => {
                 is_told_lost = false;
@@ -85,6 +93,7 @@ struct Session {
 struct Ear {
     id: u64,
     inbox: Arc<Inbox>,
+    seal: Arc<Seal>,
     /// The version of the last change heard, or of the pulse before any.
     heard: AtomicU64,
     /// Why the connection is of no use any more.
@@ -102,6 +111,7 @@ impl Session {
         let ear = Arc::new(Ear {
             id,
             inbox: Arc::clone(inbox),
+            seal: Arc::clone(&place.seal),
             heard: AtomicU64::new(0),
             ended: Mutex::new(None),
             has_ended: Notify::new(),
@@ -111,18 +121,8 @@ impl Session {
             let (reports, watch) = (place.names.reports.clone(), place.names.watch.clone());
             Box::new(move |push| ear.hear(&push, &reports, &watch))
         };
-        let (line, _) = place.connect(on_push).await?;
-        let extra = channels.iter().map(|channel| match channel {
-            Channel::Reports => &place.names.reports,
-            Channel::Watch => &place.names.watch,
-        });
-        let verb = if line.sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" };
-        for name in [&place.names.changes].into_iter().chain(extra) {
-            let mut command = redis::cmd(verb);
-            command.arg(name);
-            let confirmed = within(&line.address, line.send(&command)).await?;
-            confirmed.map_err(|error| failure(&line.address, &error))?;
-        }
+        let line = place.connect(on_push, &PULSE).await?;
+        subscribe(&line, place, channels).await?;
         // What happened before the first channel was confirmed is in the snapshot to come.
         let (incarnation, version) = within(&line.address, pulse(&line, place)).await??;
         ear.heard.fetch_max(version, Ordering::Relaxed);
@@ -168,6 +168,23 @@ impl Session {
     }
 }
 
+/// Listens to all changes and to `channels`, once it is confirmed.
+pub(super) async fn subscribe(
+    line: &Line,
+    place: &Place,
+    channels: &[Channel],
+) -> Result<(), StoreError> {
+    let extra = channels.iter().map(|channel| place.names.channel(*channel));
+    let verb = if line.sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" };
+    for name in [place.names.changes.as_str()].into_iter().chain(extra) {
+        let mut command = redis::cmd(verb);
+        command.arg(name);
+        let confirmed = within(&line.address, line.send(&command)).await?;
+        confirmed.map_err(|error| failure(&line.address, &error))?;
+    }
+    Ok(())
+}
+
 async fn pulse(line: &Line, place: &Place) -> Result<(String, u64), StoreError> {
     let reply = line.call(&Call::once(&PULSE), &place.names).await;
     wire::pulse(&reply.map_err(|error| failure(&line.address, &error))?)
@@ -181,12 +198,13 @@ impl Ear {
                 let [Value::BulkString(channel), Value::BulkString(body)] = &push.data[..] else {
                     return self.end_with("a message was not understood");
                 };
-                if channel == reports.as_bytes() {
-                    self.inbox.message(self.id, Notice::Report(body.clone()));
-                } else if channel == watch.as_bytes() {
-                    self.inbox.message(self.id, Notice::Watch(body.clone()));
-                } else {
-                    self.hear_change(body);
+                let kind = match channel {
+                    _ if channel == reports.as_bytes() => Channel::Reports,
+                    _ if channel == watch.as_bytes() => Channel::Watch,
+                    _ => return self.hear_change(body),
+                };
+                if let Some(body) = self.seal.open(Of::Message(channel), body) {
+                    self.inbox.message(self.id, kind.notice(body));
                 }
             }
             PushKind::Disconnection => self.end_with("the connection was closed"),
@@ -196,16 +214,24 @@ impl Ear {
         }
     }
 
+    /// Takes a message of the changes channel. One that is not understood, or not sealed, may be
+    /// anybody's: it is ignored. If it was a change all the same, the next pulse shows that a
+    /// version was not heard. Removals are not sealed, because most of them are expiries that the
+    /// server finds by itself: where there is a secret, they are a reason to look and no more.
     fn hear_change(&self, body: &[u8]) {
-        match wire::change(body) {
-            Some(notice) => {
-                if let Notice::Change { version, .. } = notice {
-                    self.heard.fetch_max(version, Ordering::Relaxed);
-                }
-                self.inbox.change(self.id, notice);
+        let Some(Notice::Change { version, key, record }) = wire::change(body) else {
+            return self.seal.ignore();
+        };
+        let notice = match record {
+            None if self.seal.is_keyed() => Notice::Removals,
+            None => Notice::Change { version, key, record },
+            Some(record) => {
+                let Some(record) = wire::opened(record, &self.seal) else { return };
+                Notice::Change { version, key, record: Some(record) }
             }
-            None => self.end_with("a change was not understood"),
-        }
+        };
+        self.heard.fetch_max(version, Ordering::Relaxed);
+        self.inbox.change(self.id, notice);
     }
 
     fn end_with(&self, why: &str) {

@@ -10,6 +10,7 @@ use redis::Value;
 use super::roster::Beat;
 use crate::error::StoreError;
 use crate::model::{Blocked, Member, Notice, Record, Snapshot};
+use crate::seal::{Of, Seal};
 
 /// `{word, number}`.
 pub(super) fn outcome(reply: &Value) -> Result<(&str, u64), StoreError> {
@@ -31,6 +32,15 @@ pub(super) fn number(value: &Value) -> Result<u64, StoreError> {
     number.ok_or_else(|| not_understood(value))
 }
 
+/// `{channel, number}` of a question about one channel.
+pub(super) fn subscribers(reply: &Value) -> Result<u64, StoreError> {
+    match reply {
+        Value::Map(pairs) => pairs.first().map(|(_, count)| number(count)),
+        _ => items(reply)?.get(1).map(number),
+    }
+    .unwrap_or_else(|| Err(not_understood(reply)))
+}
+
 /// `{text ...}`.
 pub(super) fn texts(reply: &Value) -> Result<Vec<String>, StoreError> {
     items(reply)?.iter().map(text).collect()
@@ -45,7 +55,7 @@ pub(super) fn pulse(reply: &Value) -> Result<(String, u64), StoreError> {
 }
 
 /// `{incarnation, version, now, {key, packed ...}, {key, until ...}}`.
-pub(super) fn snapshot(reply: &Value) -> Result<Snapshot, StoreError> {
+pub(super) fn snapshot(reply: &Value, seal: &Seal) -> Result<Snapshot, StoreError> {
     let [incarnation, version, now_ms, records, blocked] = items(reply)? else {
         return Err(not_understood(reply));
     };
@@ -62,9 +72,14 @@ pub(super) fn snapshot(reply: &Value) -> Result<Snapshot, StoreError> {
         // One that cannot be read counts as none, as the scripts take it; the next put of its
         // key replaces it.
         match unpack(key, packed, now_ms) {
-            Some((record, is_expired)) if !is_expired => snapshot.records.push(record),
+            Some((record, is_expired)) if !is_expired => {
+                snapshot.records.extend(opened(record, seal));
+            }
             Some(_) => {}
-            None => tracing::debug!(bytes = packed.len(), "a record cannot be read"),
+            None => {
+                seal.ignore();
+                tracing::debug!(bytes = packed.len(), "a record cannot be read");
+            }
         }
     }
     for (key, until_ms) in pairs(blocked)? {
@@ -110,6 +125,12 @@ pub(super) fn change(message: &[u8]) -> Option<Notice> {
         _ => return None,
     };
     Some(Notice::Change { version, key: key.to_vec(), record })
+}
+
+/// A record with its body as the member who wrote it meant it; nothing if no member did.
+pub(super) fn opened(record: Record, seal: &Seal) -> Option<Record> {
+    let body = seal.open(Of::Record(&record.key), &record.body)?;
+    Some(Record { body, ..record })
 }
 
 /// `epoch created expires body`, and whether it has expired.
@@ -185,6 +206,7 @@ pub(super) fn shape(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
 
     #[test]
     fn a_change_holds_any_bytes() {
@@ -208,11 +230,12 @@ mod tests {
     #[test]
     fn an_answer_that_is_not_understood_is_described_but_not_shown() {
         let secret = Value::BulkString(vec![b's'; 1 << 20]);
+        let seal = Seal::new(&Settings::new("a").expect("a namespace"));
         let errors = [
             outcome(&secret).unwrap_err(),
             number(&secret).unwrap_err(),
             items(&secret).map(<[Value]>::len).unwrap_err(),
-            snapshot(&Value::Array(vec![secret.clone(); 1000])).unwrap_err(),
+            snapshot(&Value::Array(vec![secret.clone(); 1000]), &seal).unwrap_err(),
             text(&Value::BulkString(b"\xff raw".to_vec())).unwrap_err(),
         ];
         for error in errors {

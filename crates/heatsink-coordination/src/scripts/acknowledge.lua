@@ -4,12 +4,10 @@
 -- An element is the length of the topic, the topic and the member, by the time until which it
 -- counts. There are few at a time: a topic is one step that waits for the fleet.
 local ACKS, topic, member = KEYS[1], ARGV[1], ARGV[2]
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
-redis.call('ZREMRANGEBYSCORE', ACKS, '-inf', string.format('%.0f', now))
+ask('ZREMRANGEBYSCORE', ACKS, '-inf', digits(now))
 local head = #topic .. ' ' .. topic .. ' '
 if member ~= '' then
-  redis.call('ZADD', ACKS, string.format('%.0f', now + tonumber(ARGV[3])), head .. member)
+  redis.call('ZADD', ACKS, digits(now + tonumber(ARGV[3])), head .. member)
   return {}
 end
 local members = {}

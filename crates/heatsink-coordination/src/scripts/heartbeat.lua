@@ -8,21 +8,15 @@
 local MEMBERS, PRESENCE, ROSTER = KEYS[1], KEYS[2], KEYS[3]
 local id, body, ttl, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local known = tonumber(ARGV[5])
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 
-local function digits(number)
-  return string.format('%.0f', number)
-end
-
-local version = tonumber(redis.call('HGET', ROSTER, 'version') or 0)
+local version = whole(ask('HGET', ROSTER, 'version')) or 0
 local function changed()
   version = version == 0 and now or version + 1
   redis.call('HSET', ROSTER, 'version', digits(version))
 end
 
 -- One of them may have been evicted; everybody comes back with the next heartbeat.
-if redis.call('HLEN', MEMBERS) ~= redis.call('ZCARD', PRESENCE) then
+if ask('HLEN', MEMBERS) ~= ask('ZCARD', PRESENCE) then
   redis.call('DEL', MEMBERS, PRESENCE)
   changed()
 end

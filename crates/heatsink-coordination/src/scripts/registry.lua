@@ -3,29 +3,19 @@
 -- KEYS: state, registry, expiry, blocked
 -- ARGV: PUBLISH or SPUBLISH, the channel of changes, an incarnation in case one is needed,
 --       then the script's own
---
--- Times are milliseconds of this server's clock. Numbers stay below 2^53, where Lua's are
--- exact; `digits` writes them, because tostring() turns to exponents.
 
 local STATE, REGISTRY, EXPIRY, BLOCKED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local PUBLISH, CHANGES, CANDIDATE = ARGV[1], ARGV[2], ARGV[3]
 
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
-
-local function digits(number)
-  return string.format('%.0f', number)
-end
-
 -- The parts may have been evicted, deleted or restored one by one. Unless they agree, what is
 -- left of the records is no registry: start a new one. Its versions begin at the time, so that
 -- an epoch of a lost incarnation is not mistaken for one of this.
-local state = redis.call('HMGET', STATE, 'incarnation', 'version', 'count')
-local count = tonumber(state[3] or -1)
-if not state[1] or not state[2]
-    or redis.call('HLEN', REGISTRY) ~= count
-    or redis.call('ZCARD', EXPIRY) ~= count then
-  local version = math.max(now, tonumber(state[2] or 0) + 1)
+local state = ask('HMGET', STATE, 'incarnation', 'version', 'count')
+local count = whole(state[3])
+local records, expiries = ask('HLEN', REGISTRY), ask('ZCARD', EXPIRY)
+ask('ZCARD', BLOCKED)
+if not state[1] or not whole(state[2]) or records ~= count or expiries ~= count then
+  local version = math.max(now, (whole(state[2]) or 0) + 1)
   redis.call('DEL', REGISTRY, EXPIRY)
   redis.call('HSET', STATE, 'incarnation', CANDIDATE, 'version', digits(version), 'count', '0')
 end

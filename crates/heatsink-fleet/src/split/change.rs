@@ -114,8 +114,14 @@ pub(crate) async fn change(
         match decide(found.as_ref()) {
             Next::Leave => return Ok(Changed::Left),
             Next::Put { entry, ttl } => {
-                let body = wire::encode_entry(&entry);
-                let put = Put { body, ttl, expects, respects_block: false, keep_created: true };
+                let put = Put {
+                    body: wire::encode_entry(&entry),
+                    ttl,
+                    expects,
+                    respects_block: false,
+                    keep_created: true,
+                    survives: entry.survives(),
+                };
                 match store.put(key, put).await.map_err(NotChanged::Store)? {
                     PutOutcome::Applied { version } => {
                         let created = found.map(|seen| seen.entry.detected_at_ms);

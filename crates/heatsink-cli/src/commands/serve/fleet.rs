@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heatsink_admin::Token;
-use heatsink_coordination::{Settings, Store, TlsFiles};
+use heatsink_coordination::{Secret, Settings, Store, TlsFiles};
 use heatsink_fleet::{DataPlane, Fleet};
 use heatsink_proxy::Proxy;
 use heatsink_tls::ClientFiles;
@@ -23,14 +23,16 @@ use crate::logging;
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(3);
 const ADDRESS_LOOK: Duration = Duration::from_millis(20);
 
-/// Where the fleet meets. Nothing is connected to yet.
-pub(in crate::commands) fn store(loaded: &Loaded) -> Result<Store, Failure> {
+/// Where the fleet meets. Nothing is connected to yet. A process that serves is `quiet`: it writes
+/// nothing there while it is alone.
+pub(in crate::commands) fn store(loaded: &Loaded, quiet: bool) -> Result<Store, Failure> {
     let config = &loaded.config;
     let failure =
         |why: String| Failure::Runtime(format!("cannot use the coordination store: {why}"));
     let mut settings =
         Settings::new(&config.namespace).map_err(|error| failure(error.to_string()))?;
     settings.max_records = config.max_records;
+    settings.secret = config.coordination_secret.as_deref().map(read_secret).transpose()?;
     if config.coordination == Url::Embedded {
         return Ok(Store::memory(settings));
     }
@@ -38,8 +40,17 @@ pub(in crate::commands) fn store(loaded: &Loaded) -> Result<Store, Failure> {
         Some(files) => Some(read(files).map_err(|error| failure(error.to_string()))?),
         None => None,
     };
-    Store::redis(&config.coordination, tls.as_ref(), settings)
-        .map_err(|error| failure(error.to_string()))
+    let open = if quiet { Store::quiet } else { Store::redis };
+    open(&config.coordination, tls.as_ref(), settings).map_err(|error| failure(error.to_string()))
+}
+
+fn read_secret(path: &Path) -> Result<Secret, Failure> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).map_err(|error| {
+        Failure::Runtime(format!("cannot read the fleet's secret {shown}: {error}"))
+    })?;
+    Secret::new(text.trim())
+        .ok_or_else(|| Failure::Runtime(format!("{shown} holds no secret: 16 characters or more")))
 }
 
 fn read(files: &ClientFiles) -> io::Result<TlsFiles> {
