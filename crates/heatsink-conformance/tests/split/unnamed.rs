@@ -1,8 +1,8 @@
 //! Commands that touch split keys which they do not name, or name among their options: they find
 //! them whole.
 
-use heatsink_conformance::Rig;
-use heatsink_testkit::{RawClient, RedisServer, Reply};
+use heatsink_conformance::{ClusterRig, Rig};
+use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply};
 
 use crate::hand::Mover;
 
@@ -153,5 +153,30 @@ fn a_scan_tells_the_types_that_clients_know() {
             mover.split(key.as_bytes(), 3);
         }
         assert_eq!(scan(&mut client, of_type), scan(&mut wanted, of_type), "{of_type}");
+    }
+}
+
+/// Before a cluster a script without keys is executed by one node, and finds the keys of that node.
+#[test]
+fn keys_are_whole_before_a_cluster_too() {
+    let rig = ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| {
+        config.workers = 1;
+    });
+    let mover = Mover::new(&rig.heatsink.proxy().handle());
+    let mut client = rig.client();
+    client.command(&["RPUSH", "{t}list", "a"]);
+    client.command(&["RPUSH", "{t}source", "y", "x"]);
+    assert!(mover.split(b"{t}list", 3));
+    let stored = client.command(&["SORT", "{t}source", "ALPHA", "STORE", "{t}list"]);
+    assert_eq!((stored, mover.is_split(b"{t}list")), (Reply::Integer(2), false));
+    let reply = client.command(&["LRANGE", "{t}list", "0", "-1"]);
+    assert_eq!(reply, Reply::bulks(["x", "y"]));
+    let reply = client.command(&["SORT", "{t}source", "ALPHA", "STORE", "elsewhere"]);
+    assert!(reply.error().starts_with("CROSSSLOT"), "{reply}");
+    let script = "return redis.call('llen', '{t}list')";
+    for command in [&["EVAL", script, "0"][..], &["NOSUCH"]] {
+        assert!(mover.split(b"{t}list", 3));
+        client.command(command);
+        assert!(!mover.is_split(b"{t}list"), "{command:?}");
     }
 }
