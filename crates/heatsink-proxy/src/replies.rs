@@ -377,8 +377,11 @@ impl Sorting<'_> {
             Delivery::Part { waiter, bytes } => {
                 clients.deliver_part(waiter.client, waiter.seq, bytes);
             }
-            // Sent on once already for somebody who has gone: that is enough.
-            Delivery::Elsewhere { waiter, .. } if waiter.purpose == Purpose::Ignored => {
+            // Sent on once already for somebody who has gone: that is enough. Or what is said before a
+            // read, which is not tracked then.
+            Delivery::Elsewhere { waiter, .. }
+                if matches!(waiter.purpose, Purpose::Ignored | Purpose::Caching(_)) =>
+            {
                 doubts.pop();
             }
             Delivery::Elsewhere { waiter, request, error, ref behind } => {
