@@ -312,18 +312,23 @@ impl Worker {
     }
 
     fn on_events(&mut self, events: &Events) {
-        let heard_first = self.cooling.is_active();
-        if heard_first {
-            // Word of changes is heard before anybody is served.
-            for event in events.iter().filter(|event| event.token() != MAIL) {
-                let Token(token) = event.token();
-                let (slot, generation) = ((token as u32) >> 1, (token >> 32) as u32);
-                if token & 1 == 1 && self.is_tracked(slot as usize) {
-                    self.on_link_event(slot as usize, generation, event);
-                }
+        // Word of changes is heard before anybody is served, and passed on before the write that made
+        // it is acknowledged: a client with a cache of its own, on a connection of its own, is told
+        // first if both have come.
+        let mut heard = Vec::new();
+        for (at, event) in events.iter().enumerate().filter(|(_, event)| event.token() != MAIL) {
+            let Token(token) = event.token();
+            let (slot, generation) = ((token as u32) >> 1, (token >> 32) as u32);
+            if token & 1 == 1 && self.may_tell_of_changes(slot as usize) {
+                heard.push(at);
+                self.on_link_event(slot as usize, generation, event);
             }
         }
-        for event in events {
+        let mut heard = heard.into_iter().peekable();
+        for (at, event) in events.iter().enumerate() {
+            if heard.next_if_eq(&at).is_some() {
+                continue;
+            }
             match event.token() {
                 MAIL => self.read_mail(),
                 Token(token) => {
@@ -331,7 +336,7 @@ impl Worker {
                     let generation = (token >> 32) as u32;
                     if token & 1 == 0 {
                         self.on_client_event(ClientKey { slot, generation }, event);
-                    } else if !(heard_first && self.is_tracked(slot as usize)) {
+                    } else {
                         self.on_link_event(slot as usize, generation, event);
                     }
                 }
@@ -339,9 +344,9 @@ impl Worker {
         }
     }
 
-    fn is_tracked(&self, link: usize) -> bool {
-        let link = self.links.get(link);
-        link.is_some_and(|link| matches!(link.owner, Owner::Tracked | Owner::Listener))
+    fn may_tell_of_changes(&self, link: usize) -> bool {
+        let owner = self.links.get(link).map(|link| link.owner);
+        matches!(owner, Some(Owner::Tracked | Owner::Listener | Owner::Client(_)))
     }
 
     /// How long to wait for events at most.

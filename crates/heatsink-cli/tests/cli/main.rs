@@ -9,6 +9,7 @@ mod help;
 mod load;
 mod logs;
 mod memory;
+mod pushes;
 mod reload;
 mod scan;
 mod serve;
