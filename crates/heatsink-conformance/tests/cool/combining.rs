@@ -359,3 +359,38 @@ fn switching_loses_and_reorders_nothing() {
     let sum: i64 = threads.into_iter().map(|thread| thread.join().expect("in order")).sum();
     assert_eq!(rig.client().command(&["GET", "n"]).text(), sum.to_string());
 }
+
+/// What one client asks of one key in one go, all reads or all increments, is executed in one go, as
+/// by a plain server: nobody's comes in between.
+#[test]
+fn a_pipeline_of_one_kind_is_executed_in_one_go() {
+    const LENGTH: usize = 4;
+    let rig = Rig::new(2);
+    heat(rig.heatsink(), &["n"], EXACT);
+    let stop = Arc::<AtomicBool>::default();
+    let clients: Vec<_> = (0..10)
+        .map(|number| {
+            let (mut client, stop) = (rig.client(), Arc::clone(&stop));
+            thread::spawn(move || {
+                let command = if number % 2 == 0 { "INCR" } else { "GET" };
+                let pipeline = encode(&[command, "n"]).repeat(LENGTH);
+                while !stop.load(Ordering::Relaxed) {
+                    client.send_raw(&pipeline);
+                    let replies = [(); LENGTH].map(|()| client.read_reply());
+                    let step = i64::from(number % 2 == 0);
+                    let number = |reply: &Reply| match reply {
+                        Reply::Integer(number) => *number,
+                        Reply::Null => 0,
+                        reply => reply.text().parse().expect("a number"),
+                    };
+                    let pairs = replies.windows(2);
+                    let mut gaps = pairs.map(|pair| number(&pair[1]) - number(&pair[0]));
+                    assert!(gaps.all(|gap| gap == step), "{command}: {replies:?}");
+                }
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(500));
+    stop.store(true, Ordering::Relaxed);
+    clients.into_iter().for_each(|client| client.join().expect("nobody came in between"));
+}
