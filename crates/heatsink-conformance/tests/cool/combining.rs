@@ -377,7 +377,7 @@ fn a_pipeline_of_one_kind_is_executed_in_one_go() {
                 while !stop.load(Ordering::Relaxed) {
                     client.send_raw(&pipeline);
                     let replies = [(); LENGTH].map(|()| client.read_reply());
-                    let step = i64::from(number % 2 == 0);
+                    let wanted = i64::from(number % 2 == 0);
                     let number = |reply: &Reply| match reply {
                         Reply::Integer(number) => *number,
                         Reply::Null => 0,
@@ -385,12 +385,14 @@ fn a_pipeline_of_one_kind_is_executed_in_one_go() {
                     };
                     let pairs = replies.windows(2);
                     let mut gaps = pairs.map(|pair| number(&pair[1]) - number(&pair[0]));
-                    assert!(gaps.all(|gap| gap == step), "{command}: {replies:?}");
+                    assert!(gaps.all(|gap| gap == wanted), "{command}: {replies:?}");
                 }
             })
         })
         .collect();
     thread::sleep(Duration::from_millis(500));
     stop.store(true, Ordering::Relaxed);
-    clients.into_iter().for_each(|client| client.join().expect("nobody came in between"));
+    for client in clients {
+        client.join().expect("nobody came in between");
+    }
 }

@@ -244,7 +244,7 @@ fn whoever_wrote_a_key_is_never_given_what_was_there_before() {
     rig.heatsink().proxy().handle().set_hot_keys(hot);
     let script = "return redis.call('set', KEYS[1], 'new')";
     let multi = [encode(&["MULTI"]), encode(&["SET", "k", "new"]), encode(&["EXEC"])].concat();
-    let writes = [
+    let changes = [
         encode(&["SET", "k", "new"]),
         encode(&["DEL", "k"]),
         encode(&["SETEX", "k", "100", "new"]),
@@ -253,14 +253,14 @@ fn whoever_wrote_a_key_is_never_given_what_was_there_before() {
         encode(&["FLUSHALL"]),
         multi,
     ];
-    for write in writes {
+    for change in changes {
         let (mut writer, mut reader) = (rig.client(), rig.client());
         assert_eq!(reader.command(&["SET", "k", "old"]), Reply::ok());
         for client in [&mut reader, &mut rig.client()] {
             assert_eq!(client.command(&["GET", "k"]), Reply::bulk("old"));
         }
-        writer.send_raw(&write);
-        let replies = if write.starts_with(&encode(&["MULTI"])) { 3 } else { 1 };
+        writer.send_raw(&change);
+        let replies = if change.starts_with(&encode(&["MULTI"])) { 3 } else { 1 };
         for _ in 0..replies {
             assert!(!writer.read_reply().is_error());
         }
@@ -268,7 +268,7 @@ fn whoever_wrote_a_key_is_never_given_what_was_there_before() {
         rig.server_mut().pause();
         writer.send(&["GET", "k"]);
         bystander.send(&["GET", "k"]);
-        let name = String::from_utf8_lossy(&write).replace("\r\n", " ");
+        let name = String::from_utf8_lossy(&change).replace("\r\n", " ");
         assert_eq!(bystander.read_reply(), Reply::bulk("old"), "{name}");
         let told = writer.try_read_frame(2 * wait).expect("a connection");
         assert_ne!(told.as_deref(), Some(&b"$3\r\nold\r\n"[..]), "{name}");
