@@ -6,6 +6,7 @@
 //! a lane nobody uses is given up after [`LANE_IDLE`].
 //! Invariant: clients of different users never share a link.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,8 @@ pub(crate) struct Lane {
     pub(crate) spare: Vec<usize>,
     pub(crate) clients: usize,
     idle_since: Instant,
+    /// Clients whose own connection to a node is not there yet, the first to ask first.
+    pub(crate) waiting: VecDeque<(NodeId, ClientKey)>,
     /// Clients that are not read from until the shared link has taken what is queued.
     pub(crate) throttled: Vec<ClientKey>,
     /// The server wants these clients to authenticate first.
@@ -187,6 +190,7 @@ impl Worker {
             spare: Vec::new(),
             clients: 0,
             idle_since: self.now,
+            waiting: VecDeque::new(),
             throttled: Vec::new(),
             needs_auth: false,
             is_proven: false,
@@ -303,6 +307,7 @@ impl Worker {
         if lane.spare.len() < MAX_SPARE && !upstream.link.is_shut() {
             upstream.owner = Owner::Spare;
             lane.spare.push(slot);
+            self.give_in_turn(slot);
         } else {
             self.drop_link(slot);
         }
@@ -556,6 +561,8 @@ impl Worker {
         let again =
             owner == Owner::Lane && std::mem::take(&mut self.lanes[lane].way(node).was_lost);
         self.note_reachable(slot, again);
+        self.give_in_turn(slot);
+        let owner = self.links.get(slot).map_or(owner, |upstream| upstream.owner);
         match owner {
             Owner::Lane if !needs_auth => {
                 self.ask_commands(slot);

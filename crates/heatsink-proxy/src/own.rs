@@ -9,6 +9,7 @@
 
 mod beside;
 mod everywhere;
+mod turns;
 
 use std::collections::VecDeque;
 use std::time::Instant;

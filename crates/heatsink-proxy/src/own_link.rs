@@ -325,6 +325,7 @@ impl Worker {
         client.card.set_upstream_node(node);
         client.card.set_upstream_id(upstream.link.connection_id());
         client.own = Some(Box::new(Own::new(link, node, protocol)));
+        self.wait_in_line(key, link);
         self.name_own(key);
         Ok(())
     }

@@ -91,6 +91,7 @@ pub struct Link<W: Waiter> {
     full_since: Option<Instant>,
     connection_id: Option<i64>,
     needs_auth: bool,
+    held_back: bool,
     shut: Shut,
 }
 
@@ -147,6 +148,7 @@ impl<W: Waiter> Link<W> {
             full_since: None,
             connection_id: None,
             needs_auth: false,
+            held_back: false,
             shut: Shut::No,
         })
     }
@@ -298,6 +300,17 @@ impl<W: Waiter> Link<W> {
         self.outgoing.push(bytes);
     }
 
+    /// Whether what is queued is kept here although the link is ready: it may be sent on another.
+    pub fn hold_back(&mut self, held_back: bool) {
+        self.held_back = held_back;
+    }
+
+    /// Takes out what was queued by [`Self::push_unmatched`] and held back so far.
+    pub fn take_unmatched(&mut self) -> Vec<u8> {
+        debug_assert!(self.held_back, "some of it may be sent");
+        self.outgoing.take()
+    }
+
     /// Writes what is queued, as far as the socket takes it.
     pub fn flush(&mut self, now: Instant) -> Result<(), LinkError> {
         if !self.connected {
@@ -312,6 +325,8 @@ impl<W: Waiter> Link<W> {
         if self.greeting.is_some() {
             self.first_words.flush(&mut self.stream).map_err(LinkError::Connect)?;
             self.stream.flush().map_err(LinkError::Connect)
+        } else if self.held_back {
+            Ok(())
         } else {
             match &mut self.kept {
                 Some(kept) => kept.flush(&mut self.stream),

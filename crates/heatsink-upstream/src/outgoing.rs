@@ -132,6 +132,12 @@ impl Outgoing {
         append(&mut self.bytes, bytes, range);
     }
 
+    /// Takes out everything; nothing of it was sent.
+    pub fn take(&mut self) -> Vec<u8> {
+        debug_assert_eq!(self.sent, 0);
+        std::mem::take(&mut self.bytes)
+    }
+
     /// Forgets what was not sent: nobody is there to read it.
     pub fn discard(&mut self) {
         self.bytes.clear();

@@ -466,3 +466,41 @@ fn what_was_sent_into_a_tunnel_before_leaving_arrives() {
     }
     eventually(SOON, || rig.client().command(&["DBSIZE"]).integer() == 20);
 }
+
+/// One that waits for a new connection is not overtaken by one that finds a connection which has
+/// become free meanwhile.
+#[test]
+fn blocked_clients_are_served_in_the_order_in_which_they_came() {
+    const ROUNDS: usize = 60;
+    let server = RedisServer::builder().line(format!("databases {}", ROUNDS + 1));
+    let rig = Rig::with_server(server, 1);
+    let name = |n: usize| format!("client{n}");
+    for round in 1..=ROUNDS {
+        // Connections of another database are of no use: each round begins with none.
+        let mut clients: [RawClient; 4] = std::array::from_fn(|n| {
+            let mut client = rig.client();
+            if round % 2 == 0 {
+                client.command(&["CLIENT", "SETNAME", &name(n)]);
+            }
+            assert_eq!(client.command(&["SELECT", &round.to_string()]), Reply::ok());
+            client
+        });
+        let [first, second, other, writer] = &mut clients;
+        assert_eq!(other.command(&["WATCH", "k"]), Reply::ok());
+        first.send(&["BLPOP", "queue", "0"]);
+        assert_eq!(other.command(&["UNWATCH"]), Reply::ok());
+        second.send(&["BLPOP", "queue", "0"]);
+        wait_blocked(&rig, 2);
+        for (n, client) in [first, second].into_iter().enumerate() {
+            let value = format!("{round}:{n}");
+            assert_eq!(writer.command(&["RPUSH", "queue", &value]), Reply::Integer(1));
+            assert_eq!(client.read_reply(), Reply::bulks(["queue", &value]));
+            // The connection carries its own name, not that of whoever had it before.
+            client.command(&["MULTI"]);
+            client.command(&["CLIENT", "GETNAME"]);
+            let named = client.command(&["EXEC"]).items()[0].clone();
+            let expected = if round % 2 == 0 { Reply::bulk(name(n)) } else { Reply::Null };
+            assert_eq!(named, expected);
+        }
+    }
+}

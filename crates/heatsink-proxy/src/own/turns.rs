@@ -1,0 +1,147 @@
+//! Connections go to clients in the order in which these asked for one.
+//!
+//! A server serves the clients that wait for a key in the order in which their commands came. Here a
+//! command may have to wait for a new connection, and one that came later must not overtake it:
+//!
+//! ```text
+//! 1. A: BLPOP queue 0; there is no connection, and one is opened
+//! 2. C's transaction is over: its connection is free
+//! 3. B: BLPOP queue 0, on that connection; the server notes B
+//! 4. A's connection is there; the server notes A, behind B
+//! ```
+//!
+//! So at 2 the connection goes to A, and the one that is being opened is free when it is there. The
+//! same if two are being opened and the later one is there first.
+//!
+//! Called by: `own_link` and `lanes`.
+//! Bound: an entry for each client that waits for its connection. It holds for the clients of one
+//! worker; another worker opens connections of its own.
+//! Invariant: while a client waits for a connection to a node, no other that leads there along the
+//! same lane is free and ready.
+
+use heatsink_resp::encode;
+use heatsink_upstream::link::Framing;
+
+use crate::connection::ClientKey;
+use crate::lanes::Owner;
+use crate::nodes::NodeId;
+use crate::own::{Expected, Own};
+use crate::worker::Worker;
+
+impl Own {
+    /// It has another connection from now on; nothing was sent on the one before.
+    fn change_link(&mut self, link: usize) {
+        let before = std::mem::replace(&mut self.link, link);
+        if self.asked == Some(before) {
+            self.asked = Some(link);
+        }
+        self.within_link = link;
+    }
+}
+
+impl Worker {
+    /// A client has got a connection. If that is not ready, the client waits in line.
+    pub(crate) fn wait_in_line(&mut self, key: ClientKey, link: usize) {
+        let Some(upstream) = self.links.get_mut(link) else { return };
+        if !upstream.link.is_ready() {
+            upstream.link.hold_back(true);
+            self.lanes[upstream.lane].waiting.push_back((upstream.node, key));
+        }
+    }
+
+    /// A connection is ready, and free or somebody's own: whoever has waited longest gets it.
+    pub(crate) fn give_in_turn(&mut self, slot: usize) {
+        let Some(upstream) = self.links.get_mut(slot) else { return };
+        if !upstream.link.is_ready() {
+            return;
+        }
+        upstream.link.hold_back(false);
+        let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
+        if self.lanes[lane].waiting.is_empty() || upstream.link.is_shut() {
+            return;
+        }
+        let holder = match owner {
+            Owner::Spare => None,
+            // Not a connection beside its own.
+            Owner::Client(key) if self.own_link_of(key) == Some(slot) => Some(key),
+            _ => return,
+        };
+        let Some(first) = self.first_in_line(lane, node, holder) else { return };
+        let Some(theirs) = self.own_link_of(first).filter(|_| holder != Some(first)) else {
+            return;
+        };
+        // What is queued on either is not sent yet.
+        let queued = self.take_queued(theirs);
+        let holders = holder.map(|holder| (holder, self.take_queued(slot)));
+        self.move_to_link(first, slot, &queued);
+        match holders {
+            Some((holder, queued)) => self.move_to_link(holder, theirs, &queued),
+            None => {
+                self.lanes[lane].spare.retain(|spare| *spare != slot);
+                self.links[theirs].name = Vec::new();
+                self.spare_link(theirs);
+            }
+        }
+    }
+
+    fn own_link_of(&self, key: ClientKey) -> Option<usize> {
+        Some(self.clients.get_ref(key)?.own.as_ref()?.link)
+    }
+
+    /// Takes whoever has waited longest for a connection to a node out of the line; `holder` has one
+    /// that was not ready until now. Those who do not wait any more are forgotten.
+    fn first_in_line(
+        &mut self,
+        lane: usize,
+        node: NodeId,
+        holder: Option<ClientKey>,
+    ) -> Option<ClientKey> {
+        let Self { lanes, links, clients, .. } = self;
+        let waits = |key: ClientKey| {
+            let own = clients.get_ref(key).and_then(|client| client.own.as_ref());
+            let own = own.filter(|own| own.node == node && !own.shut);
+            let link = own.and_then(|own| links.get(own.link));
+            link.is_some_and(|link| holder == Some(key) || !link.link.is_ready())
+        };
+        let line = &mut lanes[lane].waiting;
+        line.retain(|(wanted, key)| *wanted != node || waits(*key));
+        let at = line.iter().position(|(wanted, _)| *wanted == node)?;
+        line.remove(at).map(|(_, key)| key)
+    }
+
+    fn take_queued(&mut self, link: usize) -> Vec<u8> {
+        let Some(upstream) = self.links.get_mut(link) else { return Vec::new() };
+        upstream.link.hold_back(true);
+        let queued = upstream.link.take_unmatched();
+        upstream.link.hold_back(!upstream.link.is_ready());
+        queued
+    }
+
+    /// A client's own connection is another one from now on, on which is said what it had queued.
+    fn move_to_link(&mut self, key: ClientKey, link: usize, queued: &[u8]) {
+        let now = self.now;
+        let Self { clients, links, .. } = self;
+        let (Some(client), Some(upstream)) = (clients.get(key), links.get_mut(link)) else {
+            return;
+        };
+        let Some(own) = &mut client.own else { return };
+        own.change_link(link);
+        let framing = if own.tunnel { Framing::Raw } else { Framing::Frames };
+        upstream.link.set_framing(framing);
+        if upstream.owner == Owner::Spare && !upstream.name.is_empty() {
+            // Of the client that had it before. If this one has a name, it is queued.
+            let mut nameless = Vec::new();
+            encode::command(&mut nameless, &["CLIENT", "SETNAME", ""]);
+            upstream.link.push_unmatched(&nameless);
+            own.expected.push_front(Expected::Unasked);
+        }
+        upstream.name = client.card.facts().name.clone();
+        upstream.owner = Owner::Client(key);
+        upstream.link.push_unmatched(queued);
+        if upstream.link.is_ready() {
+            upstream.link.expect_answer(now);
+        }
+        client.card.set_upstream_id(upstream.link.connection_id());
+        self.touch_link(link);
+    }
+}
