@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heatsink_conformance::Rig;
+use heatsink_conformance::{Heatsink, Relay, Rig, Way};
 use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -471,36 +471,40 @@ fn what_was_sent_into_a_tunnel_before_leaving_arrives() {
 /// become free meanwhile.
 #[test]
 fn blocked_clients_are_served_in_the_order_in_which_they_came() {
-    const ROUNDS: usize = 60;
-    let server = RedisServer::builder().line(format!("databases {}", ROUNDS + 1));
-    let rig = Rig::with_server(server, 1);
-    let name = |n: usize| format!("client{n}");
-    for round in 1..=ROUNDS {
-        // Connections of another database are of no use: each round begins with none.
+    let server = RedisServer::start();
+    let blocked = || server.info_u64("clients", "blocked_clients");
+    for named in [false, true] {
+        let relay = Relay::before(server.addr());
+        let heatsink = Heatsink::before_url(&relay.url(), |config| config.workers = 1);
+        let name = |n: usize| format!("client{n}");
         let mut clients: [RawClient; 4] = std::array::from_fn(|n| {
-            let mut client = rig.client();
-            if round % 2 == 0 {
-                client.command(&["CLIENT", "SETNAME", &name(n)]);
+            let mut client = heatsink.client();
+            if named {
+                assert_eq!(client.command(&["CLIENT", "SETNAME", &name(n)]), Reply::ok());
             }
-            assert_eq!(client.command(&["SELECT", &round.to_string()]), Reply::ok());
             client
         });
         let [first, second, other, writer] = &mut clients;
+        other.command(&["CLIENT", "SETNAME", "other"]);
         assert_eq!(other.command(&["WATCH", "k"]), Reply::ok());
+        // The greeting of connections that are opened from now on is not heard.
+        relay.set(Way::HoldRequest(encode(&["CLIENT", "ID"])));
         first.send(&["BLPOP", "queue", "0"]);
+        relay.wait_request_held();
         assert_eq!(other.command(&["UNWATCH"]), Reply::ok());
         second.send(&["BLPOP", "queue", "0"]);
-        wait_blocked(&rig, 2);
+        eventually(SOON, || blocked() == 1);
+        relay.set(Way::Open);
+        eventually(SOON, || blocked() == 2);
         for (n, client) in [first, second].into_iter().enumerate() {
-            let value = format!("{round}:{n}");
+            let value = format!("value{n}");
             assert_eq!(writer.command(&["RPUSH", "queue", &value]), Reply::Integer(1));
             assert_eq!(client.read_reply(), Reply::bulks(["queue", &value]));
             // The connection carries its own name, not that of whoever had it before.
             client.command(&["MULTI"]);
             client.command(&["CLIENT", "GETNAME"]);
-            let named = client.command(&["EXEC"]).items()[0].clone();
-            let expected = if round % 2 == 0 { Reply::bulk(name(n)) } else { Reply::Null };
-            assert_eq!(named, expected);
+            let told = client.command(&["EXEC"]).items()[0].clone();
+            assert_eq!(told, if named { Reply::bulk(name(n)) } else { Reply::Null });
         }
     }
 }
