@@ -8,6 +8,7 @@
 //! | copies of a value | `copies` |
 //! | whether a value can be split | `fit` |
 //! | what the servers say of their memory | `servers` |
+//! | whether replicas have what was written | `replicas` |
 //! | a value moved into shards, step by step | `steps` |
 //! | and made whole again | `whole` |
 //! | what stands at a split key, and what strangers did to it | `marker` |
@@ -16,6 +17,7 @@
 //! | a proxy's word that it holds writes | `acks` |
 //! | who does what when, and what dead movers left | `reconcile` |
 //! | everything made whole by `heatsink drain` | `drain` |
+//! | splits that only the data knows of | `find` |
 //! | places where tests have the process end | `fault` |
 
 pub(crate) mod acks;
@@ -25,11 +27,13 @@ pub(crate) mod copies;
 mod data;
 pub(crate) mod drain;
 mod fault;
+mod find;
 mod fit;
 pub(crate) mod lifecycle;
 mod marker;
 mod names;
 pub(crate) mod reconcile;
+mod replicas;
 mod servers;
 pub(crate) mod steps;
 mod whole;

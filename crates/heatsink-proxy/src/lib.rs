@@ -343,6 +343,12 @@ impl Handle {
         self.shared.desk.take_wanted()
     }
 
+    /// Keys at which a worker was refused by the marker of a split that it knows nothing of. The alarm
+    /// of [`Self::on_whole_wanted`] is called for them as well.
+    pub fn take_unknown_markers(&self) -> std::collections::BTreeSet<Vec<u8>> {
+        self.shared.desk.take_markers()
+    }
+
     /// What was done for a hot key; up to a tick behind.
     pub fn cooled(&self, key: &[u8]) -> Option<Cooled> {
         let cooled = self.shared.cooled.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,8 +2,9 @@
 //!
 //! Called by: whoever moves data, through [`crate::Handle`]; the workers, once a turn and when a
 //! command needs a key to be whole.
-//! Bound: one entry a key among what is wanted.
+//! Bound: one entry a key among what is wanted, and [`MAX_MARKERS`] markers.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -65,6 +66,10 @@ const STAMPS_SINCE: Duration = Duration::from_secs(1_577_836_800);
 /// Stamps of a microsecond, as a power of two.
 const STAMP_BITS: u32 = 12;
 
+/// Keys with unknown markers that are remembered until they are taken; a command that waits at another
+/// one notes it again before long.
+const MAX_MARKERS: usize = 1024;
+
 /// What is called when a key has to be made whole.
 type Alarm = Box<dyn Fn() + Send + Sync>;
 
@@ -76,6 +81,8 @@ pub(crate) struct Desk {
     /// Until when what is known of split keys may be relied on, in milliseconds of [`uptime`].
     believed: AtomicU64,
     wanted: Mutex<Vec<WholeWanted>>,
+    /// Keys at which a marker was found that no version of the hot keys has told of.
+    markers: Mutex<BTreeSet<Vec<u8>>>,
     alarm: OnceLock<Alarm>,
     fan_out: [AtomicU64; FAN_OUT_BOUNDS.len() + 1],
     fan_out_micros: AtomicU64,
@@ -95,6 +102,7 @@ impl Desk {
             settled: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             believed: AtomicU64::new(0),
             wanted: Mutex::default(),
+            markers: Mutex::default(),
             alarm: OnceLock::new(),
             fan_out: Default::default(),
             fan_out_micros: AtomicU64::new(0),
@@ -149,6 +157,23 @@ impl Desk {
         if let Some(alarm) = self.alarm.get() {
             alarm();
         }
+    }
+
+    /// A command was refused by the marker of a split that the worker knows nothing of.
+    pub(crate) fn note_marker(&self, key: &[u8]) {
+        let mut markers = self.markers.lock().unwrap_or_else(PoisonError::into_inner);
+        if markers.contains(key) || markers.len() >= MAX_MARKERS {
+            return;
+        }
+        markers.insert(key.to_vec());
+        drop(markers);
+        if let Some(alarm) = self.alarm.get() {
+            alarm();
+        }
+    }
+
+    pub(crate) fn take_markers(&self) -> BTreeSet<Vec<u8>> {
+        std::mem::take(&mut *self.markers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A request about a whole split key is answered.

@@ -190,6 +190,15 @@ pub fn is_fence(reply: &[u8], id: &str) -> bool {
     reply == string || reply == request(&[FENCE.as_bytes(), id.as_bytes()])
 }
 
+/// The id in a fence that nobody has changed, of whichever split.
+pub fn id_of_fence(reply: &[u8]) -> Option<String> {
+    // An id that nothing has, so that any which is there is another one.
+    match fence(reply, "\0") {
+        Fence::Another(id) => String::from_utf8(id).ok(),
+        Fence::Intact | Fence::Damaged | Fence::Missing => None,
+    }
+}
+
 /// What stands in the place of a fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fence {

@@ -368,12 +368,16 @@ fn drain_says_what_it_could_not_find_out() {
     let said = format!(
         "1 key is left; run it again\n  {{counter}}a: its marker is gone, and nobody knows whether it \
          was renamed: there are more than 100000 keys in its slot. If the key was removed or \
-         overwritten, let the shards go by HDEL {index} {id}"
+         overwritten, say so by SET heatsink:{{"
     );
     assert!(drained.stderr.contains(&said), "{drained:?}");
     // The operator knows.
-    fleet.past(&["HDEL", index, id]);
+    let (_, proof) = drained.stderr.split_once("say so by SET ").expect("said");
+    let (proof, _) = proof.split_once(" 1, and the shards are let go").expect("said");
+    assert!(proof.ends_with(&format!(":{id}:made-whole")), "{proof}");
+    fleet.past(&["SET", proof, "1"]);
     assert_eq!(fleet.drain().code, Some(0));
+    assert!(!fleet.has_manifests());
 }
 
 /// A newer release may have split what this one does not know.

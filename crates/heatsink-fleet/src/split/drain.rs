@@ -3,7 +3,8 @@
 //! Called by: `heatsink drain`, with a proxy of its own and no other part in the fleet.
 //! Bound: [`MAX_ROUNDS`] rounds over what is left.
 //! Invariant: may be begun again at any time, and beside a running fleet. Needs nothing but the
-//! upstream: what was moved is in its index. Every key that was split, or had copies, when it began
+//! upstream: what was moved is in its index, and what is not there is found by a look through all
+//! keys. Every key that was split, or had copies, when it began
 //! is told of once. That is looked up before anybody is told to end it:
 //!
 //! ```text
@@ -17,7 +18,7 @@
 //! dropped here: by what was looked up, the same is told. A marker that strangers have changed is as
 //! good as any; one that they have renamed is searched for, and its value made whole there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,10 @@ const MEMBER_LIFE: Duration = Duration::from_secs(10);
 
 /// What is said of an entry of the index that another release has made.
 const NOT_UNDERSTOOD: &str = "its manifest is not understood; drain with the release that wrote it";
+
+/// What is said of shards that belong to no marker.
+const ORPHANED: &str =
+    "neither the index nor a marker knows of it. If nothing of it is needed, remove";
 
 /// What is told while it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,9 +233,27 @@ async fn run(
         };
         ledger.drained.unknown = false;
         ledger.compare(&known);
-        ledger.drained.left = known.len() + strange.len();
+        // The index may have been lost, or be that of another moment than the keys.
+        let unlisted = match unlisted(&mover, &known, &strange).await {
+            Ok(unlisted) => unlisted,
+            Err(error) => {
+                ledger.drained.unknown = true;
+                (ledger.told)(Progress::Trouble(error.to_string()));
+                continue;
+            }
+        };
+        if unlisted.is_partial {
+            ledger.drained.unknown = true;
+        }
+        let known = [known, unlisted.known].concat();
+        ledger.drained.left = known.len() + strange.len() + unlisted.orphans.len();
         let not_understood = |id| (format!("split {id}").into_bytes(), NOT_UNDERSTOOD.to_owned());
-        ledger.drained.failed = strange.into_iter().map(not_understood).collect();
+        let orphan = |(id, names)| {
+            let why = format!("{ORPHANED}: {names}");
+            (format!("split {id}").into_bytes(), why)
+        };
+        let orphans = unlisted.orphans.into_iter().map(orphan);
+        ledger.drained.failed = strange.into_iter().map(not_understood).chain(orphans).collect();
         for known in known {
             let outcome = make_whole(&mover, &known).await;
             ledger.tried(known, outcome);
@@ -242,6 +265,33 @@ async fn run(
     }
     let _ = mover.store.leave(&id).await;
     Drained { left: ledger.drained.left + ledger.copies.len(), ..ledger.drained }
+}
+
+/// What the index does not list.
+struct Unlisted {
+    known: Vec<Known>,
+    /// Ids of splits of which there are names, but no manifest; and the names.
+    orphans: Vec<(String, String)>,
+    is_partial: bool,
+}
+
+/// Looks through all keys for splits that are not in the index, as it was read before or is now: one
+/// that a running fleet has begun meanwhile is there before its first shard.
+async fn unlisted(
+    mover: &Mover,
+    listed: &[Known],
+    strange: &[String],
+) -> Result<Unlisted, DataError> {
+    let mut found = mover.steps.look_everywhere().await?;
+    let (now, strange_now) = mover.steps.entered().await?;
+    let mut ids: HashSet<&str> =
+        listed.iter().chain(&now).map(|it| it.layout.id.as_str()).collect();
+    ids.extend(strange.iter().chain(&strange_now).map(String::as_str));
+    let mut known = std::mem::take(&mut found.known);
+    known.retain(|known| !ids.contains(known.layout.id.as_str()));
+    ids.extend(known.iter().map(|known| known.layout.id.as_str()));
+    let (orphans, is_partial) = (found.orphans(&ids), found.is_partial);
+    Ok(Unlisted { known: known.clone(), orphans, is_partial })
 }
 
 /// The splits whose value is in shards, before anything is done about them.
@@ -364,16 +414,16 @@ async fn make_whole(mover: &Mover, known: &Known) -> Result<Outcome, String> {
     } else {
         let Search { at, gap } = mover.follow(key, layout).await.map_err(said)?;
         if let Some(gap) = gap {
-            let index = names::index(mover.store.settings().namespace());
-            let index = String::from_utf8_lossy(&index);
+            let proof = names::proof(key, id);
+            let proof = proof.escape_ascii();
             return Err(format!(
                 "its marker is gone, and nobody knows whether it was renamed: {gap}. If the key was \
-                 removed or overwritten, let the shards go by HDEL {index} {id}"
+                 removed or overwritten, say so by SET {proof} 1, and the shards are let go"
             ));
         }
         Outcome::Elsewhere(at)
     };
     mover.tell_whole_once(key, layout).await;
-    mover.steps.retire(key, layout).await.map_err(said)?;
+    mover.steps.retire_late(key, layout).await.map_err(said)?;
     Ok(outcome)
 }

@@ -84,6 +84,10 @@ impl Mover {
                     self.count("split", "refused");
                     return self.pause(key, PAUSE_MS, format!("not split: {why}")).await;
                 }
+                Err(NotSplit::PutOff(why)) => {
+                    self.count("split", "put_off");
+                    return self.pause(key, TROUBLE_MS, format!("not split yet: {why}")).await;
+                }
                 Err(NotSplit::Failed(error)) => {
                     self.count("split", "failed");
                     let named = self.state.named(key);
@@ -145,6 +149,11 @@ impl Mover {
             return moved;
         }
         if fate == Fate::Committed {
+            if let Some(why) = self.unconfirmed(key, &layout).await {
+                self.count("split", "put_off");
+                self.go_back(key, &layout, &why).await;
+                return Ok(());
+            }
             self.tell_split(key, &id).await;
             self.observe_freeze(begun);
             self.count("split", "done");
@@ -155,6 +164,41 @@ impl Mover {
         self.observe_freeze(begun);
         dropped?;
         moved
+    }
+
+    /// Why nobody may rely on the commit of a split yet: a failover could take it back.
+    async fn unconfirmed(&self, key: &[u8], layout: &Layout) -> Option<String> {
+        match self.steps.unreplicated(&[key]).await {
+            Ok(None) => {}
+            Ok(why) => return why,
+            Err(error) => return Some(error.to_string()),
+        }
+        // If there was a failover before that, it was another server that was asked.
+        match self.steps.is_marked(key, layout).await {
+            Ok(true) => None,
+            Ok(false) => Some("its marker is gone".to_owned()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// A split that was committed is undone. Nobody was told of it, and writes are held.
+    async fn go_back(&self, key: &[u8], layout: &Layout, why: &str) {
+        let begun = Instant::now();
+        self.tell(key, |seen| {
+            let Some(seen) = seen.filter(|seen| is_of(Some(seen), &layout.id)) else {
+                return Next::Leave;
+            };
+            let mut entry = seen.entry.clone();
+            match &mut entry.split {
+                Some(split) if split.phase == Phase::Freezing => split.phase = Phase::Draining,
+                _ => return Next::Leave,
+            }
+            entry.status = Status::Draining;
+            entry.pause = Some(pause_of(&entry, TROUBLE_MS, format!("not split yet: {why}")));
+            Next::put(entry, None)
+        })
+        .await;
+        self.make_whole(key, layout, begun).await;
     }
 
     /// Has writes of a key held, for a split with this id; false if nobody wants it any more.
@@ -390,11 +434,16 @@ impl Mover {
             return;
         }
         if whole == Whole::NotOurs {
-            self.let_go(key, layout).await;
-        } else if let Err(error) = self.steps.retire(key, layout).await {
-            let key = self.state.named(key);
-            tracing::debug!(key, "what is left of a split is dropped later: {error}");
+            return self.let_go(key, layout).await;
         }
+        // It may take a while. If this process ends before, others find the split in the index.
+        let (mover, key, layout) = (self.clone(), key.to_vec(), layout.clone());
+        tokio::spawn(async move {
+            if let Err(error) = mover.steps.retire_late(&key, &layout).await {
+                let key = mover.state.named(&key);
+                tracing::debug!(key, "what is left of a split is dropped later: {error}");
+            }
+        });
     }
 
     /// The same, with one attempt to tell the registry, which may be out of reach.
@@ -457,6 +506,19 @@ impl Mover {
         match self.steps.forbid(key, layout).await {
             Ok(Fate::Committed) => {}
             Ok(Fate::Never | Fate::Unmarked) => return self.let_go(key, layout).await,
+            Err(error) => {
+                let key = self.state.named(key);
+                return tracing::debug!(key, "a split is looked at later: {error}");
+            }
+        }
+        match self.steps.is_sealing(layout).await {
+            Ok(false) => {}
+            Ok(true) => {
+                // A failover has taken its end back, or nobody was left to commit it.
+                self.state.lock().splits.drift_total += 1;
+                self.make_whole(key, layout, Instant::now()).await;
+                return;
+            }
             Err(error) => {
                 let key = self.state.named(key);
                 return tracing::debug!(key, "a split is looked at later: {error}");

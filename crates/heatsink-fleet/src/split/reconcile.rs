@@ -33,7 +33,7 @@ const MAX_MOVES: usize = 4;
 /// Time between two looks at the markers.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long what was seen there may be relied on.
-const BELIEF: Duration = Duration::from_secs(10);
+pub(super) const BELIEF: Duration = Duration::from_secs(10);
 /// The first choice is given so long to begin.
 pub(super) const STEP_IN: Duration = Duration::from_secs(2);
 /// And one that is alive so long to come to an end.
@@ -103,6 +103,7 @@ enum Task {
     Mend(Layout),
     Overwritten(Layout),
     Adopt(Known),
+    Find,
 }
 
 impl Reconciler {
@@ -118,6 +119,7 @@ impl Reconciler {
             let changed = self.mover.state.moves.notified();
             let _ = tokio::time::timeout(LOOK / 4, changed).await;
             self.take_wanted();
+            self.take_markers();
             for (key, task) in self.due() {
                 self.begin(key, task);
             }
@@ -163,6 +165,14 @@ impl Reconciler {
         let mut memory = self.memory();
         for whole in wanted {
             memory.wanted.insert(whole.key, whole.command);
+        }
+    }
+
+    /// Markers that workers were refused by, and that nobody has told them of.
+    fn take_markers(self: &Arc<Self>) {
+        let Some(proxy) = &self.mover.state.proxy else { return };
+        for key in proxy.take_unknown_markers() {
+            self.begin(key, Task::Find);
         }
     }
 
@@ -247,6 +257,7 @@ impl Reconciler {
                     Task::Mend(layout) => mover.mend(&key, &layout).await,
                     Task::Overwritten(layout) => mover.overwritten(&key, &layout).await,
                     Task::Adopt(known) => mover.adopt(&known).await,
+                    Task::Find => mover.find(&key).await,
                 }
             }
             this.mover.state.moves.notify_one();

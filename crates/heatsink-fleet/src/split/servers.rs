@@ -83,9 +83,20 @@ impl Steps {
 
     /// Whether a shard that is not there may have been evicted.
     pub(super) async fn has_evicted(&self, layout: &Layout) -> Result<bool, DataError> {
-        let memory = self.memory_of_servers(&live_names(layout)).await?;
+        let memory = match self.memory_of_servers(&live_names(layout)).await {
+            Err(error) if is_not_allowed(&error) => return Ok(false),
+            memory => memory?,
+        };
         let evicts = |memory: &Memory| memory.evicted > 0 && memory.forbids_parts(false).is_some();
         Ok(memory.iter().any(evicts))
+    }
+
+    /// Whether a server may evict a tombstone because it expires.
+    pub(super) async fn evicts_tombstones(&self, layout: &Layout) -> Result<bool, DataError> {
+        match self.memory_of_servers(&live_names(layout)).await {
+            Err(error) if is_not_allowed(&error) => Ok(false),
+            memory => Ok(memory?.iter().any(|memory| memory.forbids_parts(true).is_some())),
+        }
     }
 
     /// Why a value in shards cannot be built at its key, if there is no room for it.
@@ -118,7 +129,7 @@ impl Steps {
     }
 
     /// Of these names one that lies on each server that has any.
-    fn one_a_server<'a>(&self, names: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    pub(super) fn one_a_server<'a>(&self, names: &[&'a [u8]]) -> Vec<&'a [u8]> {
         let mut servers = Vec::new();
         let mut one_each = Vec::new();
         for name in names {
@@ -132,7 +143,7 @@ impl Steps {
     }
 }
 
-fn live_names(layout: &Layout) -> Vec<&[u8]> {
+pub(super) fn live_names(layout: &Layout) -> Vec<&[u8]> {
     (0..layout.len()).map(|shard| layout.name(shard, Names::Live)).collect()
 }
 
@@ -142,7 +153,11 @@ async fn memory_at(data: &mut Data, name: &[u8]) -> Result<Memory, DataError> {
 }
 
 /// Sections of what the server says that has a key.
-async fn info(data: &mut Data, name: &[u8], sections: &[&[u8]]) -> Result<Vec<String>, DataError> {
+pub(super) async fn info(
+    data: &mut Data,
+    name: &[u8],
+    sections: &[&[u8]],
+) -> Result<Vec<String>, DataError> {
     let mut questions = vec![command(&[b"EXISTS", name])];
     questions.extend(sections.iter().map(|section| command(&[b"INFO", section])));
     let told = data.transaction(&questions).await?;
@@ -152,8 +167,14 @@ async fn info(data: &mut Data, name: &[u8], sections: &[&[u8]]) -> Result<Vec<St
     Ok(told[1..].iter().map(text).collect())
 }
 
+/// Whether the question is not for this user to ask, or not known to the server.
+pub(super) fn is_not_allowed(error: &DataError) -> bool {
+    let DataError::Refused(why) = error else { return false };
+    why.starts_with("NOPERM") || why.starts_with("ERR unknown")
+}
+
 /// The value of a field of `INFO`.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let value = |line: &'a str| line.trim_end().strip_prefix(name)?.strip_prefix(':');
     text.lines().find_map(value)
 }

@@ -32,6 +32,7 @@ use super::data::{Data, DataError, command, decode, refusal};
 use super::fault;
 use super::fit::{Bounds, Fit, examine, number};
 use super::names::{self, Known, Manifest};
+use super::servers::live_names;
 use crate::state::unix_ms;
 
 /// How long a mover may take from its first look to its commit.
@@ -44,6 +45,8 @@ pub(crate) enum NotSplit {
     Unfit(String),
     /// The key was written to, or somebody forbade it: nothing has happened.
     Disturbed,
+    /// It may come about later: nothing has happened.
+    PutOff(String),
     /// The upstream is in trouble. It is not known whether it was committed if it says so.
     Failed(DataError),
 }
@@ -169,6 +172,10 @@ impl Steps {
         requests.extend((0..layout.len()).map(|shard| Guard::Open.write(&layout.guard(shard))));
         // Apart from the watch, which would have to stay in one slot.
         self.connect()?.accepted(&requests).await?;
+        // What was safe at the key's replicas must be safe at those of the shards.
+        if let Some(why) = self.unreplicated(&live_names(layout)).await? {
+            return Err(NotSplit::PutOff(why));
+        }
         self.count_shards(layout, held).await?;
         fault::point("split:copied");
         let mut commit = vec![

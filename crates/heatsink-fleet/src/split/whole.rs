@@ -38,6 +38,8 @@
 //! other shards. Where the server evicts any key (`allkeys-*`, set after the split), the value counts
 //! as evicted as a whole.
 
+use std::time::Duration;
+
 use heatsink_split::layout::Names;
 use heatsink_split::moving::{self, Guard};
 use heatsink_split::{Kind, Layout};
@@ -48,6 +50,8 @@ use super::fault;
 use super::fit::{deadline, number};
 use super::marker::is_tombstone;
 use super::names;
+use super::reconcile::BELIEF;
+use super::servers::live_names;
 use super::steps::{Steps, apart, refusal_of};
 use crate::state::unix_ms;
 
@@ -100,6 +104,9 @@ impl Steps {
             return Ok(Whole::NotOurs);
         }
         self.seal(layout).await?;
+        // If one is taken back, the next attempt finds that out; but a proxy that does not hold could
+        // write to it meanwhile. Nobody waits for longer than that for replicas that are slow.
+        let _ = self.unreplicated(&live_names(layout)).await;
         fault::point("unsplit:sealed");
         let parts = match self.sealed_parts(layout).await? {
             Parts::All(parts, size) => Some((parts, size)),
@@ -350,12 +357,35 @@ impl Steps {
         Ok(false)
     }
 
+    /// The same as [`Self::retire`] for a split that has just ended, whose tombstones somebody may need.
+    ///
+    /// A proxy that has not heard of the end believes in the shards for [`BELIEF`]. Its writes are
+    /// refused by tombstones, so these must not be evicted before that. What has no time to live is
+    /// not, where a server evicts what has one.
+    pub(crate) async fn retire_late(&self, key: &[u8], layout: &Layout) -> Result<(), DataError> {
+        if self.evicts_tombstones(layout).await? {
+            tokio::time::sleep(BELIEF + Duration::from_secs(1)).await;
+        }
+        self.retire(key, layout).await
+    }
+
     /// Lets the rest of a split that has ended go: nobody may write to its shards, and what is
     /// left of them ends by itself.
     pub(crate) async fn retire(&self, key: &[u8], layout: &Layout) -> Result<(), DataError> {
+        if let Some(why) = self.unreplicated(&[key]).await? {
+            let why = format!("{why}; what is needed to go back is kept");
+            return Err(DataError::Refused(why));
+        }
+        if self.is_marked(key, layout).await? {
+            return Err(DataError::Refused("its marker is back".to_owned()));
+        }
         self.seal(layout).await?;
         self.clear_attempts(key, layout, |_| true).await?;
-        let mut requests = vec![command(&[b"UNLINK", &names::manifest(key, &layout.id)])];
+        let mut requests = vec![
+            command(&[b"UNLINK", &names::manifest(key, &layout.id)]),
+            // An operator may have written it.
+            command(&[b"PEXPIRE", &names::proof(key, &layout.id), AFTERLIFE_MS]),
+        ];
         for shard in 0..layout.len() {
             for names in [Names::Live, Names::Sealed] {
                 requests.push(command(&[b"PEXPIRE", layout.name(shard, names), AFTERLIFE_MS]));

@@ -25,6 +25,7 @@ fn fences_are_told_from_everything_else() {
             bulk(b"heatsink:split 7")
         };
         assert!(is_fence(&reply, "7"));
+        assert_eq!(id_of_fence(&reply).as_deref(), Some("7"));
         for other in ["", "6", "77", "7 "] {
             assert!(!is_fence(&reply, other), "{other:?}");
         }
@@ -33,6 +34,7 @@ fn fences_are_told_from_everything_else() {
         [&b"-WRONGTYPE heatsink:split 7\r\n"[..], b"$-1\r\n", b"*0\r\n", b"", b"$1\r\n7\r\n"]
     {
         assert!(!is_fence(reply, "7"), "{}", reply.escape_ascii());
+        assert_eq!(id_of_fence(reply), None, "{}", reply.escape_ascii());
     }
 }
 

@@ -333,6 +333,10 @@ impl Worker {
         let split = |key: &Vec<u8>| self.cooling.hot.split(key);
         if fenced.keys.iter().all(|key| split(key).is_none()) {
             if seen == Seen::Marker {
+                // Most likely word of it is on its way. If nobody knows of it, somebody has to look.
+                for key in &fenced.keys {
+                    self.shared.desk.note_marker(key);
+                }
                 return self.cooling.fenced.push(fenced);
             }
             let node = self.node_of(fenced.key());
