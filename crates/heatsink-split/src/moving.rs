@@ -7,6 +7,7 @@
 //! same value of it again.
 
 mod batch;
+mod fields;
 mod strings;
 
 use heatsink_cluster::frame::{Aggregate, is_error, is_nil, text};
@@ -16,6 +17,7 @@ use crate::layout::{Kind, Layout, Names};
 use crate::stamp;
 use batch::Batch;
 
+pub use fields::{ask_field_ttls, tells_of_field_ttl};
 pub use strings::kind_of_string;
 
 /// Why a value cannot be split.

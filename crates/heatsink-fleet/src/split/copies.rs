@@ -28,8 +28,8 @@ use crate::state::unix_ms;
 const TURN: Duration = Duration::from_millis(100);
 /// How long a copy lives.
 const LIFE: Duration = Duration::from_secs(1);
-/// A copy is filled again so long after it was filled.
-const REFILL_MS: &[u8] = b"300";
+/// How long the lock of a copy lives: a copy is filled again so long after it was filled.
+const LOCK_MS: i64 = 300;
 /// Whoever has not acknowledged by then is waited for no longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -242,8 +242,9 @@ impl Reconciler {
 /// Fills one copy, unless that was done lately, or somebody writes.
 async fn fill_one(data: &mut Data, key: &[u8], copy: &[u8], token: &[u8]) -> Result<(), DataError> {
     let (lock, writers) = (layout::lock_name(copy), layout::writers_name(copy));
-    let locked =
-        data.accepted(&[command(&[b"SET", &lock, token, b"NX", b"PX", REFILL_MS])]).await?;
+    let lives = LOCK_MS.to_string();
+    let take = command(&[b"SET", &lock, token, b"NX", b"PX", lives.as_bytes()]);
+    let locked = data.accepted(&[take]).await?;
     if locked[0] == Value::Nil {
         return Ok(());
     }
@@ -269,12 +270,22 @@ async fn fill_one(data: &mut Data, key: &[u8], copy: &[u8], token: &[u8]) -> Res
 
 /// How many milliseconds a copy lives, by those that its key has left (`PTTL`); none if the key has
 /// gone since it was read, or goes before anybody can use the copy.
+///
+/// Between the question and the copy passes less time than the lock lives, because the copy is put
+/// only while the lock is there:
+///
+/// ```text
+/// 0 ms     lock
+/// 1 ms     PTTL key: 700
+/// 299 ms   EXEC: the lock is there; the copy lives for 400 ms
+/// 699 ms   the copy ends
+/// 701 ms   the key ends
+/// ```
 fn life_of_copy(left_ms: i64) -> Option<i64> {
     let longest = LIFE.as_millis() as i64;
     match left_ms {
         -1 => Some(longest),
-        1.. => Some(left_ms.min(longest)),
-        _ => None,
+        left => Some((left - LOCK_MS).min(longest)).filter(|life| *life > 0),
     }
 }
 
@@ -284,9 +295,9 @@ mod tests {
 
     #[test]
     fn a_copy_does_not_outlive_its_key() {
-        let lives = [-1, 100_000, 1000, 999, 1].map(life_of_copy);
+        let lives = [-1, 100_000, 1300, 1299, 301].map(life_of_copy);
         assert_eq!(lives, [1000, 1000, 1000, 999, 1].map(Some));
-        // Read, and expired before its time was asked for; or about to.
-        assert_eq!([-2, 0].map(life_of_copy), [None, None]);
+        // Read, and expired before its time was asked for; or about to, before the copy is put.
+        assert_eq!([-2, 0, 300].map(life_of_copy), [None, None, None]);
     }
 }

@@ -118,6 +118,33 @@ pub(super) async fn examine(
     Ok((Fit { kind, expires: deadline.is_some() }, deadline))
 }
 
+/// Whether a field of a hash ends by itself. Asked while the hash is watched: one that is given an end
+/// later makes the commit fail, and on a split hash that un-splits first.
+pub(super) async fn has_field_ttls(
+    data: &mut Data,
+    key: &[u8],
+    whole: &[u8],
+) -> Result<bool, NotSplit> {
+    let unfit = |unfit: moving::Unfit| NotSplit::Unfit(unfit.0);
+    let mut questions = moving::ask_field_ttls(key, whole).map_err(unfit)?;
+    if questions.is_empty() {
+        return Ok(false);
+    }
+    // Most servers do not know the question: one is enough for them.
+    let others = questions.split_off(1);
+    let first = data.ask(&questions).await?;
+    if first[0].starts_with(b"-ERR unknown command") {
+        return Ok(false);
+    }
+    let replies = [first, data.ask(&others).await?].concat();
+    for reply in &replies {
+        if moving::tells_of_field_ttl(reply).map_err(unfit)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// About how many bytes a value has, by some of its members.
 async fn sample_bytes(
     data: &mut Data,

@@ -30,7 +30,7 @@ use heatsink_split::{Kind, Layout, placement};
 use super::contents::size;
 use super::data::{Data, DataError, command, decode, refusal};
 use super::fault;
-use super::fit::{Bounds, Fit, examine, number};
+use super::fit::{Bounds, Fit, examine, has_field_ttls, number};
 use super::names::{self, Known, Manifest};
 use super::servers::live_names;
 use crate::state::unix_ms;
@@ -164,6 +164,9 @@ impl Steps {
         fault::point("split:watched");
         let whole = data.ask(&[moving::read_whole(layout.kind, key)]).await?.remove(0);
         refusal_of(&whole)?;
+        if layout.kind == Kind::Hash && has_field_ttls(&mut data, key, &whole).await? {
+            return Err(NotSplit::Unfit("a field of it has a time to live".to_owned()));
+        }
         let held =
             moving::size_of(layout.kind, &whole).map_err(|unfit| NotSplit::Unfit(unfit.0))?;
         let (plan, filled) = (layout.clone(), whole);

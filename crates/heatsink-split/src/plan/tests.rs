@@ -229,3 +229,22 @@ fn a_hyperloglog_that_is_told_nothing_does_not_change() {
     assert_eq!(planned(&layout, "EXISTS k"), Plan::Answer(b":1\r\n".to_vec()));
     assert_eq!(planned(&layout, "TYPE k"), Plan::Answer(b"+string\r\n".to_vec()));
 }
+
+/// Shards of a hash are filled field by field, without their ends.
+#[test]
+fn what_gives_a_field_an_end_needs_the_hash_whole() {
+    for request in [
+        "HEXPIRE k 10 FIELDS 1 f",
+        "HPEXPIRE k 10 FIELDS 1 f",
+        "HEXPIREAT k 10 FIELDS 1 f",
+        "HPEXPIREAT k 10 FIELDS 1 f",
+        "HSETEX k EX 10 FIELDS 1 f v",
+        "HGETEX k EX 10 FIELDS 1 f",
+        "HGETDEL k FIELDS 1 f",
+        "HPERSIST k FIELDS 1 f",
+        "HTTL k FIELDS 1 f",
+        "HPEXPIRETIME k FIELDS 1 f",
+    ] {
+        assert_eq!(planned(&layout(Kind::Hash, false), request), Plan::Whole, "{request}");
+    }
+}
