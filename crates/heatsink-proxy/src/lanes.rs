@@ -502,6 +502,8 @@ impl Worker {
         let outage = !self.is_clients_own(lane, error);
         if error.is_refused_login() {
             self.lanes[lane].is_proven = false;
+        }
+        if matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS")) {
             self.leave_shared_lane(lane);
         }
         let way = self.lanes[lane].way(node);

@@ -213,11 +213,13 @@ impl Worker {
             let theirs = other.credentials.as_ref().map(|theirs| &theirs.user);
             theirs == Some(user) && other.db == login.db && other.protocol == login.protocol
         };
-        let siblings = self.lanes.iter().filter(|(_, lane)| is_sibling(&lane.login)).count();
+        // Not those that somebody is just guessing.
+        let accepted = self.lanes.iter().filter(|(_, lane)| lane.is_proven);
+        let siblings = accepted.filter(|(_, lane)| is_sibling(&lane.login)).count();
         (siblings > MAX_PASSWORDS).then_some([b"AUTH", user.as_deref()?, ANY_PASSWORD])
     }
 
-    /// The server refuses the login of a lane. If it was any password's, the user needs one now, and
+    /// The server refuses the password of a lane. If it was any password's, the user needs one now, and
     /// nobody here knows which client gave the right one: they have to say it again.
     pub(crate) fn leave_shared_lane(&mut self, lane: usize) {
         let credentials = self.lanes[lane].login.credentials.as_ref();

@@ -165,6 +165,24 @@ fn two_hundred_logins_at_once_are_all_answered() {
 }
 
 #[test]
+fn guesses_are_slowed_down_and_known_logins_are_not() {
+    let fixture = Fixture::new();
+    drop(fixture.app());
+    let mut client = fixture.heatsink.client();
+    client.set_timeout(SOON);
+    let guesses = (0..23).flat_map(|n| encode(&["AUTH", "app", &format!("guess {n}")]));
+    let start = Instant::now();
+    client.send_raw(&guesses.collect::<Vec<u8>>());
+    for _ in 0..23 {
+        assert!(client.read_reply().error().starts_with("WRONGPASS"));
+    }
+    // Twenty are free, and two more each second.
+    assert!(start.elapsed() >= Duration::from_millis(1500), "{:?}", start.elapsed());
+    // From the same address, but as somebody who was let in before.
+    assert_eq!(fixture.app().command(&["PING"]).text(), "PONG");
+}
+
+#[test]
 fn others_are_served_while_a_password_is_checked() {
     let fixture = Fixture::new();
     let mut served = fixture.app();
