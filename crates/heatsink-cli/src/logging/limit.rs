@@ -6,8 +6,8 @@
 //! Called by: the subscriber, for each line that the filter lets pass; the thread that writes, for
 //! what was left out.
 //! Bound: as many kinds as there are places that log.
-//! Invariant: what somebody asked to see in detail (`debug`, `trace`) and what is kept of operators'
-//! doings ([`AUDIT`]) is never left out.
+//! Invariant: what somebody asked to see in detail (`debug`, `trace`) and what is said of operators'
+//! doings is never left out.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write as _};
@@ -25,10 +25,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 const REPORT: Duration = Duration::from_secs(10);
 /// What is told of a line that was left out.
 const EXAMPLE_CHARS: usize = 120;
-/// Where the doings of operators are logged.
-const AUDIT: &str = "heatsink_admin::audit";
-/// Where this module logs.
-const OWN: &str = module_path!();
+/// Who is never limited: what operators do by hand, reloads, and this module.
+const EXEMPT: [&str; 3] =
+    ["heatsink_admin::audit", "heatsink::commands::serve::reload", module_path!()];
 
 /// What was logged lately. A clone is another handle of the same.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +85,7 @@ impl<S: Subscriber> Layer<S> for Limit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
         let level = *metadata.level();
-        if level > Level::INFO || [OWN, AUDIT].contains(&metadata.target()) {
+        if level > Level::INFO || EXEMPT.contains(&metadata.target()) {
             return true;
         }
         let now = Instant::now();
