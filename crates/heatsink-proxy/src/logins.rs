@@ -17,6 +17,9 @@
 //! client: AUTH u p6        -> asked on the lane of (u, ANY); no new connection
 //! ```
 //!
+//! On a cluster another node may need a password, so nothing is shared there; beyond that number,
+//! lanes that nobody is in are given up at once.
+//!
 //! Invariant: a client enters a lane only after the server has accepted the client's own
 //! credentials for that user. The connections of (u, ANY) are opened with a password that nobody
 //! gave, so each server accepts them only as long as it needs none; once one is refused, those who
@@ -202,21 +205,34 @@ impl Worker {
     }
 
     /// What to ask the server about the user of a lane that has just been accepted, if it has so
-    /// many lanes that any password may do.
+    /// many lanes that any password may do. Not on a cluster, where another node may need one.
     pub(crate) fn question_of_any(&self, lane: usize) -> Option<[&[u8]; 3]> {
+        let Credentials { user, password } = self.lanes[lane].login.credentials.as_ref()?;
+        let is_asked = self.cluster.is_none()
+            && password != ANY_PASSWORD
+            && self.siblings(lane).count() > MAX_PASSWORDS;
+        is_asked.then_some([b"AUTH", user.as_deref()?, ANY_PASSWORD])
+    }
+
+    /// The lanes of the same user, database and protocol, itself included, that were accepted: not
+    /// those that somebody is just guessing.
+    fn siblings(&self, lane: usize) -> impl Iterator<Item = (usize, &Lane)> {
         let login = &self.lanes[lane].login;
-        let Credentials { user, password } = login.credentials.as_ref()?;
-        if password == ANY_PASSWORD {
-            return None;
+        self.lanes.iter().filter(move |(_, other)| {
+            let same = other.login.db == login.db && other.login.protocol == login.protocol;
+            other.is_proven && same && is_same_user(&other.login, login)
+        })
+    }
+
+    /// On a cluster, lanes that nobody is in are given up where a user has too many.
+    pub(crate) fn shed_siblings(&mut self, lane: usize) {
+        if self.cluster.is_some() && self.siblings(lane).count() > MAX_PASSWORDS {
+            let is_idle =
+                |(slot, other): &(usize, &Lane)| other.clients == 0 && *slot != self.base_lane;
+            let idle = self.siblings(lane).filter(is_idle);
+            let idle: Vec<_> = idle.map(|(slot, other)| (slot, other.serial)).collect();
+            self.surplus_lanes.extend(idle);
         }
-        let is_sibling = |other: &Login| {
-            let theirs = other.credentials.as_ref().map(|theirs| &theirs.user);
-            theirs == Some(user) && other.db == login.db && other.protocol == login.protocol
-        };
-        // Not those that somebody is just guessing.
-        let accepted = self.lanes.iter().filter(|(_, lane)| lane.is_proven);
-        let siblings = accepted.filter(|(_, lane)| is_sibling(&lane.login)).count();
-        (siblings > MAX_PASSWORDS).then_some([b"AUTH", user.as_deref()?, ANY_PASSWORD])
     }
 
     /// The server refuses the password of a lane. If it was any password's, the user needs one now, and
@@ -247,6 +263,13 @@ impl Worker {
             self.surplus_lanes.push((lane, self.lanes[lane].serial));
         }
         shared
+    }
+}
+
+fn is_same_user(one: &Login, other: &Login) -> bool {
+    match (&one.credentials, &other.credentials) {
+        (Some(one), Some(other)) => one.user == other.user,
+        (one, other) => one == other,
     }
 }
 

@@ -325,6 +325,7 @@ impl Worker {
             client.card.facts().name = name;
         }
         self.leave_lane(old);
+        self.shed_siblings(to.lane);
         self.note_login(key);
         if to.hello {
             let frame = with_id(frame, id);

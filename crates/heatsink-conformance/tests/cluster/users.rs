@@ -68,6 +68,28 @@ fn users_have_their_own_rights_on_every_node() {
 }
 
 #[test]
+fn any_number_of_passwords_opens_a_bounded_number_of_connections() {
+    let settings = RedisCluster::builder().replicas_per_primary(0);
+    let settings = settings.line("user guest on nopass ~* +get +acl|whoami");
+    let rig = ClusterRig::with(settings, |config| config.workers = 1);
+    let (cluster, mut client) = (&rig.cluster, rig.heatsink.client());
+    let keys: Vec<_> = cluster.primaries().iter().map(|at| cluster.key_on(*at, "k")).collect();
+    for n in 0..100 {
+        assert_eq!(client.command(&["AUTH", "guest", &n.to_string()]), Reply::ok());
+        for key in &keys {
+            assert_eq!(client.command(&["GET", key]), Reply::Null);
+        }
+        assert_eq!(client.command(&["ACL", "WHOAMI"]), Reply::bulk("guest"));
+    }
+    for node in cluster.primaries() {
+        eventually(SOON, || {
+            let list = cluster.node(node).client().command(&["CLIENT", "LIST"]).text();
+            list.matches("user=guest").count() <= 6
+        });
+    }
+}
+
+#[test]
 fn a_user_who_may_not_ask_for_the_map_uses_that_of_others() {
     let cluster = settings().line("user default off").admin("writer", "writer-pw").start();
     let seeds = cluster.seed_url().replace("redis+cluster://", "redis+cluster://finder:finder-pw@");
