@@ -1,6 +1,6 @@
 //! A large reply that many clients are sent is held once, not once for each of them.
 
-use heatsink_testkit::{RawClient, RedisServer, eventually};
+use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
 
 use crate::node::{CACHE, Node};
 use crate::support::{PATIENCE, Place};
@@ -36,44 +36,56 @@ fn start(place: &Place, server: &RedisServer, len: usize) -> Node {
     node
 }
 
-/// What one of them reads is what it asked for, and nothing else follows.
-fn expect_value(client: &mut RawClient, len: usize) {
-    assert_eq!(client.read_reply().text().len(), len);
-    assert_eq!(client.command(&["PING"]).text(), "PONG");
+/// Keeps the server busy for a moment, less than makes a proxy give up a connection.
+const BUSY: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
+    local start = now() while now() - start < 200000 do end return 1";
+
+/// So many clients read what they were sent, to its end; the others never do.
+const READERS: usize = 5;
+/// On a machine that stands still for a moment the proxy gives up on the connection along which the
+/// server tells of changes, and reads fail; then it is tried again.
+const ATTEMPTS: usize = 10;
+
+/// Has clients send requests while the server is busy, and waits until all of them are being
+/// answered; nothing if some got an error.
+fn ask_all(node: &Node, server: &RedisServer, requests: &[u8]) -> Option<Vec<RawClient>> {
+    let mut clients: Vec<RawClient> = (0..CLIENTS).map(|_| node.client()).collect();
+    let mut busy = server.client();
+    busy.send(&["EVAL", BUSY, "0"]);
+    for client in &mut clients {
+        client.set_timeout(PATIENCE);
+        client.send_raw(requests);
+    }
+    let is_answered = |client: &RawClient| {
+        let mut first = [0];
+        client.stream().peek(&mut first).expect("an answer");
+        first == *b"$"
+    };
+    clients.iter().all(is_answered).then_some(clients)
 }
 
 #[test]
 fn a_coalesced_value_is_held_once_for_clients_that_do_not_read() {
     const LEN: usize = 20 << 20;
     const MOST: u64 = 200 * MIB;
-    let (place, mut server) = (Place::empty(), RedisServer::start());
+    let (place, server) = (Place::empty(), RedisServer::start());
     let node = start(&place, &server, LEN);
     let before = status_bytes(&node, "VmHWM:");
-    let mut clients: Vec<RawClient> = (0..CLIENTS).map(|_| node.client()).collect();
     // All of them ask before the first is answered: one read for the first, one for the others.
-    server.pause();
-    for client in &mut clients {
-        client.set_timeout(PATIENCE);
-        client.send(&["GET", "big"]);
-    }
-    let asked = || {
-        let metrics = node.metrics();
-        let line = metrics.lines().find_map(|line| line.strip_prefix("heatsink_requests_total "));
-        line.is_some_and(|total| total.parse::<u64>().expect("a number") >= CLIENTS as u64)
-    };
-    eventually(PATIENCE, asked);
-    server.resume();
-    // The second is there once there is more unread than one of them can leave. A block counts
-    // once, however many clients it is for.
-    eventually(PATIENCE, || unread_bytes(&node) > LEN as u64);
-    let grown = status_bytes(&node, "VmHWM:") - before;
+    let request = encode(&["GET", "big"]);
+    let clients = (0..ATTEMPTS).find_map(|_| ask_all(&node, &server, &request));
+    let mut clients = clients.expect("all are answered");
+    // A buffer counts once, however many clients it is for.
     let unread = unread_bytes(&node);
+    let grown = status_bytes(&node, "VmHWM:") - before;
     println!("grown by {grown} bytes, {unread} unread");
-    assert!(unread <= 3 * LEN as u64, "{unread} bytes unread");
+    assert!(unread > 0 && unread <= 5 * LEN as u64, "{unread} bytes unread");
     assert!(grown < MOST, "grown by {grown} bytes");
-    for client in &mut clients {
-        expect_value(client, LEN);
+    for client in &mut clients[CLIENTS - READERS..] {
+        assert_eq!(client.read_reply().text().len(), LEN);
+        assert_eq!(client.command(&["PING"]).text(), "PONG");
     }
+    drop(clients);
     eventually(PATIENCE, || unread_bytes(&node) == 0);
 }
 
@@ -87,24 +99,25 @@ fn a_cached_value_is_held_once_for_clients_that_do_not_read() {
     let mut first = node.client();
     eventually(PATIENCE, || {
         let before = server.calls("get");
-        first.command(&["GET", "big"]);
-        server.calls("get") == before
+        let value = first.command(&["GET", "big"]);
+        matches!(value, Reply::Bulk(_)) && server.calls("get") == before
     });
     let before = status_bytes(&node, "VmHWM:");
-    let mut clients: Vec<RawClient> = (0..CLIENTS).map(|_| node.client()).collect();
-    for client in &mut clients {
-        client.set_timeout(PATIENCE);
-        for _ in 0..READS {
-            client.send(&["GET", "big"]);
-        }
-    }
-    eventually(PATIENCE, || unread_bytes(&node) > 0);
-    for client in &mut clients {
-        for _ in 0..READS {
-            assert_eq!(client.read_reply().text().len(), LEN);
-        }
-    }
+    let requests = encode(&["GET", "big"]).repeat(READS);
+    let clients = (0..ATTEMPTS).find_map(|_| ask_all(&node, &server, &requests));
+    let mut clients = clients.expect("all are answered");
     let grown = status_bytes(&node, "VmHWM:") - before;
     println!("grown by {grown} bytes");
     assert!(grown < MOST, "grown by {grown} bytes");
+    for client in &mut clients[CLIENTS - READERS..] {
+        // One that the cache had lost by then may have failed; none is mixed up with another.
+        for _ in 0..READS {
+            match client.read_reply() {
+                Reply::Bulk(value) => assert_eq!(value.len(), LEN),
+                error => assert!(error.error().contains("heatsink")),
+            }
+        }
+    }
+    drop(clients);
+    eventually(PATIENCE, || unread_bytes(&node) == 0);
 }
