@@ -80,10 +80,10 @@ impl News {
         let state = (readiness.ready, readiness.degraded, down);
         if self.readiness.as_ref() != Some(&state) {
             self.readiness = Some(state);
-            if !readiness.reasons.is_empty() {
-                tracing::warn!("{}", readiness.reasons.join("; "));
-            } else {
+            if readiness.reasons.is_empty() {
                 tracing::info!("part of the fleet");
+            } else {
+                tracing::warn!("{}", readiness.reasons.join(" "));
             }
             self.tell(Change::Readiness(readiness));
         }
