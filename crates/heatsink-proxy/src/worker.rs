@@ -345,8 +345,12 @@ impl Worker {
     }
 
     fn may_tell_of_changes(&self, link: usize) -> bool {
-        let owner = self.links.get(link).map(|link| link.owner);
-        matches!(owner, Some(Owner::Tracked | Owner::Listener | Owner::Client(_)))
+        match self.links.get(link).map(|link| link.owner) {
+            Some(Owner::Tracked | Owner::Listener) => true,
+            // A client of a cluster has no cache that the server tells of.
+            Some(Owner::Client(_)) => self.cluster.is_none(),
+            _ => false,
+        }
     }
 
     /// How long to wait for events at most.
