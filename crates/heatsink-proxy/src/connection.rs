@@ -57,6 +57,8 @@ pub(crate) struct Client {
     pub(crate) took_at: Instant,
     /// What it waits for on shared pipelines.
     pub(crate) order: Order,
+    /// The generation of the second shared link, if they go along that; see [`crate::lanes`].
+    pub(crate) around: Option<u32>,
     /// The map of the cluster by which its outstanding requests were sent.
     pub(crate) epoch: u32,
     /// Requests of it that are tried again later; none overtakes them.
@@ -221,6 +223,7 @@ impl Client {
             counted: 0,
             took_at: now,
             order: Order::default(),
+            around: None,
             epoch: 0,
             retrying: 0,
             alone: false,

@@ -2,9 +2,11 @@
 //!
 //! Called by: `forward` and `session` for the shared links, `own_link` for links of a
 //! client's own.
-//! Bound: one shared link per lane, node and worker, at most [`MAX_SPARE`] spare ones a lane;
-//! a lane nobody uses is given up after [`LANE_IDLE`].
+//! Bound: one shared link per lane, node and worker, and a second one around it (see [`around`]); at
+//! most [`MAX_SPARE`] spare ones a lane; a lane nobody uses is given up after [`LANE_IDLE`].
 //! Invariant: clients of different users never share a link.
+
+mod around;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -135,6 +137,8 @@ struct TrackedWay {
 #[derive(Clone, Debug, Default)]
 struct Way {
     link: Option<usize>,
+    /// A second one, while the server says nothing on the first.
+    second: Option<usize>,
     /// When and why the last attempt to connect failed.
     failed: Option<(Instant, String)>,
     /// The log says that there is no way.
@@ -326,6 +330,9 @@ impl Worker {
             if way.link == Some(slot) {
                 way.link = None;
             }
+            if way.second == Some(slot) {
+                way.second = None;
+            }
             if upstream.owner == Owner::Tracked {
                 let refused = !upstream.link.is_ready();
                 self.forget_tracked(upstream.lane, upstream.node, refused);
@@ -368,8 +375,8 @@ impl Worker {
 
     /// Whether one of a lane's shared links has more to send, or to wait for, than it should.
     pub(crate) fn is_lane_full(&self, lane: usize) -> bool {
-        let mut links = self.lanes[lane].ways.iter().filter_map(|way| self.links.get(way.link?));
-        links.any(Upstream::is_full)
+        let links = self.lanes[lane].ways.iter().flat_map(|way| [way.link, way.second]);
+        links.flatten().filter_map(|link| self.links.get(link)).any(Upstream::is_full)
     }
 
     /// Uses a shared link no more; what was asked on it may still be answered, or be sent on
@@ -681,6 +688,7 @@ impl Worker {
 
     /// Links that take too long, and lanes and spare links nobody needs.
     pub(crate) fn look_after_lanes(&mut self) {
+        self.look_around();
         let timeouts = self.live.timeouts.clone();
         let overdue: Vec<_> = self
             .links
@@ -702,7 +710,15 @@ impl Worker {
                     _ => timeouts.silence.map(|time| time + upstream.link.taking_time()),
                 };
                 let silence = bound.filter(|_| self.owes_answer(slot, upstream));
-                let error = upstream.link.overdue(self.now, timeouts.connect, silence)?;
+                let way = self.lanes[upstream.lane].ways.get(upstream.node.index());
+                let connect = match way {
+                    // The server says nothing anyway.
+                    Some(way) if way.second == Some(slot) => {
+                        timeouts.silence.map_or(Duration::MAX, |time| time.max(timeouts.connect))
+                    }
+                    _ => timeouts.connect,
+                };
+                let error = upstream.link.overdue(self.now, connect, silence)?;
                 Some((slot, upstream.generation, error))
             })
             .collect();

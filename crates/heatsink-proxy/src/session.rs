@@ -204,7 +204,7 @@ impl Worker {
 
     /// Asks the server on a lane's shared link; what it says decides about `session`.
     pub(crate) fn ask(&mut self, key: ClientKey, lane: usize, bytes: &[u8], session: Session) {
-        match self.lane_link(lane, self.home(key)) {
+        match self.link_for(key, lane, self.home(key)) {
             Ok(link) => {
                 let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
                 client.stopped = true;

@@ -148,6 +148,8 @@ pub(crate) struct Worker {
     pub(crate) stalls: Vec<Stall>,
     /// Replies that are looked into here instead of being passed on.
     pub(crate) kept: Vec<(Ticket, Kept)>,
+    /// The server says nothing on some shared link, or there is a second one beside it.
+    pub(crate) goes_around: bool,
     /// Connections that are to be pinned for other clients.
     pub(crate) pins: Vec<Pin>,
     /// Requests taken from clients since the others were last told of them.
@@ -227,6 +229,7 @@ impl Worker {
             stalls: Vec::new(),
             kept: Vec::new(),
             output: WorkerOutput::new(now),
+            goes_around: false,
             pins: Vec::new(),
             now,
             awake: Awake::default(),

@@ -508,3 +508,54 @@ fn blocked_clients_are_served_in_the_order_in_which_they_came() {
         }
     }
 }
+
+/// Whether somebody who comes now is answered, and with what.
+fn newcomer(rig: &Rig, command: &[&str]) -> Option<Reply> {
+    let mut client = rig.client();
+    client.set_timeout(Duration::from_millis(200));
+    client.try_command(command).ok()
+}
+
+#[test]
+fn a_script_that_does_not_end_holds_up_nobody_who_comes_later() {
+    let rig = Rig::with_server(RedisServer::builder().arg("busy-reply-threshold", "50"), 1);
+    let (mut busy, mut behind, mut other) = (rig.client(), rig.client(), rig.client());
+    busy.send(&["EVAL", "while true do end", "0"]);
+    behind.send_raw(&[encode(&["SET", "a", "1"]), encode(&["INCR", "a"])].concat());
+    eventually(SOON, || {
+        newcomer(&rig, &["GET", "a"]).is_some_and(|reply| reply.error().starts_with("BUSY"))
+    });
+    // So for whoever has been there before and has nothing under way, whatever it asks.
+    assert!(other.command(&["GET", "a"]).error().starts_with("BUSY"));
+    assert!(other.command(&["SELECT", "1"]).error().starts_with("BUSY"));
+    eventually(SOON, || other.command(&["SCRIPT", "KILL"]) == Reply::ok());
+    assert!(busy.read_reply().error().contains("killed"));
+    assert_eq!([behind.read_reply(), behind.read_reply()], [Reply::ok(), Reply::Integer(2)]);
+    assert_eq!(other.command(&["INCR", "a"]).integer(), 3);
+    // The second link goes: the pipeline, the one that the script was killed on, and the kit's own.
+    eventually(SOON, || rig.server().info_u64("clients", "connected_clients") == 3);
+    assert_eq!(other.command(&["INCR", "a"]).integer(), 4);
+}
+
+#[test]
+fn a_pause_for_writers_holds_up_no_readers_who_come_later() {
+    let rig = Rig::new(1);
+    let mut pauser = rig.server().client();
+    let mut writer = rig.client();
+    pauser.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let pipeline = [&["INCR", "n"][..], &["GET", "n"], &["INCR", "n"]];
+    writer.send_raw(&pipeline.iter().flat_map(|command| encode(command)).collect::<Vec<_>>());
+    eventually(SOON, || newcomer(&rig, &["GET", "n"]) == Some(Reply::Null));
+    // One that has something under way does not overtake itself.
+    writer.send(&["GET", "n"]);
+    let mut reader = rig.client();
+    for _ in 0..100 {
+        assert_eq!(reader.command(&["GET", "n"]), Reply::Null);
+    }
+    pauser.command(&["CLIENT", "UNPAUSE"]);
+    assert_eq!(writer.read_reply().integer(), 1);
+    assert_eq!(writer.read_reply(), Reply::bulk("1"));
+    assert_eq!(writer.read_reply().integer(), 2);
+    assert_eq!(writer.read_reply(), Reply::bulk("2"));
+    assert_eq!(reader.command(&["GET", "n"]), Reply::bulk("2"));
+}

@@ -52,7 +52,7 @@ impl Worker {
         let count = marks.len() as u32;
         let Some(client) = self.clients.get(key) else { return };
         let lane = client.lane;
-        match self.lane_link(lane, node) {
+        match self.link_for(key, lane, node) {
             Ok(link) => {
                 let source = self.links[link].source(link);
                 let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
