@@ -326,6 +326,9 @@ impl Worker {
             }
             let lane = &mut self.lanes[upstream.lane];
             lane.spare.retain(|spare| *spare != slot);
+            if let Owner::Client(key) = upstream.owner {
+                lane.waiting.retain(|(_, waiting)| *waiting != key);
+            }
             let way = lane.way(upstream.node);
             if way.link == Some(slot) {
                 way.link = None;

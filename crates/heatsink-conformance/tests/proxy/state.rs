@@ -559,3 +559,24 @@ fn a_pause_for_writers_holds_up_no_readers_who_come_later() {
     assert_eq!(writer.read_reply(), Reply::bulk("2"));
     assert_eq!(reader.command(&["GET", "n"]), Reply::bulk("2"));
 }
+
+/// A connection that becomes free is not given to a client that waits as another user.
+#[test]
+fn connections_go_to_clients_of_the_same_user_only() {
+    let server = RedisServer::start();
+    let mut direct = server.client();
+    direct.command(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "+@all"]);
+    let relay = Relay::before(server.addr());
+    let heatsink = Heatsink::before_url(&relay.url(), |config| config.workers = 1);
+    let (mut first, mut other) = (heatsink.client(), heatsink.client());
+    assert_eq!(first.command(&["AUTH", "app", "x"]), Reply::ok());
+    assert_eq!(other.command(&["WATCH", "k"]), Reply::ok());
+    relay.set(Way::HoldRequest(encode(&["CLIENT", "ID"])));
+    first.send_raw(&[encode(&["MULTI"]), encode(&["ACL", "WHOAMI"]), encode(&["EXEC"])].concat());
+    relay.wait_request_held();
+    assert_eq!(other.command(&["UNWATCH"]), Reply::ok());
+    relay.set(Way::Open);
+    assert_eq!(first.read_reply(), Reply::ok());
+    assert_eq!(first.read_reply().text(), "QUEUED");
+    assert_eq!(first.read_reply(), Reply::bulks(["app"]));
+}

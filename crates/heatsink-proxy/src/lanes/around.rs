@@ -91,7 +91,7 @@ impl Worker {
                 let second = way.second.and_then(|link| Some((link, self.links.get(link)?)));
                 match second {
                     Some((slot, second)) if !quiet && second.link.waiting() == 0 => {
-                        unused.push(slot)
+                        unused.push(slot);
                     }
                     Some(_) => self.goes_around = true,
                     None => self.goes_around |= quiet,

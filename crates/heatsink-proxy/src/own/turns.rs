@@ -74,13 +74,12 @@ impl Worker {
         let queued = self.take_queued(theirs);
         let holders = holder.map(|holder| (holder, self.take_queued(slot)));
         self.move_to_link(first, slot, &queued);
-        match holders {
-            Some((holder, queued)) => self.move_to_link(holder, theirs, &queued),
-            None => {
-                self.lanes[lane].spare.retain(|spare| *spare != slot);
-                self.links[theirs].name = Vec::new();
-                self.spare_link(theirs);
-            }
+        if let Some((holder, queued)) = holders {
+            self.move_to_link(holder, theirs, &queued);
+        } else {
+            self.lanes[lane].spare.retain(|spare| *spare != slot);
+            self.links[theirs].name = Vec::new();
+            self.spare_link(theirs);
         }
     }
 
@@ -88,11 +87,11 @@ impl Worker {
         Some(self.clients.get_ref(key)?.own.as_ref()?.link)
     }
 
-    /// Takes whoever has waited longest for a connection to a node out of the line; `holder` has one
-    /// that was not ready until now. Those who do not wait any more are forgotten.
+    /// Takes whoever has waited longest for a connection of a lane to a node out of the line;
+    /// `holder` has one that was not ready until now. Those who do not wait any more are forgotten.
     fn first_in_line(
         &mut self,
-        lane: usize,
+        at: usize,
         node: NodeId,
         holder: Option<ClientKey>,
     ) -> Option<ClientKey> {
@@ -101,12 +100,14 @@ impl Worker {
             let own = clients.get_ref(key).and_then(|client| client.own.as_ref());
             let own = own.filter(|own| own.node == node && !own.shut);
             let link = own.and_then(|own| links.get(own.link));
+            // It may have logged in as somebody else meanwhile.
+            let link = link.filter(|link| link.lane == at);
             link.is_some_and(|link| holder == Some(key) || !link.link.is_ready())
         };
-        let line = &mut lanes[lane].waiting;
+        let line = &mut lanes[at].waiting;
         line.retain(|(wanted, key)| *wanted != node || waits(*key));
-        let at = line.iter().position(|(wanted, _)| *wanted == node)?;
-        line.remove(at).map(|(_, key)| key)
+        let place = line.iter().position(|(wanted, _)| *wanted == node)?;
+        line.remove(place).map(|(_, key)| key)
     }
 
     fn take_queued(&mut self, link: usize) -> Vec<u8> {
