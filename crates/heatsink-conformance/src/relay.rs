@@ -24,7 +24,8 @@ pub enum Way {
     /// They are passed on.
     #[default]
     Open,
-    /// What servers say is kept back, on all connections.
+    /// What servers say is kept back, on all connections, but for the greeting of new ones: a second
+    /// connection may be opened around one that is silent.
     HoldReplies,
     /// What servers say is kept back where they tell of changes.
     HoldTracked,
@@ -202,11 +203,12 @@ impl Connection {
 
     fn carry_replies(mut self) {
         let mut lost = false;
+        let mut is_greeted = false;
         while !self.is_over() && self.read() {
             let way = lock(&self.state.way).clone();
             let is_tracked = self.is_tracked.load(Ordering::Relaxed);
             let passes = match way {
-                Way::HoldReplies => false,
+                Way::HoldReplies => !is_greeted,
                 Way::HoldTracked => !is_tracked,
                 Way::CutTrackedBehind(bytes) if is_tracked => {
                     if let Some(at) = position(&self.pending, &bytes) {
@@ -226,6 +228,8 @@ impl Connection {
             if lost {
                 break;
             }
+            // The last word of a greeting is the number of the connection.
+            is_greeted |= self.pending.contains(&b':');
             if passes {
                 if self.to.write_all(&self.pending).is_err() {
                     break;

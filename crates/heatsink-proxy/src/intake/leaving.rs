@@ -21,7 +21,7 @@
 //! Bound: a server that neither answers nor closes is given up after `timeouts.silence_ms`, as
 //! for any other answer that it owes.
 
-use crate::connection::{ClientKey, Closing};
+use crate::connection::{Client, ClientKey, Closing};
 use crate::own::Transaction;
 use crate::worker::Worker;
 
@@ -59,11 +59,28 @@ impl Worker {
                 return;
             }
         }
+        if client.gone && client.eof && self.is_all_sent(key) {
+            self.close_client(key);
+            return;
+        }
+        let Some(client) = self.clients.get(key) else { return };
         let told = client.output.is_empty() && client.order.held_bytes() == 0;
         let sent = told && (client.gone || !client.socket.wants_write());
         if client.is_settled() && sent && !client.stopped {
             self.close_client(key);
         }
+    }
+
+    /// Everything that a client has sent is on its way, and nothing about it can still change that. On
+    /// a cluster it may have to be sent elsewhere.
+    fn is_all_sent(&self, key: ClientKey) -> bool {
+        let sent = |client: &Client| {
+            !client.stopped
+                && client.session.is_none()
+                && client.own.as_ref().is_none_or(|own| own.is_settled())
+                && client.hot_changes == 0
+        };
+        self.cluster.is_none() && self.clients.get_ref(key).is_some_and(sent)
     }
 
     /// A client's connection is broken. What it had sent is carried out all the same.
