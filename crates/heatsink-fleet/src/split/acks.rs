@@ -38,19 +38,22 @@ impl Acks {
         store: &Store,
         member: &str,
     ) {
-        let splits = hot.keys.iter().filter_map(|hot| hot.split.as_ref());
-        // A kind of a later release is not held here, so whoever moves it must not think so.
-        let is_known =
-            |split: &SplitRecord| split.is_copies() || lifecycle::layout(split).is_some();
-        let held = splits.filter(|split| split.phase != Phase::Split && is_known(split));
-        let topics: HashSet<String> =
-            held.map(|split| lifecycle::topic(&split.id, split.phase)).collect();
+        let topics = topics(hot);
         for topic in topics.difference(&self.topics) {
             let (topic, proxy, store) = (topic.clone(), proxy.clone(), store.clone());
             tokio::spawn(acknowledge(topic, version, proxy, store, member.to_owned()));
         }
         self.topics = topics;
     }
+}
+
+/// What this process holds writes for. A kind of a later release is not held here, so whoever
+/// moves it must not think so.
+fn topics(hot: &HotSet) -> HashSet<String> {
+    let splits = hot.keys.iter().filter_map(|hot| hot.split.as_ref());
+    let is_known = |split: &SplitRecord| split.is_copies() || lifecycle::layout(split).is_some();
+    let held = splits.filter(|split| split.phase != Phase::Split && is_known(split));
+    held.map(|split| lifecycle::topic(&split.id, split.phase)).collect()
 }
 
 async fn acknowledge(
@@ -69,5 +72,51 @@ async fn acknowledge(
     }
     if let Err(error) = store.acknowledge(&topic, &member, LIFE).await {
         tracing::debug!(%error, "a move is not acknowledged");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heatsink_control::agent::HotKey;
+    use heatsink_control::entry::{Mitigation, Origin, Status};
+
+    use super::*;
+
+    fn hot(id: &str, kind: &str, phase: Phase) -> HotKey {
+        let split = SplitRecord {
+            id: id.to_owned(),
+            kind: kind.to_owned(),
+            tags: vec!["a".to_owned(), "b".to_owned()],
+            expires: false,
+            phase,
+            mover: String::new(),
+            ends_at_ms: None,
+            removal: None,
+        };
+        HotKey {
+            key: id.as_bytes().to_vec(),
+            mitigation: Mitigation::Split,
+            split_factor: 2,
+            status: Status::Active,
+            dry_run: false,
+            origin: Origin::Manual,
+            epoch: 1,
+            split: Some(split),
+        }
+    }
+
+    #[test]
+    fn what_is_not_held_here_is_not_acknowledged() {
+        let keys = vec![
+            hot("1", "set", Phase::Freezing),
+            hot("2", "set", Phase::Split),
+            hot("3", "hash", Phase::Draining),
+            hot("4", SplitRecord::COPIES, Phase::Freezing),
+            hot("5", "a kind of a later release", Phase::Freezing),
+            hot("6", "a kind of a later release", Phase::Draining),
+        ];
+        let expected = ["1:freezing", "3:draining", "4:freezing"];
+        let expected = expected.into_iter().map(str::to_owned).collect();
+        assert_eq!(topics(&HotSet { version: 1, keys }), expected);
     }
 }
