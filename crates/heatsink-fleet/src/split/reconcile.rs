@@ -78,6 +78,8 @@ struct Memory {
     later: HashMap<Vec<u8>, (Instant, Duration)>,
     /// Ids of the splits that were last looked at.
     seen: HashSet<String>,
+    /// The registry beside which the index was found empty.
+    index_beside: Option<Vec<u8>>,
 }
 
 impl Memory {
@@ -337,7 +339,7 @@ impl Reconciler {
                 self.begin(key.clone(), Task::Unsplit(layout.id.clone(), Some(why)));
             }
         }
-        if measure || !splits.is_empty() {
+        if self.is_index_due(measure, !splits.is_empty()) {
             self.look_at_index().await?;
         }
         self.measure(&splits, measure).await
@@ -361,9 +363,26 @@ impl Reconciler {
         is_over
     }
 
+    /// Whether there is reason to read the index: something is split; or, at every [`MEASURE`]th
+    /// look, the registry is not the one that it was read beside, after a start or a loss, or the
+    /// index had something last time. Otherwise nobody has written to it: it is not read for ever
+    /// for nothing, which the user may not even be allowed to.
+    fn is_index_due(&self, measure: bool, is_split: bool) -> bool {
+        let inner = self.mover.state.lock();
+        let memory = self.memory();
+        let is_read = memory.index_beside.as_deref() == inner.registry.incarnation();
+        is_split || measure && !is_read
+    }
+
     /// Splits that the upstream knows and the registry does not.
     async fn look_at_index(self: &Arc<Self>) -> Result<(), super::data::DataError> {
-        let known = self.mover.steps.known().await?;
+        let beside = self.mover.state.lock().registry.incarnation().map(<[u8]>::to_vec);
+        let known = match self.mover.steps.known().await {
+            // Who may not read it has not written to it either.
+            Err(super::data::DataError::Refused(_)) => Vec::new(),
+            known => known?,
+        };
+        self.memory().index_beside = beside.filter(|_| known.is_empty());
         let registered: HashSet<String> =
             self.registered().into_iter().map(|(_, layout, _)| layout.id).collect();
         let now = Instant::now();
