@@ -144,6 +144,20 @@ impl Names {
         }
     }
 
+    /// All keys.
+    pub(crate) fn keys(&self) -> [&str; 8] {
+        [
+            &self.state,
+            &self.registry,
+            &self.expiry,
+            &self.blocked,
+            &self.members,
+            &self.presence,
+            &self.roster,
+            &self.acks,
+        ]
+    }
+
     /// The name of a channel.
     pub(crate) fn channel(&self, channel: Channel) -> &str {
         match channel {

@@ -17,7 +17,7 @@ use crate::model::{
 use crate::remote::Remote;
 use crate::remote::alone::{Home, Quiet};
 use crate::remote::tls::TlsFiles;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{Names, Settings, SettingsError};
 
 /// A handle to a coordination store; clones are handles to the same one.
 ///
@@ -208,6 +208,15 @@ impl Store {
             Inner::Remote(remote) => remote.subscribe(channels),
             Inner::Quiet(quiet) => quiet.subscribe(channels),
         }
+    }
+
+    /// The keys that it may have on a server; none if it is in memory.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        if let Inner::Memory(_) = self.inner {
+            return Vec::new();
+        }
+        let names = Names::new(self.settings().namespace(), 0);
+        names.keys().iter().map(|name| name.as_bytes().to_vec()).collect()
     }
 
     /// How many records and messages were ignored so far, because they were not understood or, if

@@ -318,6 +318,7 @@ async fn run(
         }
     }
     if let Some(proxy) = &state.proxy {
+        proxy.set_own_keys(store.keys(), vec![split::index(store.settings().namespace())]);
         let steps = Steps::new(proxy.clone(), store.settings().namespace());
         let mover = Mover { state: Arc::clone(&state), store: store.clone(), steps };
         let reconciler = Reconciler::new(mover);

@@ -38,6 +38,8 @@ mod servers;
 pub(crate) mod steps;
 mod whole;
 
+pub(crate) use names::index;
+
 #[cfg(test)]
 mod tests;
 

@@ -24,6 +24,9 @@ impl Worker {
         decision: Decision,
     ) -> Flow {
         match (decision, command) {
+            (Decision::Forward, Some(command)) if self.hides_names(key, command) => {
+                self.ask_for_names(key, request, command)
+            }
             (Decision::Forward, Some(command)) if self.cluster.is_some() => {
                 self.forward_beside_own(key, request, command)
             }

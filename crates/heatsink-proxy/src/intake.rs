@@ -21,6 +21,7 @@ use crate::clients::MAX_OUTSTANDING;
 use crate::cluster::lots::Text;
 use crate::connection::{Client, ClientKey, Closing, Lost};
 use crate::cool::{Cool, Heat};
+use crate::hidden;
 use crate::observe::Mark;
 use crate::request::Request;
 use crate::reserved;
@@ -315,6 +316,20 @@ impl Worker {
                             Cool::Marked(mark) => hot = Some(mark),
                             Cool::AsUsual => {}
                         }
+                    }
+                    if plain
+                        && !within
+                        && let Some(command) = command
+                        && hidden::tells_names(command)
+                    {
+                        self.forward_batch(key, buf, batch);
+                        if self.ask_for_names(key, request, command) == Flow::Wait {
+                            self.stop(key);
+                            break;
+                        }
+                        self.taken += 1;
+                        at += len;
+                        continue;
                     }
                     if plain
                         && self.cluster.is_some()

@@ -10,7 +10,7 @@
 //! | what becomes of a request | `decide`, carried out by `act` |
 //! | the shared pipelines | `lanes`, to the servers in `nodes`; who waits for what: `ticket` |
 //! | a cluster behind: where a request goes, and what becomes of the replies | `cluster` |
-//! | names that belong to the fleet | `reserved` |
+//! | names that belong to the fleet | `reserved`, `hidden` |
 //! | a connection of a client's own | `own` (its state), `own_link` (its life) |
 //! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `session`, `service` |
 //! | which servers can be reached | `health` |
@@ -40,6 +40,7 @@ mod decide;
 mod directory;
 mod flush;
 mod health;
+mod hidden;
 pub mod hot_keys;
 mod intake;
 mod lanes;
@@ -325,6 +326,12 @@ impl Handle {
     /// The same, for so long after a look that began at `looked_at`, by [`uptime`].
     pub fn believe_splits_since(&self, looked_at: Duration, lease: Duration) {
         self.shared.desk.believe(looked_at + lease);
+    }
+
+    /// Keys that the fleet keeps in the upstream: at any time, and while keys are split. They are
+    /// left out of the number of keys that clients are told. To be called once.
+    pub fn set_own_keys(&self, always: Vec<Vec<u8>>, while_split: Vec<Vec<u8>>) {
+        let _ = self.shared.own_keys.set((always, while_split));
     }
 
     /// How long requests about whole split keys took.

@@ -74,6 +74,8 @@ impl Mailbox {
 /// What the workers have in common.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Keys of the fleet in the upstream: at any time, and while keys are split.
+    pub(crate) own_keys: OnceLock<(Vec<Vec<u8>>, Vec<Vec<u8>>)>,
     /// What the connections of clients that did not authenticate begin with.
     pub(crate) base_login: Login,
     pub(crate) announce: Option<(String, u16)>,
@@ -149,6 +151,7 @@ impl Shared {
         };
         let told_workers = mailboxes.len();
         Self {
+            own_keys: OnceLock::new(),
             base_login,
             announce,
             nodes: Nodes::new(endpoints, upstream.tls.clone()),

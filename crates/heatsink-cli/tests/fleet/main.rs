@@ -15,6 +15,7 @@ mod live;
 mod node;
 mod operators;
 mod outages;
+mod quiet;
 mod shared_replies;
 mod split_auto;
 mod split_behind;

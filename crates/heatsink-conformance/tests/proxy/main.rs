@@ -1,6 +1,7 @@
 //! Heatsink from a client's side: state, users, limits, outages, disconnects, shutdown.
 
 mod disconnects;
+mod hidden;
 mod leaving;
 mod limits;
 mod outages;

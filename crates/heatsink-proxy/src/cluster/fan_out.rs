@@ -11,6 +11,7 @@ use crate::clients::error_line;
 use crate::connection::ClientKey;
 use crate::cool::copies::{CopiedWrite, CopyRead};
 use crate::cool::splits::{Collected, Fenced, FrozenRead};
+use crate::hidden::Telling;
 use crate::intake::Flow;
 use crate::lanes::{Owner, Purpose, Ticket, Upstream};
 use crate::nodes::NodeId;
@@ -49,6 +50,8 @@ pub(crate) enum Ending {
     KeyRead,
     /// It is to a write of a key that has copies, or they are to their removal.
     CopiedWrite(Box<CopiedWrite>),
+    /// They tell names of keys, or their number.
+    Names(Box<Telling>),
     /// The cursor in the reply of `SCAN` is one node's.
     Scan {
         shard: usize,
@@ -183,7 +186,26 @@ impl Worker {
         ending: Ending,
         mark: Mark,
     ) {
+        self.ask_on_lanes(asker, &[(lane, questions)], ending, mark);
+    }
+
+    /// The same along several lanes; there is something to ask.
+    pub(crate) fn ask_on_lanes(
+        &mut self,
+        asker: Asker,
+        asked: &[(usize, &[(NodeId, Vec<u8>)])],
+        ending: Ending,
+        mark: Mark,
+    ) {
         let Asker { client: key, place: seq } = asker;
+        let all = |(lane, questions): &(usize, &'_ [(NodeId, Vec<u8>)])| {
+            let lane = *lane;
+            questions
+                .iter()
+                .map(move |(node, bytes)| (lane, *node, bytes.clone()))
+                .collect::<Vec<_>>()
+        };
+        let questions: Vec<_> = asked.iter().flat_map(all).collect();
         let joining = Joining {
             client: key,
             seq,
@@ -194,12 +216,12 @@ impl Worker {
             mark,
         };
         let join = self.joins.insert(joining);
-        for (part, (node, bytes)) in questions.iter().enumerate() {
+        for (part, (lane, node, bytes)) in questions.into_iter().enumerate() {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
-            match self.lane_link(lane, *node) {
+            match self.lane_link(lane, node) {
                 Ok(link) => {
-                    self.push_to_link(link, bytes, ticket, 1);
+                    self.push_to_link(link, &bytes, ticket, 1);
                     if self.links[link].is_full() {
                         self.throttle(key, lane, link);
                     }
@@ -292,6 +314,10 @@ impl Worker {
                 return self.fence_seen(fenced, &error, &parts);
             }
             Ending::Join(how) => join::join(&how, &parts),
+            Ending::Names(telling) => match self.names_told(asker, *telling, &parts) {
+                Some(reply) => reply,
+                None => return,
+            },
             Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),
         };
         if let Some(observer) = &mut self.observer {
