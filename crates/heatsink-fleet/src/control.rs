@@ -24,12 +24,13 @@ use tokio::sync::broadcast;
 
 use crate::Live;
 use crate::split::change::{self, Changed, Next, NotChanged, Seen};
-use crate::split::lifecycle;
+use crate::split::{Figures, lifecycle};
 use crate::state::{Inner, State, unix_ms};
 use crate::{figures, members, upstream};
 
-/// What the data plane does about the keys of a hot set.
-pub(crate) fn treatments(hot: &HotSet, live: &Live) -> HotKeys {
+/// What the data plane does about the keys of a hot set. Splits that are over by what the data says
+/// are none.
+pub(crate) fn treatments(hot: &HotSet, live: &Live, known: &Figures) -> HotKeys {
     let acting = hot.keys.iter().filter(|hot| !hot.dry_run);
     let treated = acting.filter_map(|hot| {
         let treatment = match hot.mitigation {
@@ -44,7 +45,9 @@ pub(crate) fn treatments(hot: &HotSet, live: &Live) -> HotKeys {
         Some((hot.key.clone(), Treatment { stale_if_late, ..treatment }))
     });
     // Where a value is does not depend on what is wanted.
-    let splits = hot.keys.iter().filter_map(|hot| Some((hot.key.clone(), splitting(hot)?)));
+    let is_over = |hot: &&AgentHotKey| hot.split.as_ref().is_some_and(|it| known.is_over(&it.id));
+    let split = hot.keys.iter().filter(|hot| !is_over(hot));
+    let splits = split.filter_map(|hot| Some((hot.key.clone(), splitting(hot)?)));
     let copied = hot.keys.iter().filter_map(|hot| {
         let copies = crate::split::copies::copies(hot.split.as_ref()?)?;
         Some((hot.key.clone(), copies))

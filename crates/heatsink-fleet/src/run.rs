@@ -78,8 +78,8 @@ pub(crate) struct Run {
     due: Due,
     /// Generation of the registry that the news were last told of.
     told_generation: u64,
-    /// And the one that the data plane has.
-    refreshed_generation: u64,
+    /// And the one that the data plane has, with how often splits were found to be over.
+    refreshed_generation: (u64, u64),
     /// When an entry for a key was first proposed.
     proposed: HashMap<Vec<u8>, Instant>,
     storms: Risen,
@@ -148,7 +148,7 @@ impl Run {
                 changes: now,
             },
             told_generation: u64::MAX,
-            refreshed_generation: u64::MAX,
+            refreshed_generation: (u64::MAX, 0),
             proposed: HashMap::new(),
             storms: Risen::default(),
             contentions: Risen::default(),
@@ -251,7 +251,7 @@ impl Run {
         };
         let now = self.state.now();
         let mut inner = self.state.lock();
-        let Inner { agent, registry, live, members, counts, local_since, .. } = &mut *inner;
+        let Inner { agent, registry, live, members, counts, local_since, splits, .. } = &mut *inner;
         let mut intents = Vec::new();
         if let Some(agent) = agent {
             let kinds: HashMap<&[u8], u8> =
@@ -262,7 +262,7 @@ impl Run {
             let tick = agent.tick(now, &report, &kind_of, registry);
             intents = tick.intents;
             if let (Some(hot), Some(proxy)) = (&tick.hot, &self.state.proxy) {
-                let version = proxy.set_hot_keys(control::treatments(hot, live));
+                let version = proxy.set_hot_keys(control::treatments(hot, live, splits));
                 self.acks.published(hot, version, proxy, self.calls.store(), &self.state.id);
             }
             note_local(local_since, agent);
@@ -363,17 +363,19 @@ impl Run {
     fn refresh_hot_keys(&mut self) {
         let now = self.state.now();
         let mut inner = self.state.lock();
-        let generation = inner.registry.generation();
+        let generation = (inner.registry.generation(), inner.splits.over_changes);
         if generation == self.refreshed_generation {
             return;
         }
+        let is_over = generation.1 != self.refreshed_generation.1;
         self.refreshed_generation = generation;
         self.state.moves.notify_one();
-        let Inner { agent, registry, live, .. } = &mut *inner;
+        let Inner { agent, registry, live, splits, .. } = &mut *inner;
         if let (Some(agent), Some(proxy)) = (agent, &self.state.proxy)
-            && let Some(hot) = agent.refresh(now, registry)
+            && let Some(hot) =
+                agent.refresh(now, registry).or_else(|| is_over.then(|| Arc::clone(agent.hot())))
         {
-            let version = proxy.set_hot_keys(control::treatments(&hot, live));
+            let version = proxy.set_hot_keys(control::treatments(&hot, live, splits));
             self.acks.published(&hot, version, proxy, self.calls.store(), &self.state.id);
         }
     }
@@ -405,11 +407,12 @@ impl Run {
         let now = self.state.now();
         let mut inner = self.state.lock();
         let settings = live.settings();
-        if let Some(agent) = &mut inner.agent {
+        let Inner { agent, splits, .. } = &mut *inner;
+        if let Some(agent) = agent {
             agent.apply(settings.clone(), Arc::clone(&live.policies));
             if let Some(proxy) = &self.state.proxy {
                 let (hot, store) = (Arc::clone(agent.hot()), self.calls.store());
-                let version = proxy.set_hot_keys(control::treatments(&hot, &live));
+                let version = proxy.set_hot_keys(control::treatments(&hot, &live, splits));
                 self.acks.published(&hot, version, proxy, store, &self.state.id);
             }
         }

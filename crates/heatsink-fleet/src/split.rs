@@ -43,15 +43,20 @@ pub(crate) use names::index;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use heatsink_admin::metrics::Histogram;
 
 use contents::Contents;
 
-/// What is known of splits for people to see.
+/// What is known of splits besides what the registry says.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
+    /// Ids of splits that are over by what the data says: there is no marker at their key. The registry
+    /// may not know yet, or may be out of reach. Bounded by the splits of the registry.
+    over: HashSet<String>,
+    /// How often that has changed.
+    pub(crate) over_changes: u64,
     /// Moves by way and outcome.
     pub(crate) moves: BTreeMap<(&'static str, &'static str), u64>,
     /// How long writes were held, as far as this process moved the value.
@@ -62,4 +67,22 @@ pub(crate) struct Figures {
     pub(crate) drift_total: u64,
     /// What is in each shard, by key, with the id of the split.
     pub(crate) contents: HashMap<Vec<u8>, (String, Contents)>,
+}
+
+impl Figures {
+    /// A marker was looked for, and is gone or there.
+    pub(crate) fn note_marker(&mut self, id: &str, is_there: bool) {
+        let is_new = if is_there { self.over.remove(id) } else { self.over.insert(id.to_owned()) };
+        self.over_changes += u64::from(is_new);
+    }
+
+    /// Whether the value of a split is at its key again, whatever the registry says.
+    pub(crate) fn is_over(&self, id: &str) -> bool {
+        self.over.contains(id)
+    }
+
+    /// Splits that the registry does not know any more need not be remembered: ids do not come again.
+    pub(crate) fn retain_over(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.over.retain(|id| is_known(id));
+    }
 }

@@ -27,6 +27,7 @@ mod split_load;
 mod split_marker;
 mod split_memory;
 mod split_stats;
+mod split_storeless;
 mod split_unseen;
 mod split_upstreams;
 mod split_waits;

@@ -365,12 +365,10 @@ fn drain_says_what_it_could_not_find_out() {
     let index = "heatsink:{default}:splits";
     let ids = manifests(&mut fleet.direct(index));
     let id = ids.first().expect("it is left");
-    let said = format!(
-        "1 key is left; run it again\n  {{counter}}a: its marker is gone, and nobody knows whether it \
-         was renamed: there are more than 100000 keys in its slot. If the key was removed or \
-         overwritten, say so by SET heatsink:{{"
-    );
-    assert!(drained.stderr.contains(&said), "{drained:?}");
+    let said = "1 key is left; run it again\n  {counter}a: its marker is gone, and nobody knows whether \
+                it was renamed: there are more than 100000 keys in its slot. If the key was removed or \
+                overwritten, say so by SET heatsink:{";
+    assert!(drained.stderr.contains(said), "{drained:?}");
     // The operator knows.
     let (_, proof) = drained.stderr.split_once("say so by SET ").expect("said");
     let (proof, _) = proof.split_once(" 1, and the shards are let go").expect("said");

@@ -18,6 +18,7 @@
 //! ```
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Instant;
 
 use heatsink_resp::value::Value;
 use heatsink_split::moving;
@@ -154,21 +155,27 @@ impl Mover {
             Ok(None) => return,
             Err(error) => return tracing::debug!("a marker is looked at later: {error}"),
         };
-        let is_of = |seen: Option<change::Seen>| {
-            let split = seen.and_then(|seen| seen.entry.split);
+        let is_of = |seen: Option<&change::Seen>| {
+            let split = seen.and_then(|seen| seen.entry.split.as_ref());
             split.is_some_and(|split| split.id == known.layout.id)
         };
         // A worker may only be behind: then it hears of the split before long.
-        if is_of(change::seen(&self.state, key)) {
+        let is_over = self.state.lock().splits.is_over(&known.layout.id);
+        if !is_over && is_of(change::seen(&self.state, key).as_ref()) {
             return;
         }
-        if let Ok(seen) = change::asked(&self.store, key).await
-            && is_of(seen)
-        {
+        let Known { layout, .. } = &known;
+        let id = &layout.id;
+        let asked = change::asked(&self.store, key).await;
+        if asked.as_ref().is_ok_and(|seen| is_of(seen.as_ref())) {
             return;
         }
-        let id = &known.layout.id;
         tracing::warn!("the marker of split {id} stands at a key, and nobody knows of it");
+        if asked.is_err() && known.key == key {
+            // Nobody can be told. Those who know of it look at its marker.
+            self.unsplit_untold(key, layout, Instant::now()).await;
+            return;
+        }
         if known.key == key {
             return self.adopt(&known).await;
         }

@@ -49,6 +49,9 @@ const ROOM_MS: (u64, u64) = (1_000, 10_000);
 /// their clocks say.
 const FIRST_STAMP: u64 = 1;
 
+/// A topic that nobody acknowledges, to find out whether the store answers.
+const REACHED: &str = "reached";
+
 /// Who moves values in this process.
 #[derive(Clone)]
 pub(crate) struct Mover {
@@ -154,7 +157,11 @@ impl Mover {
                 self.go_back(key, &layout, &why).await;
                 return Ok(());
             }
-            self.tell_split(key, &id).await;
+            if !self.tell_split(key, &id).await {
+                // Nobody will hear of it until the store is back: the key serves better whole.
+                self.unsplit_untold(key, &layout, begun).await;
+                return Ok(());
+            }
             self.observe_freeze(begun);
             self.count("split", "done");
             return Ok(());
@@ -257,9 +264,9 @@ impl Mover {
         }
     }
 
-    /// The split is committed.
-    pub(crate) async fn tell_split(&self, key: &[u8], id: &str) {
-        self.tell(key, |seen| {
+    /// The split is committed; false if the registry could not be told.
+    pub(crate) async fn tell_split(&self, key: &[u8], id: &str) -> bool {
+        let told = self.tell(key, |seen| {
             let Some(seen) = seen.filter(|seen| is_of(Some(seen), id)) else { return Next::Leave };
             let mut entry = seen.entry.clone();
             match &mut entry.split {
@@ -273,9 +280,10 @@ impl Mover {
                 _ => entry,
             };
             Next::put(entry, None)
-        })
-        .await;
+        });
+        let told = told.await;
         fault::point("split:told");
+        told.is_some()
     }
 
     /// The value is at the key, and stays there for now.
@@ -324,6 +332,13 @@ impl Mover {
             self.stay_split(key, id, &why).await;
             return false;
         }
+        let is_needed = why.is_some() || record.as_ref().is_some_and(is_draining);
+        if is_needed
+            && !self.can_tell().await
+            && let Some(layout) = record.as_ref().and_then(layout)
+        {
+            return self.unsplit_untold(key, &layout, begun).await;
+        }
         let taken = self
             .tell(key, |seen| {
                 let Some(seen) = seen.filter(|seen| is_of(Some(seen), id)) else {
@@ -357,6 +372,50 @@ impl Mover {
             tracing::info!(key, missing, "a key is made whole without the word of all proxies");
         }
         self.make_whole(key, &layout, begun).await
+    }
+
+    /// Whether the registry can be reached.
+    async fn can_tell(&self) -> bool {
+        self.store.acknowledged(REACHED).await.is_ok()
+    }
+
+    /// Makes a value whole that somebody waits for, although the registry cannot be told. Other proxies
+    /// are refused by tombstones until they look at the marker, within a second; whoever reaches the
+    /// registry next finds that the marker is gone, and tells it.
+    ///
+    /// ```text
+    /// this process                       another proxy                the store
+    /// DEL key: waits                                                  is away
+    /// seals the shards, EXEC             SADD shard  WRONGTYPE: waits
+    /// the split is over: DEL key
+    ///                                    no marker: the split is over
+    ///                                    SADD key
+    ///                                                                 is back: "split"
+    /// no marker: registry: split no more
+    /// ```
+    pub(super) async fn unsplit_untold(&self, key: &[u8], layout: &Layout, begun: Instant) -> bool {
+        for attempt in 1..=MAX_WHOLE_TRIES {
+            match self.steps.unsplit(key, layout).await {
+                Ok(_) => {
+                    self.note_marker(&layout.id, false);
+                    self.count("unsplit", "untold");
+                    self.observe_freeze(begun);
+                    return true;
+                }
+                Err(error) if attempt == MAX_WHOLE_TRIES => {
+                    tracing::warn!("a key could not be made whole, and is tried again: {error}");
+                    self.count("unsplit", "failed");
+                }
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+        false
+    }
+
+    /// A marker was looked for: what the data plane believes follows.
+    pub(super) fn note_marker(&self, id: &str, is_there: bool) {
+        self.state.lock().splits.note_marker(id, is_there);
+        self.state.changed.notify_one();
     }
 
     /// Makes a value whole whose writes are held, and tells of it; false if it could not be done.
@@ -619,6 +678,10 @@ impl Mover {
     fn observe_freeze(&self, begun: Instant) {
         self.state.lock().splits.freeze_seconds.observe(begun.elapsed().as_secs_f64());
     }
+}
+
+fn is_draining(split: &SplitRecord) -> bool {
+    split.phase == Phase::Draining
 }
 
 pub(super) fn is_in(seen: &Seen, phase: Phase) -> bool {

@@ -315,11 +315,14 @@ impl Mover {
 
     /// Something else took the place of the marker: it is the value now.
     pub(crate) async fn overwritten(&self, key: &[u8], layout: &Layout) {
+        let why = match self.steps.was_made_whole(key, layout).await {
+            Ok(true) => "not split: it was made whole while the registry could not be told",
+            _ => "not split: its value was overwritten",
+        };
         let told = self
             .tell(key, |seen| match seen.filter(|seen| is_of(Some(seen), &layout.id)) {
                 Some(seen) if is_in(seen, heatsink_control::entry::Phase::Split) => {
-                    let why = "not split: its value was overwritten".to_owned();
-                    let pause = pause_of(&seen.entry, PAUSE_MS, why);
+                    let pause = pause_of(&seen.entry, PAUSE_MS, why.to_owned());
                     self.whole_again(&seen.entry, Some(pause))
                 }
                 _ => Next::Leave,

@@ -183,17 +183,16 @@ impl Reconciler {
         let state = &self.mover.state;
         let (now, now_ms) = (Instant::now(), unix_ms());
         let inner = state.lock();
-        if !inner.registry.is_synced() {
-            return Vec::new();
-        }
-        if !state.informed.is_open() {
+        let is_synced = inner.registry.is_synced();
+        if is_synced && !state.informed.is_open() {
             self.unseen.notify_one();
         }
         let mut memory = self.memory();
         let Memory { busy, since, wanted, seen, later, .. } = &mut *memory;
         later.retain(|key, _| inner.registry.get(key).is_some());
         wanted.retain(|key, _| {
-            inner.registry.get(key).is_some_and(|record| record.entry.split.is_some())
+            let split = inner.registry.get(key).and_then(|record| record.entry.split.as_ref());
+            split.is_some_and(|split| !inner.splits.is_over(&split.id))
         });
         let mut tasks = Vec::new();
         let mut waiting = HashSet::new();
@@ -223,6 +222,24 @@ impl Reconciler {
             let policy = inner.live.policies.of(key);
             let allowed = inner.live.split.enabled && policy.allows(Mitigation::Split);
             let task = match &entry.split {
+                // What is known may be old: only what somebody waits for is done, and what was begun.
+                Some(split) if !is_synced => {
+                    let is_over = inner.splits.is_over(&split.id);
+                    let is_left = split.phase == Phase::Draining && waited >= SLOW;
+                    let is_urgent = wanted.contains_key(key) || is_left;
+                    let unfinished = unfinished(
+                        &inner,
+                        &state.id,
+                        split,
+                        waited,
+                        is_mine,
+                        wanted.get(key),
+                        false,
+                    );
+                    let ends = |task: &Task| matches!(task, Task::Unsplit(..));
+                    unfinished.filter(|task| is_urgent && !is_over && ends(task))
+                }
+                None if !is_synced => None,
                 None => {
                     let paused = entry.pause.as_ref().is_some_and(|pause| now_ms < pause.until_ms);
                     (is_mine && allowed && !paused).then_some(Task::Split)
@@ -236,6 +253,8 @@ impl Reconciler {
             tasks.extend(task.map(|task| (key.to_vec(), task)));
         }
         since.retain(|waits, _| waiting.contains(waits) || waits.1.starts_with("known "));
+        drop(memory);
+        drop(inner);
         tasks
     }
 
@@ -300,9 +319,11 @@ impl Reconciler {
         }
         // A marker that is gone means that others know more than this process: tombstones keep it
         // from harm only for so long.
-        let is_current = |((_, _, phase), (marker, _)): (&(_, _, Phase), &(Marker, _))| {
-            marker.is_there() || *phase == Phase::Freezing
-        };
+        let is_current =
+            |((_, layout, phase), (marker, _)): (&(_, Layout, Phase), &(Marker, _))| {
+                let is_over = || self.mover.state.lock().splits.is_over(&layout.id);
+                marker.is_there() || *phase == Phase::Freezing || is_over()
+            };
         if let Some(proxy) = &self.mover.state.proxy
             && splits.iter().zip(&seen).all(is_current)
         {
@@ -310,9 +331,22 @@ impl Reconciler {
         }
         self.mover.state.lock().splits.looked_at_ms = unix_ms();
         self.memory().seen = splits.iter().map(|(_, layout, _)| layout.id.clone()).collect();
+        let is_known = |id: &str| splits.iter().any(|(_, layout, _)| layout.id == id);
+        self.mover.state.lock().splits.retain_over(is_known);
         for ((key, layout, phase), (marker, left_ms)) in splits.iter().zip(seen) {
+            if *phase == Phase::Draining && marker == Marker::Missing {
+                // Its value is at the key, whoever may not have been told of that yet.
+                self.mover.note_marker(&layout.id, false);
+            }
             if *phase != Phase::Split {
                 continue;
+            }
+            // Looked at once more: it may have been over only after it was looked at.
+            if marker.is_there()
+                && self.mover.state.lock().splits.is_over(&layout.id)
+                && steps.is_marked(key, layout).await?
+            {
+                self.mover.note_marker(&layout.id, true);
             }
             if marker == Marker::Damaged {
                 self.begin(key.clone(), Task::Mend(layout.clone()));
@@ -321,6 +355,7 @@ impl Reconciler {
                 let now = self.registered();
                 let still = now.iter().any(|one| one.1.id == layout.id && one.2 == Phase::Split);
                 if still && !steps.is_marked(key, layout).await? {
+                    self.mover.note_marker(&layout.id, false);
                     self.begin(key.clone(), Task::Overwritten(layout.clone()));
                 }
             } else if self.is_uneven(layout) {
