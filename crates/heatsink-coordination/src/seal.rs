@@ -8,7 +8,7 @@
 //! server itself adds (versions, times, who is blocked, that something is gone) is not covered;
 //! nor is that a sealed body is put back later, in the same place, by somebody who can write there.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -138,7 +138,11 @@ fn field(mac: &mut Hmac<Sha256>, bytes: &[u8]) {
 
 /// Bytes as text, for places that hold text only.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {

@@ -426,15 +426,12 @@ const IGNORED_SHOWN: Duration = Duration::from_secs(60);
 pub(crate) fn readiness(now: Duration, inner: &Inner) -> Readiness {
     let synced = inner.registry.is_synced();
     let registry_version = synced.then(|| inner.registry.version());
-    let (degraded, words) = match &inner.agent {
-        Some(agent) => {
-            let state = agent.readiness(now);
-            (state.is_degraded, state.is_degraded.then_some(state.words))
-        }
-        None => {
-            let trouble = inner.hearing.trouble(now, inner.live.control.store_patience);
-            (trouble.is_some(), trouble)
-        }
+    let (degraded, words) = if let Some(agent) = &inner.agent {
+        let state = agent.readiness(now);
+        (state.is_degraded, state.is_degraded.then_some(state.words))
+    } else {
+        let trouble = inner.hearing.trouble(now, inner.live.control.store_patience);
+        (trouble.is_some(), trouble)
     };
     let counts = &inner.counts;
     let is_recent = counts.ignored_at.is_some_and(|at| now.saturating_sub(at) < IGNORED_SHOWN);

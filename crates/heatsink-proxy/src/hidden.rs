@@ -24,6 +24,7 @@ use crate::nodes::NodeId;
 use crate::observe::Mark;
 use crate::request::Request;
 use crate::reserved::{self, PREFIX};
+use crate::shared::OwnKeys;
 use crate::splits::Splitting;
 use crate::worker::Worker;
 
@@ -202,7 +203,7 @@ impl Worker {
             return Vec::new();
         }
         let mut names = Vec::new();
-        if let Some((always, while_split)) = self.shared.own_keys.get() {
+        if let Some(OwnKeys { always, while_split }) = self.shared.own_keys.get() {
             names.extend_from_slice(always);
             if self.cooling.hot.has_moved() {
                 names.extend_from_slice(while_split);

@@ -90,7 +90,7 @@ pub use load::{NodeLoad, UpstreamLoad};
 pub use observe::Detector;
 use observe::Observer;
 pub use output::OutputFigures;
-use shared::{Mailbox, Message, Shared};
+use shared::{Mailbox, Message, OwnKeys, Shared};
 use splits::{FanOut, WholeWanted};
 use worker::{MAIL, Worker};
 
@@ -331,7 +331,7 @@ impl Handle {
     /// Keys that the fleet keeps in the upstream: at any time, and while keys are split. They are
     /// left out of the number of keys that clients are told. To be called once.
     pub fn set_own_keys(&self, always: Vec<Vec<u8>>, while_split: Vec<Vec<u8>>) {
-        let _ = self.shared.own_keys.set((always, while_split));
+        let _ = self.shared.own_keys.set(OwnKeys { always, while_split });
     }
 
     /// How long requests about whole split keys took.

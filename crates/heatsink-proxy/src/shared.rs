@@ -48,6 +48,13 @@ pub(crate) enum Message {
     Drain(Instant),
 }
 
+/// Keys of the fleet in the upstream.
+#[derive(Debug)]
+pub(crate) struct OwnKeys {
+    pub(crate) always: Vec<Vec<u8>>,
+    pub(crate) while_split: Vec<Vec<u8>>,
+}
+
 /// A worker's letterbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Mailbox {
@@ -74,8 +81,8 @@ impl Mailbox {
 /// What the workers have in common.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Keys of the fleet in the upstream: at any time, and while keys are split.
-    pub(crate) own_keys: OnceLock<(Vec<Vec<u8>>, Vec<Vec<u8>>)>,
+    /// Keys that clients do not see.
+    pub(crate) own_keys: OnceLock<OwnKeys>,
     /// What the connections of clients that did not authenticate begin with.
     pub(crate) base_login: Login,
     pub(crate) announce: Option<(String, u16)>,

@@ -59,6 +59,9 @@ pub(crate) enum Ending {
     },
 }
 
+/// What nodes are asked.
+pub(crate) type Questions = [(NodeId, Vec<u8>)];
+
 /// Who waits for replies that are made one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
@@ -193,19 +196,19 @@ impl Worker {
     pub(crate) fn ask_on_lanes(
         &mut self,
         asker: Asker,
-        asked: &[(usize, &[(NodeId, Vec<u8>)])],
+        by_lane: &[(usize, &Questions)],
         ending: Ending,
         mark: Mark,
     ) {
         let Asker { client: key, place: seq } = asker;
-        let all = |(lane, questions): &(usize, &'_ [(NodeId, Vec<u8>)])| {
+        let all = |(lane, questions): &(usize, &Questions)| {
             let lane = *lane;
             questions
                 .iter()
                 .map(move |(node, bytes)| (lane, *node, bytes.clone()))
                 .collect::<Vec<_>>()
         };
-        let questions: Vec<_> = asked.iter().flat_map(all).collect();
+        let questions: Vec<_> = by_lane.iter().flat_map(all).collect();
         let joining = Joining {
             client: key,
             seq,
