@@ -20,6 +20,14 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use heatsink_cache::identity::{Protocol, Reader};
+use slab::Slab;
+
+use super::Cooling;
+use super::reads::{RIGHTS_TIME, Waiter};
+use crate::clients::{Clients, error_line};
+use crate::config::Live;
+use crate::lanes::Lane;
+use crate::worker::Worker;
 
 /// Replies that are kept.
 const MOST_REPLIES: usize = 1024;
@@ -71,4 +79,70 @@ impl LateReplies {
 
 fn place(reader: Reader, command: &[u8]) -> Place {
     (reader.login.0, reader.protocol == Protocol::Resp3, command.to_vec())
+}
+
+impl Worker {
+    /// Those who have waited for too long are given what was read before, where that is allowed; else
+    /// they wait as long as for any other request, and are told so then.
+    pub(super) fn expire_waits(&mut self) {
+        self.give_old();
+        let time = self.cooling.time(self.now);
+        if self.cooling.flights.next_deadline().is_none_or(|deadline| deadline > time) {
+            return;
+        }
+        let text = "ERR heatsink: the read of a hot key that this one waited for takes too long";
+        let error = error_line(text);
+        let mut late = Vec::new();
+        self.cooling.flights.expired(time, &mut late);
+        for waiter in late {
+            self.end_wait(waiter);
+            self.clients.fill(waiter.client, waiter.place, &error);
+        }
+    }
+
+    /// In mode `relaxed`: whoever has waited for `coalesce.max_wait_ms` gets what was read before, if
+    /// there is something.
+    fn give_old(&mut self) {
+        let time = self.cooling.time(self.now);
+        let Some(since) = time.checked_sub(self.live.coalesce.max_wait) else { return };
+        if self.cooling.late.is_empty() {
+            return;
+        }
+        let Self { cooling, clients, lanes, live, now, .. } = self;
+        let Cooling { flights, late, .. } = cooling;
+        let old = |reader: Reader, command: &[u8]| {
+            late.get(*now, reader, command, max_stale(live, lanes, reader))
+        };
+        let mut answered = Vec::new();
+        flights.take_waiting(
+            since,
+            |reader, command, waiter| {
+                old(reader, command)
+                    .is_some_and(|(sent_at, _)| may_be_told(clients, *waiter, sent_at))
+            },
+            |reader, command, waiter| {
+                answered.extend(old(reader, command).map(|(_, reply)| (waiter, reply.to_vec())));
+            },
+        );
+        for (waiter, reply) in answered {
+            self.end_wait(waiter);
+            self.clients.fill(waiter.client, waiter.place, &reply);
+        }
+    }
+}
+
+/// Whether the reply to a read that was sent at that time has all that this client wrote.
+pub(super) fn may_be_told(clients: &Clients, waiter: Waiter, sent_at: Instant) -> bool {
+    let client = clients.get_ref(waiter.client);
+    client.is_some_and(|client| client.hot_written_at.is_none_or(|at| at <= sent_at))
+}
+
+/// How old a reply may be that is given instead of none.
+pub(super) fn max_stale(live: &Live, lanes: &Slab<Lane>, reader: Reader) -> Duration {
+    let max_stale = live.coalesce.max_stale;
+    let is_of = |lane: &Lane| lane.serial as u32 == reader.login.0;
+    let lane = lanes.iter().map(|(_, lane)| lane).find(|lane| is_of(lane));
+    // A right that was taken away is noticed in time.
+    let has_rights = lane.is_none_or(|lane| lane.login.credentials.is_some());
+    if has_rights { max_stale.min(RIGHTS_TIME) } else { max_stale }
 }

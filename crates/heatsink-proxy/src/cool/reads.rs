@@ -13,15 +13,14 @@ use heatsink_resp::command::Command;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
-use slab::Slab;
 
 use super::Cooling;
-use crate::clients::{Clients, MAX_OUTSTANDING, error_line};
-use crate::config::Live;
+use super::late::{max_stale, may_be_told};
+use crate::clients::{MAX_OUTSTANDING, error_line};
 use crate::connection::ClientKey;
 use crate::hot_keys::Treatment;
 use crate::intake::Flow;
-use crate::lanes::{Lane, Purpose, Ticket};
+use crate::lanes::{Purpose, Ticket};
 use crate::lent::{OwnedReply, Reply};
 use crate::nodes::NodeId;
 use crate::observe::Mark;
@@ -269,7 +268,7 @@ impl Worker {
         }
     }
 
-    fn end_wait(&mut self, waiter: Waiter) {
+    pub(super) fn end_wait(&mut self, waiter: Waiter) {
         if let Some(client) = self.clients.get(waiter.client) {
             client.hot_reads.retain(|(place, _)| *place != waiter.place);
         }
@@ -493,68 +492,4 @@ impl Worker {
             self.cooling.fills.remove(&id);
         }
     }
-
-    /// Those who have waited for too long are given what was read before, where that is allowed; else
-    /// they wait as long as for any other request, and are told so then.
-    pub(super) fn expire_waits(&mut self) {
-        self.give_old();
-        let time = self.cooling.time(self.now);
-        if self.cooling.flights.next_deadline().is_none_or(|deadline| deadline > time) {
-            return;
-        }
-        let text = "ERR heatsink: the read of a hot key that this one waited for takes too long";
-        let error = error_line(text);
-        let mut late = Vec::new();
-        self.cooling.flights.expired(time, &mut late);
-        for waiter in late {
-            self.end_wait(waiter);
-            self.clients.fill(waiter.client, waiter.place, &error);
-        }
-    }
-
-    /// In mode `relaxed`: whoever has waited for `coalesce.max_wait_ms` gets what was read before, if
-    /// there is something.
-    fn give_old(&mut self) {
-        let time = self.cooling.time(self.now);
-        let Some(since) = time.checked_sub(self.live.coalesce.max_wait) else { return };
-        if self.cooling.late.is_empty() {
-            return;
-        }
-        let Self { cooling, clients, lanes, live, now, .. } = self;
-        let Cooling { flights, late, .. } = cooling;
-        let old = |reader: Reader, command: &[u8]| {
-            late.get(*now, reader, command, max_stale(live, lanes, reader))
-        };
-        let mut answered = Vec::new();
-        flights.take_waiting(
-            since,
-            |reader, command, waiter| {
-                old(reader, command)
-                    .is_some_and(|(sent_at, _)| may_be_told(clients, *waiter, sent_at))
-            },
-            |reader, command, waiter| {
-                answered.extend(old(reader, command).map(|(_, reply)| (waiter, reply.to_vec())));
-            },
-        );
-        for (waiter, reply) in answered {
-            self.end_wait(waiter);
-            self.clients.fill(waiter.client, waiter.place, &reply);
-        }
-    }
-}
-
-/// Whether the reply to a read that was sent at that time has all that this client wrote.
-fn may_be_told(clients: &Clients, waiter: Waiter, sent_at: Instant) -> bool {
-    let client = clients.get_ref(waiter.client);
-    client.is_some_and(|client| client.hot_written_at.is_none_or(|at| at <= sent_at))
-}
-
-/// How old a reply may be that is given instead of none.
-fn max_stale(live: &Live, lanes: &Slab<Lane>, reader: Reader) -> Duration {
-    let max_stale = live.coalesce.max_stale;
-    let is_of = |lane: &Lane| lane.serial as u32 == reader.login.0;
-    let lane = lanes.iter().map(|(_, lane)| lane).find(|lane| is_of(lane));
-    // A right that was taken away is noticed in time.
-    let has_rights = lane.is_none_or(|lane| lane.login.credentials.is_some());
-    if has_rights { max_stale.min(RIGHTS_TIME) } else { max_stale }
 }
