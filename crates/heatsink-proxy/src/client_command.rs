@@ -148,7 +148,7 @@ fn command<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
 }
 
 /// A request that the server refuses as a syntax error.
-pub(crate) fn no_kill() -> Vec<u8> {
+fn no_kill() -> Vec<u8> {
     command(&["CLIENT", "KILL", "heatsink-unknown", "x"])
 }
 
@@ -192,14 +192,17 @@ impl Worker {
                 self.pin(key, request.bytes, Expected::TrackingInfo)
             }
             // Queued, it would be the server's to carry out, on its own connections.
-            (b"kill", _) if self.is_queueing(key) => self.plain(key, &no_kill()),
+            (b"kill", _) if self.is_queueing(key) => {
+                let bytes = self.harmless_kill(key, request);
+                self.plain(key, &bytes)
+            }
             (b"kill", 3) => {
                 let addr = request.arg(2).and_then(parse).unwrap_or(NOBODY);
                 let filter = Filter { addr: Some(addr), ..Filter::default() };
-                self.kill(key, Answer::Kill { filter, by_address: true })
+                self.kill(key, filter, true)
             }
             (b"kill", _) => match Filter::of_kill(request) {
-                Ok(filter) => self.kill(key, Answer::Kill { filter, by_address: false }),
+                Ok(filter) => self.kill(key, filter, false),
                 Err(Refusal::ByServer) => self.plain(key, request.bytes),
                 Err(Refusal::Unknown) => self.plain(key, &no_kill()),
             },
@@ -274,17 +277,9 @@ impl Worker {
         Some(Flow::Taken)
     }
 
-    fn kill(&mut self, key: ClientKey, answer: Answer) -> Flow {
-        let mut probe = vec![&b"CLIENT"[..], b"KILL", b"ID", NO_ID.as_bytes()];
-        // The server says if there is no such user, unless users are known here only.
-        if self.shared.verifier.is_none()
-            && let Answer::Kill { filter, .. } = &answer
-            && let Some(user) = &filter.user
-        {
-            probe.extend([&b"USER"[..], user]);
-        }
-        let probe = command(&probe);
-        self.answer(key, &probe, answer)
+    fn kill(&mut self, key: ClientKey, filter: Filter, by_address: bool) -> Flow {
+        let probe = self.kill_nobody(&filter);
+        self.answer(key, &probe, Answer::Kill { filter, by_address })
     }
 
     fn answer(&mut self, key: ClientKey, probe: &[u8], answer: Answer) -> Flow {
@@ -315,7 +310,7 @@ impl Worker {
 
     /// A `CLIENT` request as the server may get it from a tunnel: what Heatsink calls a client, the
     /// server does not, and connections of the server's are not clients' to close.
-    pub(crate) fn renamed_clients(&self, request: Request<'_>) -> Vec<u8> {
+    pub(crate) fn renamed_clients(&self, key: ClientKey, request: Request<'_>) -> Vec<u8> {
         if request.is(1, "tracking")
             && let Some(at) = redirect_at(request)
         {
@@ -327,7 +322,43 @@ impl Worker {
         if request.is(1, "unblock") {
             return self.with_upstream_id(request, 2);
         }
-        if request.is(1, "kill") { no_kill() } else { request.bytes.to_vec() }
+        if request.is(1, "kill") {
+            return self.harmless_kill(key, request);
+        }
+        request.bytes.to_vec()
+    }
+
+    /// A `CLIENT KILL` as the server may carry it out, without closing anything: it says that there
+    /// is no such client if there is none here, and refuses it otherwise.
+    fn harmless_kill(&self, key: ClientKey, request: Request<'_>) -> Vec<u8> {
+        let me = self.clients.get_ref(key).map_or(0, |client| client.card.id);
+        let filter = match request.len() {
+            3 => {
+                let addr = request.arg(2).and_then(parse).unwrap_or(NOBODY);
+                Ok(Filter { addr: Some(addr), ..Filter::default() })
+            }
+            _ => Filter::of_kill(request),
+        };
+        match filter {
+            Err(Refusal::ByServer) => request.bytes.to_vec(),
+            Ok(filter) if !self.shared.directory.all().iter().any(|c| filter.matches(c, me)) => {
+                match request.len() {
+                    3 => command(&["CLIENT", "KILL", &NOBODY.to_string()]),
+                    _ => self.kill_nobody(&filter),
+                }
+            }
+            Ok(_) | Err(Refusal::Unknown) => no_kill(),
+        }
+    }
+
+    /// A `CLIENT KILL` that closes nothing. The server says if there is no such user, unless users
+    /// are known here only.
+    fn kill_nobody(&self, filter: &Filter) -> Vec<u8> {
+        let mut args = vec![&b"CLIENT"[..], b"KILL", b"ID", NO_ID.as_bytes()];
+        if let Some(user) = filter.user.as_ref().filter(|_| self.shared.verifier.is_none()) {
+            args.extend([&b"USER"[..], user]);
+        }
+        command(&args)
     }
 
     /// The server has agreed.

@@ -396,6 +396,7 @@ impl Worker {
                             self.stop(key);
                             break;
                         }
+                        Err(_) if self.breaks_off_tunnel(key) => return buf.len(),
                         Err(error) => return self.refuse(key, error, buf.len(), at),
                     }
                 }
@@ -427,6 +428,7 @@ impl Worker {
                         }
                     }
                 }
+                Err(_) if self.breaks_off_tunnel(key) => return buf.len(),
                 Err(error) => {
                     self.forward_batch(key, buf, batch);
                     return self.refuse(key, error, buf.len(), at);
@@ -457,6 +459,17 @@ impl Worker {
             (self.lanes[client.lane].needs_auth || !client.is_known)
                 && client.own.as_ref().is_none_or(|own| !own.tunnel)
         })
+    }
+
+    /// What a client sends into its tunnel breaks the protocol: it is closed behind the answers to what
+    /// came before. Nothing goes to the server that could not be looked at, or names of the fleet and
+    /// logins would get through with it. False if it is no tunnel.
+    fn breaks_off_tunnel(&mut self, key: ClientKey) -> bool {
+        let is_tunnel = self.tunnel_of(key).is_some();
+        if is_tunnel {
+            self.leave_tunnel(key);
+        }
+        is_tunnel
     }
 
     /// The link of a client's tunnel, if it has one.

@@ -88,7 +88,7 @@ impl Worker {
             tracing::info!("a client was closed: a login or RESET in the middle of a tunnel");
             self.leave_tunnel(key);
         } else if role == Some(Role::Client) {
-            let bytes = self.renamed_clients(request);
+            let bytes = self.renamed_clients(key, request);
             self.push_own(key, link, &bytes);
         } else {
             self.push_own(key, link, request.bytes);
