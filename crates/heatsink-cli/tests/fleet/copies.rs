@@ -140,3 +140,38 @@ fn a_node_that_is_down_does_not_make_every_write_late() {
     assert_eq!(clients[1].command(&["SET", &other, "v"]), Reply::ok());
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
+
+/// What keeps copies from growing old expires by itself: a server could evict it earlier.
+#[test]
+fn there_are_no_copies_where_a_server_may_evict_what_guards_them() {
+    let place = Place::empty();
+    let cluster = RedisCluster::builder().replicas_per_primary(0).start();
+    let store = RedisServer::start();
+    let node = Node::member(&place, "all", &store.url(), &cluster.seed_url());
+    assemble(&[&node]);
+    node.client().command(&["SET", KEY, "value"]);
+    let limit = |policy: &str| {
+        for server in cluster.nodes() {
+            let mut direct = server.client();
+            direct.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
+            direct.command(&["CONFIG", "SET", "maxmemory", "1gb"]);
+        }
+    };
+    let says = |node: &Node, why: &str| {
+        let entry = node.entry(KEY).unwrap_or_default();
+        entry["reason"].as_str().is_some_and(|reason| reason.contains(why))
+            && entry["split"].is_null()
+    };
+    limit("volatile-lru");
+    node.api().promote(KEY.as_bytes(), COPIES).expect("promoted");
+    let why = "no copies: maxmemory-policy volatile-lru may evict what guards them";
+    all([&node], PATIENCE, "it says why", |node| says(node, why));
+    limit("noeviction");
+    node.api().promote(KEY.as_bytes(), COPIES).expect("promoted");
+    all([&node], PATIENCE, "there are copies", is_copied);
+    // The setting changes, and they go.
+    limit("allkeys-lru");
+    let why = "no copies: maxmemory-policy allkeys-lru may evict what guards them";
+    all([&node], PATIENCE, "it says why", |node| says(node, why));
+    assert_eq!(node.client().command(&["GET", KEY]), Reply::bulk("value"));
+}

@@ -106,6 +106,16 @@ impl Reconciler {
             let why = format!("no copies yet: {error}");
             return mover.pause(key, TROUBLE_MS, why).await;
         }
+        let name = |(index, tag): (usize, &String)| layout::copy_name(tag, &id, index);
+        let names: Vec<_> = tags.iter().enumerate().map(name).collect();
+        match mover.steps.evicts_guards(&names).await {
+            Ok(None) => {}
+            Ok(Some(why)) => return mover.pause(key, PAUSE_MS, format!("no copies: {why}")).await,
+            Err(error) => {
+                let why = format!("no copies yet: {error}");
+                return mover.pause(key, TROUBLE_MS, why).await;
+            }
+        }
         mover
             .tell(key, |seen| {
                 let Some(seen) = seen.filter(|seen| seen.entry.wants_copies()) else {
@@ -177,11 +187,13 @@ impl Reconciler {
                 let command = self.wanted(key);
                 let entry = super::change::seen(&mover.state, key).map(|seen| seen.entry);
                 let outgrown = entry.is_some_and(|entry| entry.outgrew_split(unix_ms()));
-                if command.is_some() || outgrown && is_mine {
+                let evicts =
+                    if is_time_to_ask(waited) { self.evicts_guards(split).await } else { None };
+                if command.is_some() || evicts.is_some() || outgrown && is_mine {
                     let why = command.map(|command| {
                         format!("no copies: {} does not remove them", shown(&command))
                     });
-                    self.set_phase(key, split, Phase::Draining, why).await;
+                    self.set_phase(key, split, Phase::Draining, why.or(evicts)).await;
                 } else if let Some(copies) = copies(split)
                     && let Err(error) = self.fill(key, &copies).await
                 {
@@ -197,6 +209,13 @@ impl Reconciler {
             }
             Phase::Freezing | Phase::Draining => {}
         }
+    }
+
+    /// Why there must be no copies any more, if a server may evict what guards them.
+    async fn evicts_guards(&self, split: &SplitRecord) -> Option<String> {
+        let copies = copies(split)?;
+        let why = self.mover.steps.evicts_guards(&copies.names).await.ok()??;
+        Some(format!("no copies: {why}"))
     }
 
     async fn unacknowledged(&self, split: &SplitRecord) -> usize {
@@ -266,6 +285,11 @@ async fn fill_one(data: &mut Data, key: &[u8], copy: &[u8], token: &[u8]) -> Res
     let life = life.to_string();
     let put = command(&[b"RESTORE", copy, life.as_bytes(), dump, b"REPLACE"]);
     data.transaction(&[put]).await.map(drop)
+}
+
+/// Whether servers are to be asked for their settings, at this turn: about every ten seconds.
+fn is_time_to_ask(waited: Duration) -> bool {
+    waited.as_millis() / TURN.as_millis() % 100 >= 97
 }
 
 /// How many milliseconds a copy lives, by those that its key has left (`PTTL`); none if the key has

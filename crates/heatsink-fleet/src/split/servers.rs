@@ -91,6 +91,22 @@ impl Steps {
         Ok(memory.iter().any(evicts))
     }
 
+    /// Why a key must not have these copies, if a server may evict what keeps them from growing old: the
+    /// word of those who write, which expires.
+    pub(crate) async fn evicts_guards(
+        &self,
+        copies: &[Vec<u8>],
+    ) -> Result<Option<String>, DataError> {
+        let names: Vec<&[u8]> = copies.iter().map(Vec::as_slice).collect();
+        let memory = match self.memory_of_servers(&names).await {
+            Err(error) if is_not_allowed(&error) => return Ok(None),
+            memory => memory?,
+        };
+        let evicts = memory.iter().find(|memory| memory.forbids_parts(true).is_some());
+        Ok(evicts
+            .map(|memory| format!("maxmemory-policy {} may evict what guards them", memory.policy)))
+    }
+
     /// Whether a server may evict a tombstone because it expires.
     pub(super) async fn evicts_tombstones(&self, layout: &Layout) -> Result<bool, DataError> {
         match self.memory_of_servers(&live_names(layout)).await {
