@@ -132,9 +132,11 @@ fn fill_crowd(fleet: &Fleet) {
 /// Has the large set split, or made whole.
 fn operate_crowd(fleet: &Fleet, rng: &mut fastrand::Rng) {
     let api = fleet.nodes[rng.usize(..2)].api();
-    let _ = match rng.bool() {
-        true => api.promote(CROWD.as_bytes(), split(4)).is_ok(),
-        false => api.demote(CROWD.as_bytes()).is_ok(),
+    // It may be refused: there may be no room for it.
+    let _ = if rng.bool() {
+        api.promote(CROWD.as_bytes(), split(4)).is_ok()
+    } else {
+        api.demote(CROWD.as_bytes()).is_ok()
     };
 }
 

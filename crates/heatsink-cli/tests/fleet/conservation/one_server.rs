@@ -76,7 +76,9 @@ fn values_are_conserved_in_all_databases_of_a_server() {
             }
             Trouble::FlushAll => {
                 done(&fleet, database, &["FLUSHALL"]);
-                DATABASES.iter().for_each(|of| forget(&fleet, *of));
+                for database in DATABASES {
+                    forget(&fleet, database);
+                }
             }
             Trouble::FlushDatabase => {
                 done(&fleet, database, &["FLUSHDB"]);
