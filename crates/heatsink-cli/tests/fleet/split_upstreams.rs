@@ -165,6 +165,11 @@ fn behind_sentinel_a_split_outlives_a_failover() {
         other => Err(format!("{other}; {:?}", node.entry("set"))),
     });
     assert!(is_split(&mut rig.primary().client(), "set"));
+    // The old primary takes writes until a Sentinel has told it, and forgets them then.
+    eventually(PATIENCE, || {
+        node.client().command(&["INCR", "arrived"]);
+        rig.primary().client().command(&["EXISTS", "arrived"]) == Reply::Integer(1)
+    });
     assert_eq!(node.client().command(&["SADD", "set", "g"]), Reply::Integer(1));
     node.api().demote(b"set").expect("removed");
     all([&node], PATIENCE, "it is gone", |node| node.lacks("set"));
