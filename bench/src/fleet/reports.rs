@@ -19,7 +19,7 @@ use crate::admin::{self, Events, What};
 use crate::section::{Goal, Section};
 use crate::spread::Spread;
 use simulated::{
-    NEW_KEY, OWN_KEYS, READS_LEAST, READS_SPREAD, SHARED_KEYS, Sent, TICK, new_key_name,
+    NEW_KEY, OWN_KEYS, READS_LEAST, READS_SPREAD, SHARED_KEYS, Sent, TICK, join, new_key_name,
     shared_key_name, simulate,
 };
 
@@ -35,9 +35,15 @@ pub(crate) fn taken_in(effort: &Effort) -> Result<Section, String> {
     let stats = |pid: u32| ProcStats::of(pid).map_err(|error| format!("process {pid}: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
+    let knows = |proxies: usize| {
+        let metrics = admin::get(node.admin, "/metrics").unwrap_or_default();
+        let members = admin::metric(&metrics, "heatsink_members{role=\"proxy\"}");
+        members.is_some_and(|members| members as usize == proxies)
+    };
+    let proxies = runtime.block_on(join(effort, &redis, knows))?;
     let (before, redis_before) = (stats(node.pid())?, stats(redis.pid())?);
     let begun = Instant::now();
-    let sent = runtime.block_on(simulate(effort, &redis))?;
+    let sent = runtime.block_on(simulate(effort, proxies))?;
     let seconds = begun.elapsed().as_secs_f64();
     let (after, redis_after) = (stats(node.pid())?, stats(redis.pid())?);
     // At once: a report counts only for a while.

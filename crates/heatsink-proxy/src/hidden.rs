@@ -187,7 +187,8 @@ impl Worker {
     }
 
     fn scan_in_vain(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
-        if request.arg(1).is_some_and(|arg| cursor::unpack(arg).is_some()) {
+        let knows_nodes = self.cluster.as_ref().is_some_and(|view| !view.routes.shards.is_empty());
+        if knows_nodes && request.arg(1).is_some_and(|arg| cursor::unpack(arg).is_some()) {
             // Of a cluster that had more nodes.
             self.clients.reply(key, b"*2\r\n$1\r\n0\r\n*0\r\n");
             return Flow::Taken;

@@ -396,7 +396,7 @@ impl Worker {
                             self.stop(key);
                             break;
                         }
-                        Err(_) if self.breaks_off_tunnel(key) => return buf.len(),
+                        Err(error) if self.breaks_off_tunnel(key, error) => return buf.len(),
                         Err(error) => return self.refuse(key, error, buf.len(), at),
                     }
                 }
@@ -428,7 +428,7 @@ impl Worker {
                         }
                     }
                 }
-                Err(_) if self.breaks_off_tunnel(key) => return buf.len(),
+                Err(error) if self.breaks_off_tunnel(key, error) => return buf.len(),
                 Err(error) => {
                     self.forward_batch(key, buf, batch);
                     return self.refuse(key, error, buf.len(), at);
@@ -461,15 +461,18 @@ impl Worker {
         })
     }
 
-    /// What a client sends into its tunnel breaks the protocol: it is closed behind the answers to what
-    /// came before. Nothing goes to the server that could not be looked at, or names of the fleet and
-    /// logins would get through with it. False if it is no tunnel.
-    fn breaks_off_tunnel(&mut self, key: ClientKey) -> bool {
-        let is_tunnel = self.tunnel_of(key).is_some();
-        if is_tunnel {
-            self.leave_tunnel(key);
+    /// What a client sends into its tunnel breaks the protocol: it is told so and closed, behind the
+    /// answers to what came before. Nothing goes to the server that could not be looked at, or names
+    /// of the fleet and logins would get through with it. False if it is no tunnel.
+    fn breaks_off_tunnel(&mut self, key: ClientKey, error: ProtocolError) -> bool {
+        if self.tunnel_of(key).is_none() {
+            return false;
         }
-        is_tunnel
+        if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
+            own.last_error = Some(format!("ERR {error}"));
+        }
+        self.leave_tunnel(key);
+        true
     }
 
     /// The link of a client's tunnel, if it has one.

@@ -42,15 +42,39 @@ pub(super) struct Sent {
     pub(super) new_keys_at: Vec<Instant>,
 }
 
-/// Reports and beats for all proxies, until the time is up and Redis has answered.
-pub(super) async fn simulate(effort: &Effort, redis: &RedisServer) -> Result<Sent, String> {
+/// Members of the fleet that an aggregator knows of.
+pub(super) struct Proxies {
+    store: Store,
+    proxies: Vec<Simulated>,
+}
+
+/// Joins the fleet, and waits until the aggregator `knows` all: one that has been alone so far hears
+/// what is said to it a moment later.
+pub(super) async fn join(
+    effort: &Effort,
+    redis: &RedisServer,
+    knows: impl Fn(usize) -> bool,
+) -> Result<Proxies, String> {
     let settings = Settings::new("default").map_err(|error| error.to_string())?;
     let url = redis.url().parse().map_err(|_| "the server has no address")?;
     let store = Store::redis(&url, None, settings).map_err(|error| error.to_string())?;
     let proxies: Vec<Simulated> = (0..effort.simulated_proxies).map(Simulated::new).collect();
-    for proxy in &proxies {
-        proxy.beat(&store).await?;
+    let begun = Instant::now();
+    while !knows(proxies.len()) {
+        if begun.elapsed() > PATIENCE {
+            return Err("the aggregator does not notice that it has company".to_owned());
+        }
+        for proxy in &proxies {
+            proxy.beat(&store).await?;
+        }
+        tokio::time::sleep(TICK).await;
     }
+    Ok(Proxies { store, proxies })
+}
+
+/// Reports and beats for all proxies, until the time is up and Redis has answered.
+pub(super) async fn simulate(effort: &Effort, proxies: Proxies) -> Result<Sent, String> {
+    let Proxies { store, proxies } = proxies;
     let (taken, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut sent = Sent { due: 0, taken: 0, failed: 0, new_keys_at: Vec::new() };
     let mut ticks = tokio::time::interval(TICK / PHASES);

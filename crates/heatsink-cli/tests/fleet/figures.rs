@@ -34,8 +34,7 @@ fn start(place: &Place, server: &RedisServer, keys: &[&str]) -> Node {
 fn totals_are_those_of_clients() {
     let (place, server) = (Place::empty(), RedisServer::start());
     let node = start(&place, &server, &["cached"]);
-    // It has looked for split keys before it took clients; that is no request of a client.
-    assert!(metric(&node, "heatsink_upstream_commands_total") >= 1.0);
+    // Its own questions are no requests of clients.
     assert!(metric(&node, "heatsink_requests_total") < 0.5);
     let mut client = node.client();
     assert_eq!(client.command(&["SET", "cached", "v"]), Reply::ok());

@@ -13,7 +13,8 @@ use crate::support::{PATIENCE, Place};
 struct Rig {
     node: Node,
     place: Place,
-    _servers: (RedisCluster, RedisServer),
+    cluster: RedisCluster,
+    _store: RedisServer,
 }
 
 /// A Heatsink before a cluster of three primaries.
@@ -23,7 +24,7 @@ fn rig() -> Rig {
     let store = RedisServer::start();
     let node = Node::member(&place, "all", &store.url(), &cluster.seed_url());
     assemble(&[&node]);
-    Rig { node, place, _servers: (cluster, store) }
+    Rig { node, place, cluster, _store: store }
 }
 
 impl Rig {
@@ -96,7 +97,12 @@ fn shards_of_a_counter_are_shown_with_their_numbers() {
     });
     for shard in shards(&stats) {
         let name = shard["name"].as_str().expect("a name");
-        let there = client.command(&["GET", name]).text();
+        let port: u16 = shard["node"]
+            .as_str()
+            .and_then(|node| node.rsplit(':').next()?.parse().ok())
+            .expect("a port");
+        let server = rig.cluster.nodes().find(|server| server.port() == port).expect("a node");
+        let there = server.client().command(&["GET", name]).text();
         assert_eq!(there, shard["value"].to_string(), "{stats}");
         assert!(shard.get("count").is_none(), "a counter has no members: {stats}");
         assert_eq!(shard["writes_total"], 10, "they take turns: {stats}");
