@@ -288,6 +288,23 @@ impl Worker {
                         self.stop(key);
                         break;
                     }
+                    if plain
+                        && !within
+                        && let Some(command) = command
+                        && hidden::tells_names(command)
+                    {
+                        self.forward_batch(key, buf, batch);
+                        let waits = self.make_whole(key, request, command);
+                        let flow =
+                            waits.unwrap_or_else(|| self.ask_for_names(key, request, command));
+                        if flow == Flow::Wait {
+                            self.stop(key);
+                            break;
+                        }
+                        self.taken += 1;
+                        at += len;
+                        continue;
+                    }
                     if cools
                         && let Some(command) = command
                         && self.heat(key, request, command) == Heat::Hot
@@ -316,20 +333,6 @@ impl Worker {
                             Cool::Marked(mark) => hot = Some(mark),
                             Cool::AsUsual => {}
                         }
-                    }
-                    if plain
-                        && !within
-                        && let Some(command) = command
-                        && hidden::tells_names(command)
-                    {
-                        self.forward_batch(key, buf, batch);
-                        if self.ask_for_names(key, request, command) == Flow::Wait {
-                            self.stop(key);
-                            break;
-                        }
-                        self.taken += 1;
-                        at += len;
-                        continue;
                     }
                     if plain
                         && self.cluster.is_some()
@@ -461,17 +464,21 @@ impl Worker {
         })
     }
 
-    /// What a client sends into its tunnel breaks the protocol: it is told so and closed, behind the
-    /// answers to what came before. Nothing goes to the server that could not be looked at, or names
-    /// of the fleet and logins would get through with it. False if it is no tunnel.
+    /// What a client sends into its tunnel breaks the protocol. False if it is no tunnel.
+    ///
+    /// Only the server knows when its turn comes, so the server has to refuse it and close the
+    /// connection. It is not sent what the client sent, which nobody could look at: names of the fleet
+    /// and logins would get through with it.
     fn breaks_off_tunnel(&mut self, key: ClientKey, error: ProtocolError) -> bool {
-        if self.tunnel_of(key).is_none() {
-            return false;
+        let Some(link) = self.tunnel_of(key) else { return false };
+        self.push_own(key, link, &broken_as(error));
+        if let Some(client) = self.clients.get(key) {
+            client.closing = Closing::AfterReplies;
+            client.input = Vec::new();
+            if let Some(own) = &mut client.own {
+                own.shut = true;
+            }
         }
-        if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
-            own.last_error = Some(format!("ERR {error}"));
-        }
-        self.leave_tunnel(key);
         true
     }
 
@@ -502,5 +509,17 @@ impl Worker {
         self.clients.error(key, &format!("ERR {error}"));
         self.clients.close_after_replies(key);
         len
+    }
+}
+
+/// Bytes that a server refuses with the same words, or nearly so.
+fn broken_as(error: ProtocolError) -> Vec<u8> {
+    match error {
+        ProtocolError::BulkLength | ProtocolError::UnauthenticatedBulkLength => {
+            b"*1\r\n$x\r\n".to_vec()
+        }
+        ProtocolError::ExpectedDollar(got) => [b"*1\r\n", &[got][..], b"\r\n"].concat(),
+        ProtocolError::UnbalancedQuotes => b"\"\r\n".to_vec(),
+        _ => b"*x\r\n".to_vec(),
     }
 }

@@ -133,8 +133,6 @@ pub(crate) struct Own {
     pub(crate) tracking: Option<i64>,
     /// The client has left, and the server was told so; see [`crate::intake`].
     pub(crate) shut: bool,
-    /// In a tunnel: an error that the client is told behind all that the server has said.
-    pub(crate) last_error: Option<String>,
     /// A large request is being passed on piece by piece.
     pub(crate) uploading: bool,
     /// The only key of the last one that was.
@@ -197,7 +195,6 @@ impl Own {
             pinned: false,
             tracking: None,
             shut: false,
-            last_error: None,
             uploading: false,
             upload_key: Vec::new(),
             wild: false,

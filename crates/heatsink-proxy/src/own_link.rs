@@ -441,13 +441,10 @@ impl Worker {
             return;
         }
         let Some(client) = self.clients.get(key) else { return };
-        let Some(mut own) = client.own.take() else { return };
+        let Some(own) = client.own.take() else { return };
         client.card.set_upstream_id(None);
         client.transaction = None;
         self.drop_own_links(key, &own);
-        if let Some(error) = own.last_error.take().filter(|_| !own.within_frame) {
-            self.clients.error(key, &error);
-        }
         let Some(client) = self.clients.get(key) else { return };
         let waited = own.shut && !own.expected.is_empty();
         let state = own.tunnel || own.pinned || own.wild || own.is_subscriber();

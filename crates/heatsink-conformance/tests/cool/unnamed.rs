@@ -15,7 +15,7 @@ const LIBRARY: &str = "#!lua name=lib\nredis.register_function('push', \
     function(_, args) return redis.call('rpush', 'list', args[1]) end)";
 
 /// Sent in one piece each; `N` is the number of the round.
-const PIPELINES: [&[&[&str]]; 12] = [
+const PIPELINES: [&[&[&str]]; 13] = [
     &[
         &["RPUSH", "source", "N"],
         &["SORT", "source", "STORE", "list"],
@@ -35,6 +35,11 @@ const PIPELINES: [&[&[&str]]; 12] = [
     &[&["INCRBY", "w_2", "3"], &["SORT_RO", "ids", "BY", "nosort", "GET", "w_*"]],
     &[&["INCR", "w_1"], &["EVAL", READ, "0"], &["EVAL_RO", READ, "0"]],
     &[&["INCR", "w_1"], &["MULTI"], &["SORT", "ids", "GET", "w_*"], &["EXEC"]],
+    &[
+        &["SCAN", "0", "MATCH", "nothing", "COUNT", "1000", "TYPE", "string"],
+        &["INCR", "w_1"],
+        &["GET", "w_1"],
+    ],
     &[&["MULTI"], &["FLUSHDB"], &["EXEC"], &["GET", "w_1"], &["LLEN", "list"]],
 ];
 
