@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two attempts.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// An event about a key.
 struct Told {
@@ -50,13 +52,29 @@ pub(crate) fn promote_to_split(addr: SocketAddr, key: &str, factor: u32) -> Resu
 
 fn wish(addr: SocketAddr, key: &str, wish: &str) -> Result<(), String> {
     let path = format!("/hotkeys/{key}/promote");
-    body(addr, &path, send(addr, "POST", &path, wish)).map(drop)
+    order(addr, "POST", &path, wish)
 }
 
 /// Has a key no longer treated.
 pub(crate) fn remove(addr: SocketAddr, key: &str) -> Result<(), String> {
     let path = format!("/hotkeys/{key}");
-    body(addr, &path, send(addr, "DELETE", &path, "")).map(drop)
+    order(addr, "DELETE", &path, "")
+}
+
+/// Has something done. A store that was too busy to answer is asked again, as operators are told to.
+fn order(addr: SocketAddr, method: &str, path: &str, wish: &str) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        match answer(addr, path, send(addr, method, path, wish))? {
+            (status, _) if status == "200" => return Ok(()),
+            (status, _) if status == "503" && begun.elapsed() < PATIENCE => {
+                thread::sleep(AGAIN);
+            }
+            (status, body) => {
+                return Err(format!("http://{addr}{path} answered {status}: {body}"));
+            }
+        }
+    }
 }
 
 /// In which phase of a split a key is; `None` if its value is at its own name.
