@@ -26,6 +26,9 @@ pub struct Config {
     /// How keys are counted; `None` counts nothing. Valid, see
     /// [`heatsink_detect::config::Settings::validate`].
     pub detect: Option<heatsink_detect::config::Settings>,
+    /// Upstream connections of all workers together from which on clients get none of their own, so
+    /// that descriptors are left for others.
+    pub max_links: usize,
     /// What can be changed while the proxy runs.
     pub live: Live,
 }
@@ -41,6 +44,7 @@ impl Config {
             announce: None,
             workers: 1,
             detect: None,
+            max_links: usize::MAX,
             live: Live::default(),
         }
     }

@@ -14,6 +14,7 @@ use heatsink_cluster::{cursor, slot};
 use heatsink_resp::command::Command;
 use heatsink_resp::encode;
 use heatsink_split::layout::{self, Names};
+use heatsink_split::placement;
 use heatsink_upstream::Protocol;
 use memchr::{memchr, memmem};
 
@@ -210,14 +211,16 @@ impl Worker {
                 names.extend_from_slice(while_split);
             }
         }
-        for (_, splitting) in self.cooling.hot.splits() {
+        for (key, splitting) in self.cooling.hot.splits() {
             if let Splitting::Freezing { permit, .. } = splitting {
                 names.push(permit.to_vec());
             }
             let layout = splitting.layout();
+            names.push(placement::manifest_name(key, &layout.id));
             for shard in 0..layout.len() {
                 names.push(layout.name(shard, Names::Live).to_vec());
                 names.push(layout.name(shard, Names::Sealed).to_vec());
+                names.push(layout.guard(shard));
             }
         }
         let copied = self.cooling.hot.copied().filter_map(|key| self.cooling.hot.copies(key));

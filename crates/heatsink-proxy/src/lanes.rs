@@ -9,7 +9,9 @@
 mod around;
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use heatsink_upstream::address::Endpoint;
@@ -320,6 +322,7 @@ impl Worker {
     /// Closes a link; whoever waited on it has been seen to.
     pub(crate) fn drop_link(&mut self, slot: usize) {
         if let Some(mut upstream) = self.links.try_remove(slot) {
+            self.shared.link_count.fetch_sub(1, Ordering::Relaxed);
             upstream.link.deregister(&self.registry);
             for mark in upstream.link.take_marks() {
                 self.give_up(mark);
@@ -453,6 +456,11 @@ impl Worker {
             marks: true,
             tracking: owner == Owner::Tracked,
         };
+        let link_count = self.shared.link_count.load(Ordering::Relaxed);
+        if matches!(owner, Owner::Client(_)) && link_count >= self.shared.max_links {
+            let why = "too many clients have a connection of their own for the limit of open files";
+            return Err(LinkError::Connect(io::Error::other(why)));
+        }
         let dialer = self.node(node);
         let endpoint = dialer.dialer.endpoint();
         self.next_generation = self.next_generation.wrapping_add(1);
@@ -490,6 +498,7 @@ impl Worker {
                     name: Vec::new(),
                 };
                 entry.insert(upstream);
+                self.shared.link_count.fetch_add(1, Ordering::Relaxed);
                 Ok(slot)
             }
             Err(error) => {
@@ -511,7 +520,7 @@ impl Worker {
         let told = &why["ERR heatsink: ".len()..];
         let outage = !self.is_clients_own(lane, error);
         if error.is_refused_login() {
-            self.lanes[lane].is_proven = false;
+            self.set_proven(lane, false);
         }
         if matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS")) {
             self.leave_shared_lane(lane);
@@ -569,7 +578,7 @@ impl Worker {
             tracing::warn!("upstream {} is back", self.endpoint(node));
         }
         self.lanes[lane].needs_auth = needs_auth;
-        self.lanes[lane].is_proven = true;
+        self.set_proven(lane, true);
         let again =
             owner == Owner::Lane && std::mem::take(&mut self.lanes[lane].way(node).was_lost);
         self.note_reachable(slot, again);
@@ -766,6 +775,7 @@ impl Worker {
     }
 
     fn drop_lane(&mut self, lane: usize) {
+        self.set_proven(lane, false);
         let of_lane =
             |(slot, upstream): (usize, &Upstream)| (upstream.lane == lane).then_some(slot);
         loop {

@@ -146,6 +146,7 @@ impl Proxy {
             config.announce,
             verifier,
             config.live,
+            config.max_links,
             mailboxes,
         ));
         // Before anybody can notice that this process is there.

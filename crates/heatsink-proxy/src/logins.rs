@@ -1,7 +1,7 @@
 //! Who may try to become somebody else, and when: before the server is asked.
 //!
 //! A login that has a lane on this worker, accepted or being tried, costs the server no connection
-//! and is no guess. Any other one opens a connection just to see, so those are bounded: so many at a
+//! and is no guess; nor is one that another worker uses. Any other one opens a connection just to see, so those are bounded: so many at a
 //! time, and so many that are refused from one address (see [`crate::attempts`]). What was refused a
 //! moment ago is not tried again at once, but does not count as another guess either: a password
 //! that was changed fails for many clients. Who exceeds a bound waits, and is refused in the end.
@@ -142,7 +142,8 @@ impl Worker {
         let Some(client) = self.clients.get_ref(key) else { return Ok(()) };
         if let Wanted::Login(login) = wanted {
             let lane = self.lane_that_can_tell(login);
-            if client.within || lane.is_some_and(|lane| self.lanes[lane].login == *login) {
+            let is_here = lane.is_some_and(|lane| self.lanes[lane].login == *login);
+            if client.within || is_here || self.is_proven_anywhere(login) {
                 return Ok(());
             }
             let is_tried = |(_, lane): &(usize, &Lane)| !lane.is_proven && lane.is_connected();
@@ -165,6 +166,29 @@ impl Worker {
             *at = now;
         }
         Ok(())
+    }
+
+    /// Notes that a server has accepted, or has refused, the login of a lane: for all workers, since
+    /// what one of them uses is no guess at another.
+    pub(crate) fn set_proven(&mut self, lane: usize, is_proven: bool) {
+        let lane = &mut self.lanes[lane];
+        if std::mem::replace(&mut lane.is_proven, is_proven) == is_proven {
+            return;
+        }
+        let mut proven = self.shared.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_proven {
+            *proven.entry(lane.login.clone()).or_default() += 1;
+        } else if let Some(workers) = proven.get_mut(&lane.login) {
+            *workers -= 1;
+            if *workers == 0 {
+                proven.remove(&lane.login);
+            }
+        }
+    }
+
+    fn is_proven_anywhere(&self, login: &Login) -> bool {
+        let proven = self.shared.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        proven.contains_key(login)
     }
 
     /// What a client tried was refused.
@@ -255,7 +279,7 @@ impl Worker {
     pub(crate) fn enter_shared_lane(&mut self, lane: usize) -> usize {
         let login = with_any_password(&self.lanes[lane].login);
         let Some(shared) = login.and_then(|login| self.lane_for(&login)) else { return lane };
-        self.lanes[shared].is_proven = true;
+        self.set_proven(shared, true);
         self.enter_lane(shared);
         self.leave_lane(lane);
         if self.lanes[lane].clients == 0 {

@@ -277,9 +277,16 @@ impl Own {
         asked.next() == Some(&Expected::Blocking)
     }
 
-    /// A reply is owed, and it is one that a server that is well gives without delay.
+    /// A reply is owed, and it is one that a server that is well gives without delay; or one behind
+    /// what blocks, which will be executed as it was sent, however late.
     pub(crate) fn awaits_prompt_answer(&self) -> bool {
-        !(self.is_settled() || self.is_blocking() || self.uploading || self.tunnel)
+        !(self.is_settled() || self.only_blocks() || self.uploading || self.tunnel)
+    }
+
+    /// All that is being waited for is one thing that may take for ever.
+    fn only_blocks(&self) -> bool {
+        let mut asked = self.expected.iter().filter(|expected| **expected != Expected::Unasked);
+        asked.next() == Some(&Expected::Blocking) && asked.next().is_none()
     }
 
     /// What a request of that role is answered with; `arg_count` includes the name.

@@ -156,7 +156,7 @@ impl Worker {
     ) -> Option<Flow> {
         let tunnel = self.clients.get_ref(key)?.own.as_ref().is_some_and(|own| own.tunnel);
         if tunnel && self.shared.verifier.is_none() {
-            return self.begin_tunnel_upload(key, buf, args);
+            return self.begin_tunnel_upload(key, buf, table, args);
         }
         if self.cluster.is_some() || tunnel {
             // It may have to be sent elsewhere, or be looked at: it must be there, whole.
@@ -202,21 +202,29 @@ impl Worker {
         Some(flow)
     }
 
-    /// The same in a tunnel, where only requests are held that may name clients.
+    /// The same in a tunnel: only a request of one key is passed on before it is complete, if that key
+    /// is not the fleet's. Others are looked at when they are.
     fn begin_tunnel_upload(
         &mut self,
         key: ClientKey,
         buf: &[u8],
+        table: &CommandTable,
         args: &mut Vec<Range<usize>>,
     ) -> Option<Flow> {
         args.clear();
         let limits = &self.request_limits[0];
         RequestScan::default().advance(buf, limits, |span| args.push(span)).ok()?;
-        let own = self.clients.get(key)?.own.as_mut()?;
-        if args.is_empty() || (Request { bytes: buf, args }).is(0, "client") {
+        let request = Request { bytes: buf, args };
+        if args.is_empty() {
             return None;
         }
-        own.uploading = true;
+        let command = table.lookup(request.name(), request.arg(1))?;
+        let name = command.single_key_index().and_then(|at| request.arg(at))?;
+        let client = self.clients.get(key)?;
+        if command.role != Role::Plain || !client.within && reserved::is_reserved(name) {
+            return None;
+        }
+        client.own.as_mut()?.uploading = true;
         Some(Flow::Taken)
     }
 

@@ -100,6 +100,11 @@ pub(crate) struct Shared {
     pub(crate) directory: Directory,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) client_count: AtomicUsize,
+    /// Upstream connections of all workers, and how many there may be for clients to get their own.
+    pub(crate) link_count: AtomicUsize,
+    pub(crate) max_links: usize,
+    /// Logins that a server has accepted, by how many workers use them.
+    pub(crate) proven: Mutex<HashMap<Login, u32>>,
     /// What clients have not read yet.
     pub(crate) output: Output,
     /// Requests that were taken from clients, as of the workers' last ticks.
@@ -144,6 +149,7 @@ impl Shared {
         announce: Option<(String, u16)>,
         verifier: Option<Verifier<(usize, ClientKey)>>,
         live: Live,
+        max_links: usize,
         mailboxes: Vec<Mailbox>,
     ) -> Self {
         let (endpoints, cluster) = match &upstream.target {
@@ -171,6 +177,9 @@ impl Shared {
             told: mailboxes.iter().map(|_| AtomicU64::new(0)).collect(),
             mailboxes,
             client_count: AtomicUsize::new(0),
+            link_count: AtomicUsize::new(0),
+            max_links,
+            proven: Mutex::default(),
             output: Output::new(told_workers),
             requests_total: AtomicU64::new(0),
             pauses_total: AtomicU64::new(0),

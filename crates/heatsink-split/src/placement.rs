@@ -72,6 +72,12 @@ pub fn permit_name(key: &[u8], id: &str) -> Vec<u8> {
     name_in_slot(slot::of_key(key), id, "permit")
 }
 
+/// The name of the manifest beside a marker: it comes and goes with it, in the same transactions. So
+/// whoever finds a marker finds its shards, whatever index and registry know.
+pub fn manifest_name(key: &[u8], id: &str) -> Vec<u8> {
+    name_in_slot(slot::of_key(key), id, "manifest")
+}
+
 fn all_tags() -> Vec<String> {
     let mut tags = vec![String::new(); slot::COUNT];
     let mut missing = slot::COUNT;

@@ -139,6 +139,7 @@ fn start_proxy(
         announce: config.announce.clone(),
         workers: config.workers,
         detect: Some(config.detect.clone()),
+        max_links: descriptors::links(config.live.limits.max_clients),
         live: config.live.clone(),
     })
     .map_err(|error| start_failure(config, &error))

@@ -396,6 +396,23 @@ fn drain_names_what_it_does_not_understand() {
     assert_eq!(fleet.past(&["HLEN", index]), Reply::Integer(1));
 }
 
+/// A manifest that somebody has damaged is not the only one.
+#[test]
+fn drain_finds_a_split_whose_entry_in_the_index_is_damaged() {
+    let mut fleet = Fleet::start(1);
+    fleet.split(&["{set}a"]);
+    fleet.stop();
+    let index = "heatsink:{default}:splits";
+    let ids = fleet.past(&["HKEYS", index]);
+    for id in ids.items().iter().map(Reply::text) {
+        fleet.past(&["HSET", index, &id, "garbage"]);
+    }
+    let drained = fleet.drain();
+    assert_eq!(drained.code, Some(0), "{drained:?}");
+    assert_eq!(fleet.at("{set}a"), "a b c");
+    assert_eq!(fleet.past(&["HLEN", index]), Reply::Integer(0));
+}
+
 #[test]
 fn a_renamed_marker_takes_the_value_along() {
     let fleet = Fleet::start(2);

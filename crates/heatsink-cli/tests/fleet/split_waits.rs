@@ -62,6 +62,41 @@ fn a_split_is_put_off_until_every_proxy_holds_writes() {
     assert_eq!(awake.client().command(&["SCARD", key]), Reply::Integer(3));
 }
 
+/// A pipeline that a client's own connection has to the server is executed as it was sent:
+///
+/// ```text
+/// client: BLPOP nobody; SET counter 1000 (both are with the server, which executes none)
+/// mover:  freezes counter, reads it, commits
+/// server: BLPOP is over; SET counter overwrites the marker, and with it what others wrote
+/// ```
+///
+/// So a key is not split while there is anything behind a command that blocks.
+#[test]
+fn a_split_waits_for_what_stands_behind_a_command_that_blocks() {
+    let (place, servers) = (Place::empty(), Servers::start());
+    let node = servers.member(&place, "all", &[]);
+    assemble(&[&node]);
+    let mut client = node.client();
+    client.command(&["SET", "counter", "8"]);
+    let mut blocked = node.client();
+    blocked.send(&["BLPOP", "nobody", "0"]);
+    blocked.send(&["SET", "counter", "1000"]);
+    eventually(PATIENCE, || servers.upstream.info_u64("clients", "blocked_clients") == 1);
+    node.api().promote(b"counter", split(4)).expect("promoted");
+    eventually(PATIENCE, || {
+        let entry = node.entry("counter").unwrap_or_default();
+        entry["reason"].as_str().is_some_and(|why| why.contains("did not hold writes in time"))
+    });
+    assert_eq!(client.command(&["INCR", "counter"]), Reply::Integer(9));
+    client.command(&["RPUSH", "nobody", "x"]);
+    assert_eq!(blocked.read_reply().items().len(), 2);
+    assert_eq!(blocked.read_reply(), Reply::ok());
+    all([&node], PATIENCE, "it is split", |node| rests_split(node, "counter", 4));
+    assert_eq!(client.command(&["INCR", "counter"]), Reply::Integer(1001));
+    // What the fleet keeps for that is not counted.
+    assert_eq!(client.command(&["DBSIZE"]), Reply::Integer(1));
+}
+
 /// Whether a write of this member is answered; one that waits is left behind. A machine that is
 /// busy may take a second for it.
 fn writes(client: &mut RawClient, member: &str) -> bool {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heatsink_conformance::{ClusterRig, Rig};
-use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually};
+use heatsink_testkit::{RawClient, RedisCluster, Reply, encode, eventually};
 
 const OWN: &str = "heatsink:{default}:state";
 const SOON: Duration = Duration::from_secs(30);
@@ -106,6 +106,31 @@ fn a_tunnel_leads_to_no_key_of_the_fleet() {
     client.send(&["SET", OWN, "x"]);
     client.expect_closed();
     assert_eq!(direct.command(&["EXISTS", OWN]), Reply::Integer(0));
+}
+
+/// Of a large request the last key counts as well, and it is not passed on before that has come.
+#[test]
+fn a_large_request_in_a_tunnel_leads_to_no_key_of_the_fleet() {
+    let rig = Rig::new(1);
+    let mut direct = rig.server().client();
+    let large = "x".repeat(600 << 10);
+    for request in [
+        &["MSET", "a", &large, OWN, "1"][..],
+        &["SET", OWN, &large],
+        &["PUBLISH", CHANGES, &large],
+        &["EVAL", &format!("--{large}\nreturn redis.call('SET', KEYS[1], 'x')"), "1", OWN],
+    ] {
+        let mut client = rig.client();
+        client.send(&["CLIENT", "REPLY", "OFF"]);
+        let bytes = encode(request);
+        // In two pieces, of which the first is more than is held of a request.
+        let (first, rest) = bytes.split_at(400 << 10);
+        client.send_raw(first);
+        std::thread::sleep(Duration::from_millis(50));
+        let _ = client.try_send_raw(rest);
+        client.expect_closed();
+        assert_eq!(direct.command(&["EXISTS", OWN, "a"]), Reply::Integer(0));
+    }
 }
 
 #[test]

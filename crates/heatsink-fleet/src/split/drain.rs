@@ -286,9 +286,10 @@ async fn unlisted(
     let (now, strange_now) = mover.steps.entered().await?;
     let mut ids: HashSet<&str> =
         listed.iter().chain(&now).map(|it| it.layout.id.as_str()).collect();
-    ids.extend(strange.iter().chain(&strange_now).map(String::as_str));
     let mut known = std::mem::take(&mut found.known);
+    // One whose field in the index is damaged has another manifest beside its marker.
     known.retain(|known| !ids.contains(known.layout.id.as_str()));
+    ids.extend(strange.iter().chain(&strange_now).map(String::as_str));
     ids.extend(known.iter().map(|known| known.layout.id.as_str()));
     let (orphans, is_partial) = (found.orphans(&ids), found.is_partial);
     Ok(Unlisted { known: known.clone(), orphans, is_partial })

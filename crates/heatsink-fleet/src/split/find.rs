@@ -22,11 +22,12 @@ use std::time::Instant;
 
 use heatsink_resp::value::Value;
 use heatsink_split::moving;
+use heatsink_split::placement;
 
 use super::change;
 use super::data::{Data, DataError, command, decode};
 use super::lifecycle::Mover;
-use super::names::{self, Known, Manifest};
+use super::names::{Known, Manifest};
 use super::steps::Steps;
 
 /// Pages of a scan that are read, of about [`PAGE`] keys each.
@@ -69,7 +70,7 @@ impl Steps {
         let Some(id) = replies.iter().find_map(|reply| moving::id_of_fence(reply)) else {
             return Ok(None);
         };
-        let manifest = data.ask(&[command(&[b"GET", &names::manifest(key, &id)])]).await?;
+        let manifest = data.ask(&[command(&[b"GET", &placement::manifest_name(key, &id)])]).await?;
         let beside =
             decode(&manifest[0])?.text().and_then(|body| Manifest::read(id.as_bytes(), body));
         if beside.is_some() {

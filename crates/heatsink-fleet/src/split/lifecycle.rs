@@ -124,6 +124,7 @@ impl Mover {
         self.steps.permit(key, &id).await?;
         let begun = Instant::now();
         if !self.freeze(key, &id, fit, &tags).await? {
+            self.steps.withdraw(key, &id).await;
             return Ok(());
         }
         fault::point("split:frozen");
@@ -133,6 +134,7 @@ impl Mover {
             let missing = words::count(missing, "proxy", "proxies");
             let why = format!("not split yet: {missing} did not hold writes in time");
             self.give_up(key, &id, Some((TROUBLE_MS, why))).await;
+            self.steps.withdraw(key, &id).await;
             return Ok(());
         }
         let manifest = Manifest::new(key, &layout, unix_ms());

@@ -106,12 +106,6 @@ pub(crate) fn attempts(key: &[u8], id: &str) -> Vec<u8> {
     placement::name_in_slot(slot::of_key(key), id, "attempts")
 }
 
-/// The manifest beside a marker: it comes and goes with it, in the same transactions. So whoever
-/// finds a marker finds its shards, whatever index and registry know.
-pub(crate) fn manifest(key: &[u8], id: &str) -> Vec<u8> {
-    placement::name_in_slot(slot::of_key(key), id, "manifest")
-}
-
 /// What is left beside a key for a while when its value was made whole there.
 pub(crate) fn proof(key: &[u8], id: &str) -> Vec<u8> {
     placement::name_in_slot(slot::of_key(key), id, "made-whole")

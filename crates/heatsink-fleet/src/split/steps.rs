@@ -100,6 +100,14 @@ impl Steps {
         self.connect()?.accepted(&[allow]).await.map(drop)
     }
 
+    /// Takes a permit back of which no use was made. If that fails, it ends by itself.
+    pub(crate) async fn withdraw(&self, key: &[u8], id: &str) {
+        let forget = command(&[b"DEL", &placement::permit_name(key, id)]);
+        if let Ok(mut data) = self.connect() {
+            let _ = data.accepted(&[forget]).await;
+        }
+    }
+
     /// Notes a split in the index, before anything is written for it.
     pub(crate) async fn enter(&self, id: &str, manifest: &Manifest) -> Result<(), DataError> {
         let body = manifest.to_bytes();
@@ -185,7 +193,7 @@ impl Steps {
             command(&[b"DEL", key]),
             command(&[b"DEL", &permit]),
             moving::write_fence(layout.kind, key, &layout.id),
-            command(&[b"SET", &names::manifest(key, &layout.id), &manifest]),
+            command(&[b"SET", &placement::manifest_name(key, &layout.id), &manifest]),
         ];
         commit.extend(deadline.map(|deadline| deadline.request(key)));
         match data.transaction(&commit).await? {

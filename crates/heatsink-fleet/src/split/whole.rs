@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use heatsink_split::layout::Names;
 use heatsink_split::moving::{self, Guard};
-use heatsink_split::{Kind, Layout};
+use heatsink_split::{Kind, Layout, placement};
 
 use super::contents::size;
 use super::data::{DataError, command, decode};
@@ -254,7 +254,7 @@ impl Steps {
             }
         };
         commit.push(command(&[b"SREM", &names::attempts(at, &layout.id), attempt.as_bytes()]));
-        commit.push(command(&[b"DEL", &names::manifest(key, &layout.id)]));
+        commit.push(command(&[b"DEL", &placement::manifest_name(key, &layout.id)]));
         if at == key {
             let proof = names::proof(key, &layout.id);
             commit.push(command(&[b"SET", &proof, b"1", b"PX", AFTERLIFE_MS]));
@@ -382,7 +382,7 @@ impl Steps {
         self.seal(layout).await?;
         self.clear_attempts(key, layout, |_| true).await?;
         let mut requests = vec![
-            command(&[b"UNLINK", &names::manifest(key, &layout.id)]),
+            command(&[b"UNLINK", &placement::manifest_name(key, &layout.id)]),
             // An operator may have written it.
             command(&[b"PEXPIRE", &names::proof(key, &layout.id), AFTERLIFE_MS]),
         ];

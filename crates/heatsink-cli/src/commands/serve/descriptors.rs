@@ -35,9 +35,20 @@ pub(super) fn fit(wanted: usize) -> usize {
     max_clients
 }
 
+/// Upstream connections that fit beside so many clients.
+pub(super) fn links(max_clients: usize) -> usize {
+    let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(left(open_files)).unwrap_or(usize::MAX).saturating_sub(max_clients)
+}
+
+/// Descriptors for clients and their upstream connections.
+fn left(open_files: u64) -> u64 {
+    open_files - RESERVE.min(open_files / 2)
+}
+
 /// Clients that fit if so many files may be open.
 fn room(open_files: u64) -> u64 {
-    let left = open_files - RESERVE.min(open_files / 2);
+    let left = left(open_files);
     (left - left.div_ceil(CLIENTS_PER_OWN + 1)).max(1)
 }
 
