@@ -31,9 +31,9 @@ pub(crate) fn only_key(command: &Command, request: Request<'_>) -> Option<usize>
     (count == 1).then_some(only)
 }
 
-/// Commands that change all keys of a database.
-pub(crate) fn changes_all(command: &Command) -> bool {
-    matches!(&*command.name, "flushall" | "flushdb" | "swapdb")
+/// A command of whose changes servers tell nobody.
+pub(crate) fn is_untold(command: &Command) -> bool {
+    &*command.name == "swapdb"
 }
 
 /// Whether a request touches keys of other databases than its client's.

@@ -66,11 +66,12 @@ fn an_idle_client_does_not_take_the_cache_from_the_others() {
 
 #[test]
 fn a_busy_client_does_not_take_the_cache_from_the_others() {
-    let what: [(&str, &[&[&str]]); 4] = [
+    let what: [(&str, &[&[&str]]); 5] = [
         ("unknown commands", &[&["NOSUCHCOMMAND", "x"]]),
         ("empty transactions", &[&["MULTI"], &["EXEC"]]),
         ("transactions", &[&["MULTI"], &["SET", "other", "1"], &["EXEC"]]),
         ("scripts", &[&["EVAL", "return 1", "0"]]),
+        ("flushes that are refused", &[&["FLUSHDB", "NEVER"], &["FLUSHALL", "NEVER"]]),
     ];
     for (what, commands) in what {
         let rig = rig(&["k"], 2);

@@ -125,7 +125,7 @@ mod tests {
                 placement::permit_name(key, "id"),
                 whole(key, "id", "1"),
                 attempts(key, "id"),
-                manifest(key, "id"),
+                placement::manifest_name(key, "id"),
                 proof(key, "id"),
             ] {
                 assert_eq!(slot::of_key(&name), slot::of_key(key), "{key:?}");
@@ -147,7 +147,7 @@ mod tests {
             layout.guard(1),
             whole(b"k", "id", "1"),
             attempts(b"k", "id"),
-            manifest(b"k", "id"),
+            placement::manifest_name(b"k", "id"),
             proof(b"k", "id"),
             placement::permit_name(b"k", "id"),
         ];

@@ -11,7 +11,7 @@ use super::Cool;
 use crate::connection::ClientKey;
 use crate::intake::Flow;
 use crate::observe::Mark;
-use crate::request::{Request, changes_all};
+use crate::request::{Request, is_untold};
 use crate::worker::Worker;
 
 /// A request that touches hot keys, on a shared link.
@@ -85,12 +85,10 @@ impl Worker {
     ) -> Vec<WriteToken> {
         let unnamed = request.unnamed(command);
         if unnamed == Unnamed::Anything {
-            let flushes = changes_all(command);
-            if !flushes {
-                self.keep_unseen(key);
-            }
+            self.keep_unseen(key);
             let writes = command.access == Access::Write;
-            if flushes || writes && !self.all_tell_of_changes() {
+            let is_told = !is_untold(command) && self.all_tell_of_changes();
+            if writes && !is_told {
                 return vec![self.cooling.cache.write_sent_to_all()];
             }
         }
@@ -168,7 +166,7 @@ impl Worker {
         if let Some(queued) = &client.queued_keys {
             queued.for_each(|name, _, _, _| tokens.extend(cooling.cache.write_sent(name)));
             names_any = queued.is_incomplete();
-            if queued.flushes() {
+            if queued.is_untold() {
                 tokens.push(cooling.cache.write_sent_to_all());
             }
         }

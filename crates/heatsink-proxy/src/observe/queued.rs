@@ -7,7 +7,7 @@ use heatsink_detect::heat::Kind;
 use heatsink_resp::command::{Command, Unnamed, ValueKind};
 
 use crate::observe::kind;
-use crate::request::{Request, changes_all, reaches_other_databases};
+use crate::request::{Request, is_untold, reaches_other_databases};
 
 /// Bytes that are kept for one transaction.
 const MAX_BYTES: usize = 256 << 10;
@@ -21,8 +21,8 @@ pub(crate) struct QueuedKeys {
     incomplete: bool,
     /// A command reaches other databases.
     reaches_out: bool,
-    /// A command changes all keys: a flush, or the like.
-    flushes: bool,
+    /// Servers tell nobody of what a command changes.
+    is_untold: bool,
 }
 
 /// The length of its name, how it is used, the bytes of its share of the request.
@@ -31,7 +31,7 @@ type QueuedKey = (u32, Kind, u32, ValueKind);
 impl QueuedKeys {
     /// Adds the keys of a request; false if there is no room.
     pub(crate) fn add(&mut self, command: &Command, request: Request<'_>) -> bool {
-        self.flushes |= changes_all(command);
+        self.is_untold |= is_untold(command);
         self.incomplete |= request.unnamed(command) != Unnamed::Nothing;
         let Some(kind) = kind(command) else { return true };
         self.reaches_out |= reaches_other_databases(command, request);
@@ -69,9 +69,9 @@ impl QueuedKeys {
         self.reaches_out
     }
 
-    /// A command changes all keys.
-    pub(crate) fn flushes(&self) -> bool {
-        self.flushes
+    /// Servers tell nobody of what a command changes.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.is_untold
     }
 
     pub(crate) fn for_each(&self, mut each: impl FnMut(&[u8], Kind, u64, ValueKind)) {
