@@ -2,7 +2,7 @@
 //!
 //! Called by: whoever moves data, through [`crate::Handle`]; the workers, once a turn and when a
 //! command needs a key to be whole.
-//! Bound: one entry a key among what is wanted, and [`MAX_MARKERS`] markers.
+//! Bound: one entry a key among what is wanted, and `MAX_MARKERS` markers.
 
 use std::collections::BTreeSet;
 use std::fmt;
