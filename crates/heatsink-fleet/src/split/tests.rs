@@ -34,7 +34,8 @@ const BOUNDS: Bounds = Bounds { max_members: 1_000_000, max_value_bytes: 64 << 2
 
 /// A proxy before one server or before a cluster.
 struct Rig {
-    proxy: Proxy,
+    /// Runs as long as the rig is there.
+    _proxy: Proxy,
     handle: Handle,
     steps: Steps,
     server: Option<RedisServer>,
@@ -47,7 +48,7 @@ impl Rig {
         let proxy = Proxy::start(Config::new(listen, upstream)).expect("it starts");
         let handle = proxy.handle();
         let steps = Steps::new(handle.clone(), "test");
-        Self { proxy, handle, steps, server }
+        Self { _proxy: proxy, handle, steps, server }
     }
 
     fn server() -> Self {
@@ -64,8 +65,9 @@ impl Rig {
         rig
     }
 
+    /// One that may use the names of shards.
     fn client(&self) -> RawClient {
-        RawClient::connect(self.proxy.local_addr())
+        RawClient::over_stream(self.handle.connect().expect("a connection within"))
     }
 
     fn layout(&self, key: &str, kind: Kind, expires: bool, factor: u32) -> Layout {
