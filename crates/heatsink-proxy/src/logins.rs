@@ -1,10 +1,11 @@
 //! Who may try to become somebody else, and when: before the server is asked.
 //!
 //! A login that has a lane on this worker, accepted or being tried, costs the server no connection
-//! and is no guess; nor is one that another worker uses. Any other one opens a connection just to see, so those are bounded: so many at a
-//! time, and so many that are refused from one address (see [`crate::attempts`]). What was refused a
-//! moment ago is not tried again at once, but does not count as another guess either: a password
-//! that was changed fails for many clients. Who exceeds a bound waits, and is refused in the end.
+//! and is no guess; nor is one that another worker uses. Any other one opens a connection just to
+//! see, so those are bounded: so many at a time, and so many that are refused from one address (see
+//! [`crate::attempts`]). What was refused a moment ago is not tried again at once, but does not count
+//! as another guess either: a password that was changed fails for many clients. Who exceeds a bound
+//! waits, and is refused in the end.
 //!
 //! Where a user needs no password, every password is a login that is accepted. Beyond
 //! [`MAX_PASSWORDS`] of them the server is asked whether that is so; then they share one lane:
