@@ -8,9 +8,12 @@
 //!
 //! Left out on purpose: `PFCOUNT` (it may write the cached cardinality), `TTL` and its kin
 //! (the reply changes by itself), `*RANDMEMBER`, `*SCAN`, `DUMP`, `OBJECT` (not a function of
-//! the value), the `GEO` commands (their RESP2 nulls differ by position). Fields of a hash
-//! that expire by themselves (`HEXPIRE`, from Redis 7.4) may be served until the server
-//! removes them or the deadline comes.
+//! the value), the `GEO` commands (their RESP2 nulls differ by position).
+//!
+//! Fields of a hash may end by themselves (`HEXPIRE`; Redis 7.4, Valkey 9). A server leaves such a
+//! field out from that moment on, but invalidates the key only when it gets round to removing the
+//! field, which is up to a tenth of a second later, or more if many end at once. So the caller asks
+//! when the fields of a reply end ([`Cacheable::fields`]). `HLEN` counts a field until it is removed.
 
 mod resp2;
 
@@ -27,10 +30,26 @@ enum Resp2 {
     Differs,
 }
 
+/// On which fields of a hash a reply depends, each of which may end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fields {
+    /// On none, or only on what the server tells of when it changes.
+    None,
+    /// On those that stand in the request, behind the key.
+    Named,
+    /// On those in the reply: every other element, values between them.
+    Paired,
+    /// On those in the reply, which has nothing else.
+    Listed,
+    /// On some that stand nowhere.
+    Untold,
+}
+
 /// A command whose reply may be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cacheable {
     resp2: Resp2,
+    fields: Fields,
 }
 
 impl Cacheable {
@@ -38,6 +57,11 @@ impl Cacheable {
     /// command is to be treated like one that is not cacheable.
     pub fn is_known_in_resp2(self) -> bool {
         self.resp2 != Resp2::Differs
+    }
+
+    /// On which fields of a hash the reply depends.
+    pub fn fields(self) -> Fields {
+        self.fields
     }
 
     /// The bytes with which the server would have answered in RESP2 what it answered in
@@ -90,7 +114,14 @@ pub fn cacheable<A: AsRef<[u8]>>(args: &[A]) -> Option<Cacheable> {
         b"XRANGE" | b"XREVRANGE" => Resp2::ArrayOrNull,
         _ => return None,
     };
-    (!rest.is_empty()).then_some(Cacheable { resp2 })
+    let fields = match &*upper {
+        b"HGET" | b"HEXISTS" | b"HSTRLEN" | b"HMGET" => Fields::Named,
+        b"HGETALL" => Fields::Paired,
+        b"HKEYS" => Fields::Listed,
+        b"HVALS" => Fields::Untold,
+        _ => Fields::None,
+    };
+    (!rest.is_empty()).then_some(Cacheable { resp2, fields })
 }
 
 fn has_option<A: AsRef<[u8]>>(args: &[A], from: usize, option: &[u8]) -> bool {
@@ -132,6 +163,22 @@ mod tests {
             "A-NAME-THAT-IS-LONGER-THAN-ANY-OTHER k",
         ] {
             assert!(!is_cacheable(command), "{command}");
+        }
+    }
+
+    #[test]
+    fn reads_of_hashes_say_which_fields_they_show() {
+        let fields = |command: &str| {
+            cacheable(&command.split(' ').collect::<Vec<_>>()).expect("cacheable").fields()
+        };
+        for command in ["HGET h f", "hmget h f g", "HEXISTS h f", "HSTRLEN h f"] {
+            assert_eq!(fields(command), Fields::Named, "{command}");
+        }
+        assert_eq!(fields("hgetall h"), Fields::Paired);
+        assert_eq!(fields("HKEYS h"), Fields::Listed);
+        assert_eq!(fields("HVALS h"), Fields::Untold);
+        for command in ["HLEN h", "GET k", "EXISTS h", "TYPE h", "SMEMBERS s"] {
+            assert_eq!(fields(command), Fields::None, "{command}");
         }
     }
 

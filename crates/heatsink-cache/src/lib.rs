@@ -8,6 +8,7 @@
 //! - [`joins`]: whether reads of a key find any to join.
 //! - [`combine`]: increments that go out as one, and `SET`s of which the last goes out.
 //! - [`identity`]: who reads.
+//! - [`stampede`]: how long a value is good for, who refreshes it, and who loads what is missing.
 //!
 //! # What is promised
 //!
@@ -71,3 +72,4 @@ pub mod joins;
 pub mod local;
 #[cfg(test)]
 mod simulation;
+pub mod stampede;

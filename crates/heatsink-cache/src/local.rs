@@ -11,8 +11,9 @@
 //!
 //! 1. Reads of a registered key that [`crate::commands::cacheable`] knows are answered by a
 //!    hit or travel on the tracked link of their login and node, never on another one.
-//! 2. Everything else that touches the key is bracketed by [`LocalCache::write_sent`] and
-//!    [`LocalCache::write_done`], whatever its outcome, a plain read of several keys too.
+//! 2. Where the server does not tell of changes, everything else that touches the key is bracketed by
+//!    [`LocalCache::write_sent`] and [`LocalCache::write_done`], whatever its outcome, a plain read of
+//!    several keys too. Where it does, see 6.
 //! 3. A command that touches the key waits while its own connection has an unanswered one on
 //!    another link that touches the key, too. A read behind an unanswered *fill* of its own
 //!    connection may not be a hit (the fill may be answered with something newer, and its
@@ -21,10 +22,11 @@
 //! 4. Pushes and replies of a tracked link are reported in the order in which they came.
 //! 5. [`LocalCache::register`] gives a token, too: back with it once everything that was sent
 //!    before the registration and might touch the key is answered or given up.
-//! 6. Instead of 2 and 5, for requests of which it is not known which keys they touch, or that may
-//!    take for ever: the connection that sent one is given no hit from then on, until it is answered
-//!    and every tracked link has answered something that was sent after that. Word of what the
-//!    request changed stands before that answer.
+//! 6. Instead of 2 and 5, where the server tells of changes: the connection that sent such a request
+//!    is given no hit from then on, until it is answered and every tracked link of its login has
+//!    answered something that was sent after that. Word of what the request changed stands before that
+//!    answer. Others are told of it by the server alone, so that nothing which changes nothing takes
+//!    anything from them.
 
 mod answer;
 mod counters;
@@ -92,6 +94,12 @@ impl LocalCache {
     pub fn write_sent_to_all(&mut self) -> WriteToken {
         self.keys.bump_all();
         self.evict_matching(Reason::Write, |_| true);
+        WriteToken { key: None }
+    }
+
+    /// The same of something that the server will most likely refuse: nothing goes before it is done.
+    /// If it is refused, its token is dropped.
+    pub fn write_to_all_doubted(&self) -> WriteToken {
         WriteToken { key: None }
     }
 

@@ -171,6 +171,23 @@ impl WorkerCounter {
         let _ = self.count(key, Request { kind, bytes: bytes_moved, miss, absorbed: false });
     }
 
+    /// Counts requests that were gathered elsewhere, of which no more is known, as if they had come
+    /// now one after the other.
+    pub fn record_many(&mut self, key: Key<'_>, kind: Kind, requests: u32) {
+        let Some(others) = requests.checked_sub(1) else { return };
+        if others > 0 {
+            let stream = &mut self.streams[kind as usize];
+            stream.window.add(key.hash(), others);
+            stream.truth.record_many(key.hash(), others);
+            // One that gets its name only now carries what the sketch says.
+            if let Some(place) = self.table.find(key) {
+                let requests = &mut self.table.entry_mut(place).open.requests[kind as usize];
+                *requests = requests.saturating_add(others);
+            }
+        }
+        self.record(key, kind, 0, false);
+    }
+
     /// Counts one request that a mitigation answered: a key does not cool down because it
     /// is being cooled.
     #[inline]

@@ -59,20 +59,26 @@ impl Truth {
     /// Counts one request, if its key belongs to the sample.
     #[inline]
     pub fn record(&mut self, hash: u64) {
+        self.record_many(hash, 1);
+    }
+
+    /// Counts requests of a key, if the key is in the sample.
+    #[inline]
+    pub fn record_many(&mut self, hash: u64, requests: u32) {
         if is_sampled(hash) {
-            self.record_sampled(hash);
+            self.record_sampled(hash, requests);
         }
     }
 
     #[cold]
-    fn record_sampled(&mut self, hash: u64) {
+    fn record_sampled(&mut self, hash: u64, requests: u32) {
         let Some(place) = self.place(hash) else {
             self.unsure_slots = self.slots + 1;
             return;
         };
         let count = &mut self.counts[place];
-        count.open = count.open.saturating_add(1);
-        count.sum = count.sum.saturating_add(1);
+        count.open = count.open.saturating_add(requests);
+        count.sum = count.sum.saturating_add(requests);
     }
 
     fn place(&mut self, hash: u64) -> Option<usize> {

@@ -33,6 +33,8 @@
 //! cluster.wait_until_ok(); // its replica has taken over
 //! ```
 
+#[cfg(feature = "browser")]
+pub mod browser;
 mod certificates;
 mod client;
 mod hash_slot;
@@ -63,3 +65,11 @@ pub use reply::Reply;
 pub use seed::seed_from;
 pub use sentinel_rig::{SentinelRig, SentinelRigBuilder};
 pub use wait::{Outcome, eventually, eventually_ok, poll_until};
+
+/// Lua for a script that takes its time: a function `now`, in milliseconds. From Redis 7.2 on `TIME`
+/// stands still within a script, and before 7.4 there is no `os`.
+pub const LUA_NOW_MS: &str = "local has_os, clock = pcall(function() return os.clock end) \
+    local function now() \
+        if has_os then return clock() * 1000 end \
+        local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 \
+    end";

@@ -227,6 +227,20 @@ impl RedisServer {
         self.commandstats().get(command).map_or(0, |stats| stats.calls)
     }
 
+    /// Whether it is a Valkey.
+    #[track_caller]
+    pub fn is_valkey(&self) -> bool {
+        self.admin_client().command(&["INFO", "server"]).text().contains("valkey_version:")
+    }
+
+    /// Whether it knows a command. Those that came after the oldest server that tests are run with are
+    /// tested only where they are known.
+    #[track_caller]
+    pub fn knows(&self, command: &str) -> bool {
+        let told = self.admin_client().command(&["COMMAND", "INFO", command]);
+        told.items().iter().any(|one| !matches!(one, Reply::Null))
+    }
+
     fn main_is_tls(&self) -> bool {
         self.settings.tls.is_some() && self.ports.tls.is_none()
     }

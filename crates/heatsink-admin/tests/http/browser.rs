@@ -1,20 +1,16 @@
 //! The page in a real browser: Chromium, driven over `WebDriver`. Screenshots of what was seen
-//! are left in `page-screenshots` of the target directory.
-//!
-//! Chromium and its driver are found on the path (Debian: `chromium`, `chromium-driver`), or by
-//! `HEATSINK_TEST_CHROMIUM` and `HEATSINK_TEST_CHROMEDRIVER`. Without them these tests are
+//! are left in `page-screenshots` of the target directory. Where no browser is found these tests are
 //! skipped, and say so.
 
-mod driver;
-
+use std::path::Path;
 use std::time::Duration;
 
 use heatsink_admin::control::{Change, Readiness};
 use heatsink_admin::{Settings, Token};
+use heatsink_testkit::browser::{self, Browser, Size};
 use serde_json::json;
 
 use crate::rig::{Rig, hot, load};
-use driver::{Browser, Size, with_browser};
 
 const DESKTOP: Size = (1280, 900);
 const PHONE: Size = (360, 740);
@@ -40,6 +36,11 @@ const CONTRASTS: &str = "
     }
     return pairs.map(([a, b]) => [a, b, contrast(a, b)]).filter(([, , value]) => value < 4.5);
 ";
+
+fn with_browser(size: Size, test: impl AsyncFnOnce(&Browser)) {
+    let screenshots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page-screenshots");
+    browser::with_browser(size, &screenshots, test);
+}
 
 fn quick() -> Settings {
     Settings { sample_interval: Duration::from_millis(50), ..Settings::default() }
@@ -67,7 +68,7 @@ async fn history(browser: &Browser, rig: &Rig) {
 fn what_happens_appears_by_itself() {
     let rig = Rig::start(quick());
     with_browser(DESKTOP, async |browser| {
-        browser.open(&rig, "/").await;
+        browser.open(rig.address, "/").await;
         browser.until("document.querySelectorAll('#key-rows tr').length === 3").await;
         browser.until("document.getElementById('connection').textContent === 'live'").await;
 
@@ -135,7 +136,7 @@ fn what_happens_appears_by_itself() {
 fn a_key_is_promoted_and_demoted_after_a_question() {
     let rig = Rig::start(quick());
     with_browser(DESKTOP, async |browser| {
-        browser.open(&rig, "/").await;
+        browser.open(rig.address, "/").await;
         browser.until("document.querySelectorAll('#key-rows tr').length === 3").await;
         browser.click("#promote-new").await;
         browser.fill("#promote-key", "<img src=x onerror=alert(1)>/ä").await;
@@ -195,7 +196,7 @@ fn a_wrong_token_is_refused_and_the_right_one_is_kept() {
     let settings = Settings { token: Token::new("s3cret"), ..quick() };
     let rig = Rig::start(settings);
     with_browser(DESKTOP, async |browser| {
-        browser.open(&rig, "/").await;
+        browser.open(rig.address, "/").await;
         browser.until("document.getElementById('token-dialog').open").await;
         assert_eq!(browser.count("#key-rows tr").await, 0);
         browser.fill("#token-value", "wrong").await;
@@ -212,7 +213,7 @@ fn a_wrong_token_is_refused_and_the_right_one_is_kept() {
         browser.until("document.querySelectorAll('#key-rows tr').length === 2").await;
         assert_eq!(rig.fake.hot.lock().unwrap().len(), 2);
         // And it survives a reload.
-        browser.open(&rig, "/").await;
+        browser.open(rig.address, "/").await;
         browser.until("document.querySelectorAll('#key-rows tr').length === 2").await;
         browser.no_errors_but("401").await;
     });
@@ -245,14 +246,14 @@ fn a_phone_shows_all_of_it_without_scrolling_sideways() {
                 "document.querySelectorAll('#proxy-rows tr').length === 2",
             ),
         ] {
-            browser.open(&rig, path).await;
+            browser.open(rig.address, path).await;
             browser.until(ready).await;
             browser.sample().await;
             let width = browser.number("document.documentElement.scrollWidth").await;
             assert!(width <= f64::from(PHONE.0), "{name} is {width} wide");
             browser.screenshot(name).await;
         }
-        browser.open(&rig, "/#/").await;
+        browser.open(rig.address, "/#/").await;
         browser.until("document.querySelectorAll('#key-rows tr').length === 4").await;
         browser.click("[aria-label='Demote user:9999']").await;
         browser.screenshot("phone-demote").await;
@@ -266,7 +267,7 @@ fn a_phone_shows_all_of_it_without_scrolling_sideways() {
 fn keys_and_keyboard() {
     let rig = Rig::start(quick());
     with_browser(DESKTOP, async |browser| {
-        browser.open(&rig, "/").await;
+        browser.open(rig.address, "/").await;
         browser.until("document.querySelectorAll('#key-rows tr').length === 3").await;
         // Any column sorts, by the keyboard too.
         browser.run("document.querySelector('[data-column=key] button').focus()").await;
@@ -299,7 +300,7 @@ fn keys_and_keyboard() {
         browser
             .until("getComputedStyle(document.body).backgroundColor === 'rgb(16, 19, 23)'")
             .await;
-        browser.open(&rig, "/#/proxies").await;
+        browser.open(rig.address, "/#/proxies").await;
         browser.until("document.documentElement.dataset.theme === 'dark'").await;
         browser.no_errors().await;
     });
@@ -309,7 +310,7 @@ fn keys_and_keyboard() {
 fn the_rules_and_the_members_are_listed() {
     let rig = Rig::start(quick());
     with_browser(DESKTOP, async |browser| {
-        browser.open(&rig, "/#/policies").await;
+        browser.open(rig.address, "/#/policies").await;
         browser.until("document.querySelectorAll('#rule-rows tr').length === 3").await;
         let rows = "[...document.querySelectorAll('#rule-rows tr')].map((row) => [...row.children].map((cell) => cell.textContent))";
         assert_eq!(
@@ -322,7 +323,7 @@ fn the_rules_and_the_members_are_listed() {
         );
         browser.screenshot("policies").await;
         // Each member has figures of its own.
-        browser.open(&rig, "/#/proxies").await;
+        browser.open(rig.address, "/#/proxies").await;
         browser.until("document.querySelectorAll('#proxy-rows tr').length === 2").await;
         let figures = "[...document.querySelectorAll('#proxy-rows tr')].map((row) => ['Saved', 'Hottest node'].map((label) => row.querySelector(`[data-label='${label}']`).textContent))";
         browser
@@ -339,7 +340,7 @@ fn the_rules_and_the_members_are_listed() {
 fn a_restart_is_survived() {
     let mut rig = Rig::start(quick());
     with_browser(DESKTOP, async |browser| {
-        browser.open(&rig, "/").await;
+        browser.open(rig.address, "/").await;
         browser.until("document.getElementById('connection').textContent === 'live'").await;
         let address = rig.address;
         rig.join();

@@ -466,3 +466,22 @@ fn followed_keys_leave_room_for_hot_ones() {
     assert_eq!(report.keys.len(), 4, "{:?}", report.keys);
     assert_eq!(rig.snapshot.entries.len(), 8);
 }
+
+#[test]
+fn gathered_requests_count_like_single_ones() {
+    let (mut singly, mut gathered) = (Rig::new(), Rig::new());
+    for batch in [1, 64, 0, 500, 64, 3] {
+        singly.reads("a", batch);
+        singly.reads("b", batch / 60);
+        for (name, requests) in [("a", batch), ("b", batch / 60)] {
+            let key = gathered.hasher.key(name.as_bytes());
+            gathered.counter.record_many(key, Kind::Read, requests as u32);
+        }
+        let (one, other) = (singly.tick(), gathered.tick());
+        assert!(equal(one.reads_per_second, other.reads_per_second));
+        let rate = |report: &Report| find(report, "a").map(|heat| heat.reads_per_second);
+        assert_eq!(rate(&one), rate(&other));
+        let named = |report: &Report| find(report, "b").is_some();
+        assert_eq!(named(&one), named(&other));
+    }
+}

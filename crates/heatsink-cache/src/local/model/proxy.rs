@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::test_runner::TestCaseError;
 
-use super::Planted;
 use super::server::{Frame, KEYS, LINKS, Query, Request, Server};
+use super::{Planted, Rule};
 use crate::identity::{LoginId, NodeId, Protocol, Reader};
 use crate::local::{
     FillToken, KeySettings, Limits, LinkId, LocalCache, Lookup, Registered, Ttl, WriteToken,
@@ -44,6 +44,17 @@ struct Client {
     ops: VecDeque<Op>,
     /// Newest version of each key that it has seen, own writes included.
     floor: [u64; KEYS],
+    /// Queries that its tracked link had been sent when its last ordinary command ended: it is served
+    /// when a later one is answered.
+    unseen: Option<u64>,
+}
+
+/// What a tracked link was asked, and how far it has answered.
+#[derive(Debug, Default)]
+struct Word {
+    sent: u64,
+    out: VecDeque<u64>,
+    heard: u64,
 }
 
 /// A registration that waits for what was sent before it.
@@ -57,7 +68,9 @@ struct Settling {
 pub(super) struct Proxy {
     pub(super) cache: LocalCache,
     pub(super) server: Server,
+    rule: Rule,
     planted: Planted,
+    words: [Word; LINKS],
     now: Duration,
     links: [LinkId; LINKS],
     clients: [Client; CLIENTS],
@@ -81,7 +94,7 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked {
 }
 
 impl Proxy {
-    pub(super) fn new(planted: Planted) -> Self {
+    pub(super) fn new(rule: Rule, planted: Planted) -> Self {
         let mut cache = LocalCache::new(Limits { entries: 3, ..Limits::default() });
         cache.planted = planted;
         let links = [0, 1].map(|login| cache.link_opened(LoginId(login), NodeId(0)));
@@ -90,7 +103,9 @@ impl Proxy {
         let mut proxy = Self {
             cache,
             server,
+            rule,
             planted,
+            words: Default::default(),
             now: Duration::ZERO,
             links,
             clients: Default::default(),
@@ -120,7 +135,7 @@ impl Proxy {
             145..190 => some.for_each(|_| self.deliver_frame(link)),
             190..215 => some.for_each(|_| self.deliver_reply(link)),
             215..228 => self.server.foreign_write(key),
-            228..234 => self.server.tracked[link].queries.push_back(Query::Ping),
+            228..234 => self.ask(link, Query::Ping),
             234..236 => self.cut_tracked(link),
             236..240 => self.give_up(link),
             240 => self.server.flush(),
@@ -158,7 +173,7 @@ impl Proxy {
         }
         let behind_fill =
             self.has_out(client, key, State::OnTracked) && self.planted != Planted::HitBehindFill;
-        let token = if behind_fill {
+        let token = if behind_fill || !self.has_word(client) {
             self.cache.fill_token(self.now, reader, NAMES[key], &request)
         } else {
             match self.cache.lookup(self.now, reader, NAMES[key], &request) {
@@ -190,9 +205,30 @@ impl Proxy {
     fn send_fill(&mut self, op: u64, key: usize, link: usize, token: FillToken) {
         let track = token.is_storable();
         self.fills.insert(op, (token.sent_on(self.links[link]), 0));
-        let queries = &mut self.server.tracked[link].queries;
-        queries.push_back(Query::Read { op, key, track });
-        queries.push_back(Query::Ttl { op });
+        self.ask(link, Query::Read { op, key, track });
+        self.ask(link, Query::Ttl { op });
+    }
+
+    fn ask(&mut self, link: usize, query: Query) {
+        self.server.tracked[link].queries.push_back(query);
+        let word = &mut self.words[link];
+        word.sent += 1;
+        word.out.push_back(word.sent);
+    }
+
+    /// A tracked link has answered the first of what it was asked.
+    fn answered(&mut self, link: usize) {
+        let word = &mut self.words[link];
+        let answered = word.out.pop_front();
+        let any = self.planted == Planted::AnyAnswer;
+        word.heard = if any { word.sent + 1 } else { answered.unwrap_or(word.heard) };
+    }
+
+    /// Whether a client may be served from the cache.
+    fn has_word(&self, client: usize) -> bool {
+        let heard = self.words[login(client)].heard;
+        self.planted == Planted::HitBeforeWord
+            || self.clients[client].unseen.is_none_or(|sent| heard > sent)
     }
 
     fn write(&mut self, client: usize, key: usize) {
@@ -204,7 +240,9 @@ impl Proxy {
     /// Sends what is not a cacheable read of a registered key.
     fn send_ordinary(&mut self, client: usize, key: usize, is_write: bool) {
         let op = self.start(client, key, is_write, State::OnOrdinary);
-        if let Some(token) = self.cache.write_sent(NAMES[key]) {
+        if self.rule == Rule::Pending
+            && let Some(token) = self.cache.write_sent(NAMES[key])
+        {
             if self.planted == Planted::DoneWhenSent {
                 self.cache.write_done(token);
             } else {
@@ -216,9 +254,13 @@ impl Proxy {
     }
 
     fn finish(&mut self, id: u64, state: State) {
-        let ops = self.clients.iter_mut().flat_map(|client| &mut client.ops);
-        for op in ops.filter(|op| op.id == id) {
-            op.state = state;
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            for op in client.ops.iter_mut().filter(|op| op.id == id) {
+                if self.rule == Rule::Word && op.state == State::OnOrdinary {
+                    client.unseen = Some(self.words[login(number)].sent);
+                }
+                op.state = state;
+            }
         }
         if let Some(token) = self.writes.remove(&id) {
             self.cache.write_done(token);
@@ -228,6 +270,9 @@ impl Proxy {
     fn deliver_frame(&mut self, link: usize) {
         let Some(frame) = self.server.tracked[link].frames.pop_front() else { return };
         self.server.tracked[link].arrived += 1;
+        if matches!(frame, Frame::Value { .. } | Frame::Ttl { .. } | Frame::Pong) {
+            self.answered(link);
+        }
         match frame {
             Frame::Value { op, version } => {
                 if let Some((_, value)) = self.fills.get_mut(&op) {
@@ -256,6 +301,9 @@ impl Proxy {
     fn cut_tracked(&mut self, link: usize) {
         self.cache.link_lost(self.links[link]);
         self.server.tracked[link].reconnect();
+        // Nothing was read along the new one before.
+        let sent = self.words[link].sent + 1;
+        self.words[link] = Word { sent, out: VecDeque::new(), heard: sent };
         self.links[link] = self.cache.link_opened(LoginId(link as u32), NodeId(0));
         let clients = self.clients.iter_mut().enumerate();
         for (_, client) in clients.filter(|(client, _)| login(*client) == link) {
@@ -286,7 +334,7 @@ impl Proxy {
         let Registered::New(token) = self.cache.register(NAMES[key], SETTINGS) else { return };
         let ops = self.clients.iter().flat_map(|client| &client.ops);
         let before = ops.filter(|op| op.key == key && op.state == State::OnOrdinary);
-        let ops = if self.planted == Planted::NoSettling {
+        let ops = if self.planted == Planted::NoSettling || self.rule == Rule::Word {
             Vec::new()
         } else {
             before.map(|op| op.id).collect()

@@ -1,21 +1,28 @@
-//! A browser of its own for each test.
+//! The dashboard as a person sees it: Chromium, driven over `WebDriver`, a browser for each test.
+//!
+//! Called by: the tests of the page, and those that compare what it shows with what was sent; behind
+//! the feature `browser`.
+//! Bound: [`PATIENCE`] for anything to appear. Driver and browser end with the test.
+//!
+//! Chromium and its driver are found on the path (Debian: `chromium`, `chromium-driver`), or by
+//! `HEATSINK_TEST_CHROMIUM` and `HEATSINK_TEST_CHROMEDRIVER`. Without them such a test is skipped, and
+//! says so.
 
 use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use axum::http::Method;
 use fantoccini::wd::WebDriverCompatibleCommand;
 use fantoccini::{Client, ClientBuilder, Locator};
+use hyper::Method;
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use url::{ParseError, Url};
 
-use crate::rig::Rig;
-
 /// Width and height of what is seen.
-pub(crate) type Size = (u32, u32);
+pub type Size = (u32, u32);
 
 /// How long something may take to appear: a browser on a busy machine is slow to start.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -68,8 +75,8 @@ fn start_driver(program: &Path) -> Driver {
     Driver { process, port }
 }
 
-/// Runs a test in a browser, or says that it cannot.
-pub(crate) fn with_browser(size: Size, test: impl AsyncFnOnce(&Browser)) {
+/// Runs a test in a browser, or says that it cannot. Screenshots are left in a directory.
+pub fn with_browser(size: Size, screenshots: &Path, test: impl AsyncFnOnce(&Browser)) {
     let chromium =
         program("HEATSINK_TEST_CHROMIUM", &["chromium", "chromium-browser", "google-chrome"]);
     let driver = program("HEATSINK_TEST_CHROMEDRIVER", &["chromedriver"]);
@@ -83,7 +90,7 @@ pub(crate) fn with_browser(size: Size, test: impl AsyncFnOnce(&Browser)) {
     let driver = start_driver(&driver);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let browser = Browser::start(&driver, &chromium, size).await;
+        let browser = Browser::start(&driver, &chromium, size, screenshots).await;
         test(&browser).await;
         browser.client.close().await.expect("the browser closes");
     });
@@ -104,12 +111,14 @@ impl WebDriverCompatibleCommand for Extra {
 }
 
 /// A browser with one page.
-pub(crate) struct Browser {
+#[derive(Debug)]
+pub struct Browser {
     client: Client,
+    screenshots: PathBuf,
 }
 
 impl Browser {
-    async fn start(driver: &Driver, chromium: &Path, size: Size) -> Self {
+    async fn start(driver: &Driver, chromium: &Path, size: Size, screenshots: &Path) -> Self {
         let capabilities = json!({
             "goog:chromeOptions": {
                 "binary": chromium,
@@ -126,7 +135,7 @@ impl Browser {
             .connect(&format!("http://127.0.0.1:{}", driver.port))
             .await
             .expect("the browser starts");
-        let browser = Self { client };
+        let browser = Self { client, screenshots: screenshots.to_owned() };
         // The window cannot be as narrow as a phone, but what is seen can.
         let (width, height) = size;
         let is_phone = width < 500;
@@ -143,33 +152,38 @@ impl Browser {
         self.client.issue_cmd(Extra("goog/cdp/execute", body)).await.expect("the browser obeys")
     }
 
-    pub(crate) async fn open(&self, rig: &Rig, path: &str) {
+    /// Loads a page of a process anew.
+    pub async fn open(&self, admin: SocketAddr, path: &str) {
         // A change of the fragment alone would load nothing.
         self.client.goto("about:blank").await.unwrap();
-        self.client.goto(&format!("http://{}{path}", rig.address)).await.unwrap();
+        self.client.goto(&format!("http://{admin}{path}")).await.unwrap();
     }
 
-    pub(crate) async fn run(&self, script: &str) -> Value {
+    /// Runs a script, and returns what it returns.
+    pub async fn run(&self, script: &str) -> Value {
         self.client
             .execute(script, Vec::new())
             .await
             .unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
-    pub(crate) async fn value(&self, expression: &str) -> Value {
+    /// What an expression is.
+    pub async fn value(&self, expression: &str) -> Value {
         self.run(&format!("return {expression};")).await
     }
 
-    pub(crate) async fn number(&self, expression: &str) -> f64 {
+    /// The same, of a number.
+    pub async fn number(&self, expression: &str) -> f64 {
         self.value(expression).await.as_f64().unwrap()
     }
 
-    pub(crate) async fn count(&self, selector: &str) -> usize {
+    /// How many elements there are.
+    pub async fn count(&self, selector: &str) -> usize {
         self.client.find_all(Locator::Css(selector)).await.unwrap().len()
     }
 
     /// Waits until an expression holds.
-    pub(crate) async fn until(&self, expression: &str) {
+    pub async fn until(&self, expression: &str) {
         let deadline = Instant::now() + PATIENCE;
         while self.value(expression).await != json!(true) {
             if Instant::now() > deadline {
@@ -182,53 +196,62 @@ impl Browser {
     }
 
     /// Waits until the page has drawn a sample that it has not drawn yet.
-    pub(crate) async fn sample(&self) {
+    pub async fn sample(&self) {
         let last = self.value("state.fleet.at(-1)?.at ?? ''").await;
         self.until(&format!("(state.fleet.at(-1)?.at ?? '') !== {last}")).await;
     }
 
-    pub(crate) async fn click(&self, selector: &str) {
+    /// Clicks on an element, once it is there.
+    pub async fn click(&self, selector: &str) {
         let element = self.client.wait().at_most(PATIENCE).for_element(Locator::Css(selector));
         element.await.unwrap().click().await.unwrap_or_else(|error| panic!("{selector}: {error}"));
     }
 
     /// Follows the link with this text.
-    pub(crate) async fn follow(&self, text: &str) {
+    pub async fn follow(&self, text: &str) {
         let link = self.client.find(Locator::LinkText(text)).await.unwrap();
         link.click().await.unwrap();
     }
 
-    pub(crate) async fn fill(&self, selector: &str, text: &str) {
+    /// Types into a field, in place of what is in it.
+    pub async fn fill(&self, selector: &str, text: &str) {
         let element = self.client.find(Locator::Css(selector)).await.unwrap();
         element.clear().await.unwrap();
         element.send_keys(text).await.unwrap();
     }
 
-    pub(crate) async fn choose(&self, selector: &str, value: &str) {
+    /// Chooses from a list.
+    pub async fn choose(&self, selector: &str, value: &str) {
         let element = self.client.find(Locator::Css(selector)).await.unwrap();
         element.select_by_value(value).await.unwrap();
     }
 
     /// Presses a key where the focus is.
-    pub(crate) async fn press(&self, key: &str) {
+    pub async fn press(&self, key: &str) {
         self.client.active_element().await.unwrap().send_keys(key).await.unwrap();
     }
 
-    pub(crate) async fn prefer_dark(&self) {
+    /// Has the page know that its reader likes it dark.
+    pub async fn prefer_dark(&self) {
         let features = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
         self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
     }
 
+    /// The text of an element as a person reads it.
+    pub async fn text(&self, selector: &str) -> String {
+        let element = self.client.find(Locator::Css(selector)).await.unwrap();
+        element.text().await.unwrap()
+    }
+
     /// Keeps the whole page as a picture.
-    pub(crate) async fn screenshot(&self, name: &str) {
+    pub async fn screenshot(&self, name: &str) {
         use base64::Engine as _;
         let params = json!({ "format": "png", "captureBeyondViewport": true });
         let answer = self.devtools("Page.captureScreenshot", params).await;
         let text = answer["data"].as_str().expect("a picture");
         let png = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page-screenshots");
-        std::fs::create_dir_all(&place).unwrap();
-        std::fs::write(place.join(format!("{name}.png")), png).unwrap();
+        std::fs::create_dir_all(&self.screenshots).unwrap();
+        std::fs::write(self.screenshots.join(format!("{name}.png")), png).unwrap();
     }
 
     async fn logs(&self) -> Vec<Value> {
@@ -237,13 +260,13 @@ impl Browser {
     }
 
     /// The console has no warning and no error.
-    pub(crate) async fn no_errors(&self) {
+    pub async fn no_errors(&self) {
         assert_eq!(self.logs().await, Vec::<Value>::new());
     }
 
     /// The only errors are answers of this status, which the browser notes by itself; and
     /// there are such.
-    pub(crate) async fn no_errors_but(&self, status: &str) {
+    pub async fn no_errors_but(&self, status: &str) {
         let (expected, other): (Vec<_>, Vec<_>) = self.logs().await.into_iter().partition(|log| {
             let is_network = log["source"] == "network";
             is_network && log["message"].as_str().unwrap().contains(&format!("status of {status}"))

@@ -1,0 +1,453 @@
+//! What a hit and a miss cost, what an entry takes, and how often a cache finds what is asked for.
+//!
+//! Called by: `main`.
+//! Bound: rounds x rivals x (hits and misses of one round); about three minutes with the defaults.
+//! Invariant: rivals take turns within a round, and the first one changes from round to round. A
+//! measurement of hits in which anything was loaded is an error.
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use clap::Args;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::rivals::{
+    Amalgam, Cached, Foyer, Heatsink, Moka, QuickCache, Rival, WithoutDetector, loads,
+};
+use crate::trace::{self, Zipf};
+use crate::{allocations, median};
+
+/// Goals of a hit: nanoseconds, and the part of what the best rival needs.
+const GOAL_NS: f64 = 60.0;
+const GOAL_PART: f64 = 0.6;
+
+/// Operations that are not counted at the start of each measurement.
+const WARM_UP: usize = 1000;
+
+/// Columns of the table that are about hits.
+const HITS: usize = 4;
+
+#[derive(Args)]
+pub(crate) struct CacheArgs {
+    /// Only to see that it works: few keys, few rounds; the figures say nothing
+    #[arg(long)]
+    quick: bool,
+    /// Rounds, each with every rival
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Only rivals whose names contain this
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Only hits of one key by one thread, for a profiler
+    #[arg(long)]
+    hit_only: bool,
+}
+
+struct Sizes {
+    keys: usize,
+    /// Per round and thread.
+    hits: usize,
+    misses: usize,
+    /// Entries of the cache that memory is measured with.
+    full: usize,
+    ratio_requests: usize,
+}
+
+impl CacheArgs {
+    fn sizes(&self) -> Sizes {
+        if self.quick {
+            Sizes { keys: 1000, hits: 2000, misses: 500, full: 100, ratio_requests: 2000 }
+        } else {
+            Sizes {
+                keys: 1_000_000,
+                hits: 1_000_000,
+                misses: 100_000,
+                full: 100_000,
+                ratio_requests: 1_000_000,
+            }
+        }
+    }
+}
+
+/// What one operation took of all threads' time.
+#[derive(Clone, Copy)]
+struct Measured {
+    ns: f64,
+    allocations: f64,
+}
+
+/// Keys in the order in which a thread asks for them.
+type Keys = Arc<Vec<String>>;
+
+/// A rival behind an interface that knows no types.
+trait Contestant {
+    fn name(&self) -> &'static str;
+    /// Whether it promises one load at a time, and a time to live.
+    fn promises(&self) -> String;
+    /// Sees to it that all keys are there.
+    fn fill(&mut self, runtime: &Runtime, keys: usize);
+    /// Looks up keys that are there, by so many threads.
+    fn hits(&self, runtime: &Runtime, threads: usize, keys: &Keys, each: usize) -> Measured;
+    /// Looks up keys that are not there, in a cache that is full; a thread for each list of keys.
+    fn misses(&self, runtime: &Runtime, entries: usize, keys: &[Keys]) -> Measured;
+    /// Bytes of a full cache, by entry.
+    fn memory(&self, runtime: &Runtime, entries: usize) -> f64;
+    /// The part of requests that needed no load.
+    fn ratio(&self, runtime: &Runtime, entries: usize, zipf: &Arc<Zipf>, requests: usize) -> f64;
+}
+
+/// A rival, and its cache once it was filled.
+struct Of<R>(Option<Arc<R>>);
+
+fn contestants(only: &str) -> Vec<Box<dyn Contestant>> {
+    let mut all: Vec<Box<dyn Contestant>> = vec![
+        Box::new(Of::<Heatsink>(None)),
+        Box::new(Of::<WithoutDetector>(None)),
+        Box::new(Of::<Moka>(None)),
+        Box::new(Of::<Foyer>(None)),
+        Box::new(Of::<Amalgam>(None)),
+        Box::new(Of::<Cached>(None)),
+        Box::new(Of::<QuickCache>(None)),
+    ];
+    all.retain(|contestant| contestant.name().contains(only));
+    all
+}
+
+/// Asks for `count` keys from `start` on, and again from the first one after the last; gives the
+/// allocations of one operation.
+async fn ask<R: Rival>(
+    rival: Arc<R>,
+    keys: Keys,
+    start: usize,
+    count: usize,
+    ready: Arc<Barrier>,
+) -> f64 {
+    for at in 0..WARM_UP {
+        let key = &keys[(start + keys.len() - WARM_UP + at) % keys.len()];
+        black_box(rival.get(black_box(key)).await);
+    }
+    ready.wait();
+    let calls = allocations::calls();
+    let (before, after) = keys.split_at(start);
+    let mut left = count;
+    while left > 0 {
+        for key in after.iter().chain(before).take(left) {
+            black_box(rival.get(black_box(key)).await);
+        }
+        left = left.saturating_sub(keys.len());
+    }
+    // A task that waits may go on in another thread; one that has hits alone does not.
+    allocations::calls().saturating_sub(calls) as f64 / count as f64
+}
+
+/// What this process has used of the machine. Other processes slow the clock on the wall down, and
+/// this one hardly.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A task for each list of keys, which all begin at once.
+fn together<R: Rival>(
+    runtime: &Runtime,
+    rival: &Arc<R>,
+    lists: &[(Keys, usize)],
+    count: usize,
+) -> Measured {
+    let ready = Arc::new(Barrier::new(lists.len()));
+    let begin = |(keys, start): &(Keys, usize)| {
+        let (rival, keys, ready) = (Arc::clone(rival), Arc::clone(keys), Arc::clone(&ready));
+        runtime.spawn(ask(rival, keys, *start, count, ready))
+    };
+    let before = cpu_time();
+    let tasks: Vec<_> = lists.iter().map(begin).collect();
+    let end = |task: JoinHandle<f64>| runtime.block_on(task).expect("it ran");
+    let allocations = tasks.into_iter().map(end).sum::<f64>() / lists.len() as f64;
+    let operations = (count + WARM_UP) * lists.len();
+    let ns = cpu_time().saturating_sub(before).as_nanos() as f64 / operations as f64;
+    Measured { ns, allocations }
+}
+
+/// On a worker of the runtime, as a server's tasks are: what a load spawns runs beside it.
+fn on<T: Send + 'static>(runtime: &Runtime, work: impl Future<Output = T> + Send + 'static) -> T {
+    runtime.block_on(runtime.spawn(work)).expect("it ran")
+}
+
+/// A cache that was shown twice as many keys as it has room for.
+async fn full<R: Rival>(entries: usize) -> R {
+    let rival = R::build(entries).await;
+    for number in 0..entries * 2 {
+        rival.get(&trace::name(number)).await;
+    }
+    rival
+}
+
+impl<R: Rival> Contestant for Of<R> {
+    fn name(&self) -> &'static str {
+        R::NAME
+    }
+
+    fn promises(&self) -> String {
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        format!("{} / {}", yes(R::SINGLE_FLIGHT), yes(R::TTL))
+    }
+
+    fn fill(&mut self, runtime: &Runtime, keys: usize) {
+        let rival = on(runtime, async move {
+            // Room to spare, so that no shard of it is full.
+            let rival = R::build(keys + keys / 4 + 1000).await;
+            for number in 0..keys {
+                rival.get(&trace::name(number)).await;
+            }
+            rival
+        });
+        self.0 = Some(Arc::new(rival));
+    }
+
+    fn hits(&self, runtime: &Runtime, threads: usize, keys: &Keys, each: usize) -> Measured {
+        let rival = self.0.as_ref().expect("it was filled");
+        let part = keys.len() / threads;
+        let lists: Vec<_> = (0..threads).map(|at| (Arc::clone(keys), at * part)).collect();
+        let before = loads();
+        let measured = together(runtime, rival, &lists, each);
+        assert_eq!(loads(), before, "{}: these were to be hits", R::NAME);
+        measured
+    }
+
+    fn misses(&self, runtime: &Runtime, entries: usize, keys: &[Keys]) -> Measured {
+        let rival = Arc::new(on(runtime, full::<R>(entries)));
+        let lists: Vec<_> = keys.iter().map(|keys| (Arc::clone(keys), WARM_UP)).collect();
+        let before = loads();
+        let count = keys[0].len() - WARM_UP;
+        let measured = together(runtime, &rival, &lists, count);
+        let asked = (keys[0].len() * keys.len()) as u64;
+        assert_eq!(loads() - before, asked, "{}: these were to be misses", R::NAME);
+        measured
+    }
+
+    fn memory(&self, runtime: &Runtime, entries: usize) -> f64 {
+        let (rival, bytes) = allocations::kept_by(|| on(runtime, full::<R>(entries)));
+        drop(rival);
+        bytes as f64 / entries as f64
+    }
+
+    fn ratio(&self, runtime: &Runtime, entries: usize, zipf: &Arc<Zipf>, requests: usize) -> f64 {
+        let zipf = Arc::clone(zipf);
+        on(runtime, async move {
+            let rival = R::build(entries).await;
+            let mut rng = fastrand::Rng::with_seed(42);
+            let mut before = 0;
+            for number in 0..requests * 2 {
+                if number == requests {
+                    before = loads();
+                }
+                rival.get(&trace::name(zipf.draw(&mut rng))).await;
+            }
+            1.0 - (loads() - before) as f64 / requests as f64
+        })
+    }
+}
+
+/// A measurement that is repeated.
+struct Column {
+    heading: &'static str,
+    /// By contestant, by round.
+    figures: Vec<Vec<Measured>>,
+}
+
+impl Column {
+    fn measure(
+        heading: &'static str,
+        contestants: &[Box<dyn Contestant>],
+        rounds: usize,
+        measure: impl Fn(&dyn Contestant) -> Measured,
+    ) -> Self {
+        eprintln!("{heading}");
+        let mut figures = vec![Vec::new(); contestants.len()];
+        for round in 0..rounds {
+            for turn in 0..contestants.len() {
+                let at = (round + turn) % contestants.len();
+                figures[at].push(measure(&*contestants[at]));
+            }
+        }
+        Self { heading, figures }
+    }
+
+    fn ns(&self, contestant: usize) -> f64 {
+        median(self.figures[contestant].iter().map(|one| one.ns).collect())
+    }
+
+    fn allocations(&self, contestant: usize) -> f64 {
+        median(self.figures[contestant].iter().map(|one| one.allocations).collect())
+    }
+}
+
+fn runtime(threads: usize) -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(threads).enable_all().build().expect("a runtime")
+}
+
+pub(crate) fn run(args: &CacheArgs) {
+    print!("{}", measure(args));
+}
+
+fn measure(args: &CacheArgs) -> String {
+    let sizes = args.sizes();
+    let rounds = if args.quick { 2 } else { args.rounds };
+    let runtimes = [runtime(1), runtime(2)];
+    let mut contestants = contestants(&args.only);
+    let one_key = Arc::new(trace::one_key(1024));
+    if args.hit_only {
+        for contestant in &mut contestants {
+            contestant.fill(&runtimes[0], 1);
+        }
+        let hits = |one: &dyn Contestant| one.hits(&runtimes[0], 1, &one_key, sizes.hits * 20);
+        return table(&contestants, &[Column::measure("one key", &contestants, rounds, hits)]);
+    }
+    for contestant in &mut contestants {
+        contestant.fill(&runtimes[0], sizes.keys);
+    }
+    let zipf = Arc::new(Zipf::new(sizes.keys));
+    let many_keys = Arc::new(trace::zipf(&zipf, (sizes.hits / 2).max(WARM_UP), 1));
+
+    let hits = |heading, threads: usize, keys: &Keys| {
+        let runtime = &runtimes[threads - 1];
+        let measure = |one: &dyn Contestant| one.hits(runtime, threads, keys, sizes.hits);
+        Column::measure(heading, &contestants, rounds, measure)
+    };
+    let misses = |heading, threads: usize| {
+        let runtime = &runtimes[threads - 1];
+        let keys = |thread| Arc::new(trace::new_keys(sizes.misses + WARM_UP, thread));
+        let keys: Vec<_> = (0..threads).map(keys).collect();
+        let measure = |one: &dyn Contestant| one.misses(runtime, sizes.full / 10, &keys);
+        Column::measure(heading, &contestants, rounds.min(3), measure)
+    };
+    let columns = [
+        hits("one key, 1 thread", 1, &one_key),
+        hits("one key, 2 threads", 2, &one_key),
+        hits("Zipf, 1 thread", 1, &many_keys),
+        hits("Zipf, 2 threads", 2, &many_keys),
+        misses("miss, 1 thread", 1),
+        misses("miss, 2 threads", 2),
+    ];
+    let mut text = format!(
+        "- rounds: {rounds}, operations a round and thread: {} hits, {} misses; rivals in turn; \
+         medians\n- ns of CPU by operation, of all threads; keys of 16 bytes, values of 100; hits: {} keys, \
+         all there; misses: new keys, a full cache of {} entries, a loader that is done at once\n\n",
+        sizes.hits,
+        sizes.misses,
+        sizes.keys,
+        sizes.full / 10,
+    );
+    text += &table(&contestants, &columns);
+    text += &goals(&contestants, &columns, args.quick);
+    text += &figures(&contestants, &columns, &runtimes[0], &sizes, &zipf);
+    text
+}
+
+fn table(contestants: &[Box<dyn Contestant>], columns: &[Column]) -> String {
+    let headings: Vec<_> = columns.iter().map(|column| column.heading).collect();
+    let rule = "--:|".repeat(columns.len());
+    let mut text = format!("| ns | {} |\n|---|{rule}\n", headings.join(" | "));
+    for (at, contestant) in contestants.iter().enumerate() {
+        let cells: Vec<_> = columns.iter().map(|column| format!("{:.0}", column.ns(at))).collect();
+        let _ = writeln!(text, "| {} | {} |", contestant.name(), cells.join(" | "));
+    }
+    text
+}
+
+/// Heatsink with its defaults against the best of those who make one load for all.
+fn goals(contestants: &[Box<dyn Contestant>], columns: &[Column], quick: bool) -> String {
+    let place = |name: &str| contestants.iter().position(|one| one.name() == name);
+    let rivals = [Moka::NAME, Foyer::NAME, Amalgam::NAME];
+    let Some(own) = place(Heatsink::NAME) else { return String::new() };
+    let said = |is_reached: bool| match (quick, is_reached) {
+        (true, _) => "",
+        (_, true) => " pass",
+        (..) => " **miss**",
+    };
+    let mut text = String::from(
+        "\n| hit of heatsink | ns, goal 60 | of the best rival, goal 0.6 | allocations |\n|---|--:|--:|--:|\n",
+    );
+    for column in &columns[..HITS] {
+        let ns = column.ns(own);
+        let rival = rivals.iter().filter_map(|name| place(name)).map(|at| column.ns(at));
+        let part = ns / rival.fold(f64::INFINITY, f64::min);
+        let some = if column.allocations(own) == 0.0 { "none" } else { "**some**" };
+        let (of_ns, of_part) = (said(ns <= GOAL_NS), said(part <= GOAL_PART));
+        let _ =
+            writeln!(text, "| {} | {ns:.0}{of_ns} | {part:.2}{of_part} | {some} |", column.heading);
+    }
+    text
+}
+
+fn figures(
+    contestants: &[Box<dyn Contestant>],
+    columns: &[Column],
+    runtime: &Runtime,
+    sizes: &Sizes,
+    zipf: &Arc<Zipf>,
+) -> String {
+    let mut text = String::from(
+        "\n| cache | one load / TTL | allocations a hit | bytes an entry | hit ratio, 1 % | hit \
+         ratio, 10 % |\n|---|---|--:|--:|--:|--:|\n",
+    );
+    for (at, contestant) in contestants.iter().enumerate() {
+        let ratio =
+            |part| 100.0 * contestant.ratio(runtime, sizes.keys / part, zipf, sizes.ratio_requests);
+        let most = |most: f64, column: &Column| most.max(column.allocations(at));
+        let allocations = columns[..HITS].iter().fold(0.0, most);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {allocations:.2} | {:.0} | {:.1} % | {:.1} % |",
+            contestant.name(),
+            contestant.promises(),
+            contestant.memory(runtime, sizes.full),
+            ratio(100),
+            ratio(10),
+        );
+    }
+    let best = |part: usize| 100.0 * zipf.best_ratio(sizes.keys / part);
+    let _ = writeln!(
+        text,
+        "| only the hottest keys, always | | | | {:.1} % | {:.1} % |",
+        best(100),
+        best(10)
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // One test: loads are counted for the whole process.
+    #[test]
+    fn all_caches_are_measured_and_hits_of_heatsink_allocate_nothing() {
+        let args = CacheArgs { quick: true, rounds: 2, only: String::new(), hit_only: false };
+        let text = measure(&args);
+        for contestant in contestants("") {
+            let row = format!("| {} |", contestant.name());
+            assert_eq!(text.matches(&row).count(), 2, "{row}: {text}");
+        }
+        assert_eq!(text.matches("| one key, 1 thread |").count(), 2, "{text}");
+        assert!(!text.contains("NaN"), "{text}");
+
+        let runtime = runtime(1);
+        let keys = Arc::new(trace::one_key(1024));
+        let mut cache = Of::<WithoutDetector>(None);
+        cache.fill(&runtime, 1);
+        let measured = cache.hits(&runtime, 1, &keys, 10_000);
+        assert!(measured.allocations.abs() < f64::EPSILON, "{}", measured.allocations);
+        assert!(measured.ns > 0.0);
+
+        // The detector is told of looks in batches, by the key's name, which is made for that.
+        let mut cache = Of::<Heatsink>(None);
+        cache.fill(&runtime, 1);
+        let measured = cache.hits(&runtime, 1, &keys, 10_000);
+        assert!(measured.allocations < 0.05, "{}", measured.allocations);
+    }
+}

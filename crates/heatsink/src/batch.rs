@@ -1,0 +1,365 @@
+//! Many keys with one query.
+//!
+//! Called by: the application, through [`Cache::get_many`].
+//! Bound: as for single keys; each key that is not here is a flight.
+//! Invariant: each key is loaded by one flight of this process, whether its callers asked for it
+//! alone or among others. Those that this call leads are looked up together and loaded with one
+//! query; one that another process is loading is waited for by itself, and does not hold up the rest.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::{timeout, timeout_at};
+
+use crate::cache::{Cache, Options};
+use crate::clock::Ms;
+use crate::counters::Count;
+use crate::entry::{Entry, Source};
+use crate::error::{Error, Failure};
+use crate::fence::NO_LINK;
+use crate::flight::{Begun, Outcome};
+use crate::fly::{Job, Landing, course, judge, keep_alone};
+use crate::inner::Inner;
+use crate::load::Loader;
+use crate::loaded::Loaded;
+use crate::record::Record;
+
+/// A question for many keys; see [`Cache::get_many`].
+#[must_use = "nothing is asked before `load`"]
+pub struct GetMany<'a, K, V> {
+    cache: &'a Cache<K, V>,
+    keys: &'a [K],
+    hard_timeout: Option<Duration>,
+}
+
+impl<K, V> Cache<K, V>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    /// Asks for many keys; [`GetMany::load`] says where to get those that are not here.
+    pub fn get_many<'a>(&'a self, keys: &'a [K]) -> GetMany<'a, K, V> {
+        GetMany { cache: self, keys, hard_timeout: None }
+    }
+}
+
+/// A batch loader that flights share.
+type Batch<K, V> = Arc<
+    dyn Fn(Vec<K>) -> std::pin::Pin<Box<dyn Future<Output = Result<HashMap<K, V>, Failure>> + Send>>
+        + Send
+        + Sync,
+>;
+
+impl<K, V> GetMany<'_, K, V>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    /// As [`Builder::hard_timeout`](crate::Builder::hard_timeout).
+    pub fn hard_timeout(mut self, timeout: Duration) -> Self {
+        self.hard_timeout = Some(timeout);
+        self
+    }
+
+    /// Gives the values; those that are not here are asked of `loader` in one call. A key that is
+    /// neither in its answer nor in this one is absent, and kept as such.
+    ///
+    /// The loader is called once as a rule; again, with a key by itself, if another process that
+    /// was loading the key did not bring it. Stale values are served only if the loader fails.
+    pub async fn load<F, Fut, E>(self, loader: F) -> Result<HashMap<K, Entry<V>>, Error<E>>
+    where
+        F: Fn(Vec<K>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<HashMap<K, V>, E>> + Send + 'static,
+        E: Send + Sync + 'static,
+    {
+        let batch: Batch<K, V> = Arc::new(move |keys| {
+            let loading = loader(keys);
+            Box::pin(async move { loading.await.map_err(|error| Failure::Load(Arc::new(error))) })
+        });
+        self.answer(batch).await.map_err(Failure::typed)
+    }
+
+    async fn answer(self, batch: Batch<K, V>) -> Result<HashMap<K, Entry<V>>, Failure> {
+        let inner = self.cache.inner();
+        let now = inner.clock.now();
+        let mut answers = HashMap::with_capacity(self.keys.len());
+        let mut waits = Vec::new();
+        let mut led = Vec::new();
+        let mut seen = std::collections::HashSet::with_capacity(self.keys.len());
+        for key in self.keys.iter().filter(|key| seen.insert(*key)) {
+            let known = inner.look(key, now);
+            if let Some((record, false)) = &known
+                && record.age(now) < record.life.fresh_for
+            {
+                inner.counters.hit();
+                answers.extend(entry(key, record, Source::Local, now));
+                continue;
+            }
+            let known = known.map(|(record, _)| record);
+            match inner.flights.begin(key, &inner.fences, inner.stripe(key)) {
+                Begun::Joined(flight) => waits.push((key, flight, false, known)),
+                Begun::Leads(flight) => {
+                    led.push(Landing::new(inner, key, &flight));
+                    waits.push((key, flight, true, known));
+                }
+                Begun::Refused => {
+                    inner.count(Count::Failed);
+                    return Err(Failure::Overloaded);
+                }
+            }
+        }
+        if !led.is_empty() {
+            inner.runtime.spawn(fly_together(Arc::clone(inner), led, batch));
+        }
+        let hard = self.hard_timeout.unwrap_or(inner.settings.hard_timeout);
+        let deadline = Instant::now() + hard;
+        let mut failed = None;
+        for (key, flight, leads, known) in waits {
+            let outcome = timeout_at(deadline.into(), flight.first()).await;
+            let outcome = outcome.unwrap_or(Outcome::Failed(Failure::Timeout));
+            let now = inner.clock.now();
+            match outcome {
+                Outcome::Value(record, source) => {
+                    let source = if leads { source } else { Source::Joined };
+                    inner.count(match source {
+                        Source::Loaded => Count::Loaded,
+                        Source::Shared => Count::Shared,
+                        _ => Count::Joined,
+                    });
+                    answers.extend(entry(key, &record, source, now));
+                }
+                Outcome::Failed(failure) => match known {
+                    Some(record)
+                        if inner.fences.holds(record.fence(), now)
+                            && record.age(now) < record.life.kept_for() =>
+                    {
+                        inner.count(Count::Stale);
+                        answers.extend(entry(key, &record, Source::Local, now));
+                    }
+                    _ => {
+                        inner.count(Count::Failed);
+                        failed = Some(failure);
+                    }
+                },
+            }
+        }
+        failed.map_or(Ok(answers), Err)
+    }
+}
+
+fn entry<K: Clone, V>(
+    key: &K,
+    record: &Arc<Record<V>>,
+    source: Source,
+    now: Ms,
+) -> Option<(K, Entry<V>)> {
+    Some((key.clone(), Entry::new(Arc::clone(record), source, now)?))
+}
+
+/// The task of the keys that one call leads.
+async fn fly_together<K, V>(inner: Arc<Inner<K, V>>, led: Vec<Landing<K, V>>, batch: Batch<K, V>)
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    let limit = inner.settings.load_timeout;
+    // Those that are given up are told so by their landings.
+    let _ = timeout(limit, async {
+        #[cfg(feature = "redis")]
+        let led = match &inner.shared {
+            Some(shared) => match together::shared(&inner, shared, led, &batch).await {
+                Some(led) => led,
+                None => return,
+            },
+            None => led,
+        };
+        let fences: Vec<_> = led
+            .iter()
+            .map(|landing| {
+                let fence = inner.fences.take(landing.flight.stripe, NO_LINK);
+                landing.flight.begin_read(fence.epoch);
+                fence
+            })
+            .collect();
+        let (mut values, cost) = match run(&inner, &led, &batch).await {
+            Ok(loaded) => loaded,
+            Err(failure) => {
+                for landing in led {
+                    landing.land(Outcome::Failed(failure.clone()));
+                }
+                return;
+            }
+        };
+        for (landing, fence) in led.into_iter().zip(fences) {
+            let loaded = values.remove(&landing.key).map_or_else(Loaded::absent, Loaded::new);
+            let judged = judge(&inner, loaded, None, cost, None);
+            let Landing { key, flight, .. } = &landing;
+            let keep_for = inner.keep_alone_for();
+            let outcome = keep_alone(&inner, key, flight, judged, Some(fence), keep_for);
+            landing.land(outcome);
+        }
+    })
+    .await;
+}
+
+/// Runs the loader for these keys when its turn has come.
+async fn run<K, V>(
+    inner: &Arc<Inner<K, V>>,
+    led: &[Landing<K, V>],
+    batch: &Batch<K, V>,
+) -> Result<(HashMap<K, V>, Duration), Failure>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    let keys: Vec<K> = led.iter().map(|landing| landing.key.clone()).collect();
+    let batch = Arc::clone(batch);
+    let found = Arc::new(std::sync::Mutex::new(None));
+    let take = Arc::clone(&found);
+    // As any load: in its turn, timed, with its panic caught. What it found is too much for one.
+    let loader = Loader::<V>::of(move |_| async move {
+        let values = batch(keys).await?;
+        *take.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(values);
+        Ok(Loaded::absent())
+    });
+    let context = crate::loaded::Context {
+        stale: None,
+        deadline: Instant::now() + inner.settings.load_timeout,
+        token: None,
+    };
+    let (end, cost) = loader.run(&inner.turns, || inner.count(Count::Loads), context).await;
+    let failure = end.as_ref().err().map(Failure::kind);
+    inner.tell(crate::observer::Event::Loaded { cost, refresh: false, failure });
+    if let Err(failure) = end {
+        inner.count(Count::LoadsFailed);
+        return Err(failure);
+    }
+    let values = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    Ok((values.unwrap_or_default(), cost))
+}
+
+/// The flight of one key among others that goes its own way.
+async fn fly_by_itself<K, V>(inner: Arc<Inner<K, V>>, landing: Landing<K, V>, batch: Batch<K, V>)
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    let key = landing.key.clone();
+    let loader = Loader::of(move |_| async move {
+        let mut values = batch(vec![key.clone()]).await?;
+        Ok(values.remove(&key).map_or_else(Loaded::absent, Loaded::new))
+    });
+    let deadline = Instant::now() + inner.settings.load_timeout;
+    let job = Job::new(loader, Options::default(), None);
+    let course = course(&inner, &landing.key, &landing.flight, job, deadline);
+    let outcome = timeout_at(deadline.into(), course).await;
+    landing.land(outcome.unwrap_or(Outcome::Failed(Failure::Timeout)));
+}
+
+#[cfg(feature = "redis")]
+mod together {
+    use futures_util::future::join_all;
+    use heatsink_cache::stampede::freshness::Freshness;
+    use heatsink_cache::stampede::lease::Seen;
+
+    use super::{
+        Arc, Batch, Hash, Inner, Landing, Loaded, Outcome, Source, fly_by_itself, judge, run,
+    };
+    use crate::envelope;
+    use crate::fly::shared::{Lease, interpret, renewed_while, store};
+    use crate::record::Version;
+    use crate::shared::Shared;
+
+    /// Answers what the shared tier has, and loads what it has not under a lease for each key. Gives
+    /// back what has to be loaded without it.
+    pub(super) async fn shared<K, V>(
+        inner: &Arc<Inner<K, V>>,
+        shared: &Shared<K, V>,
+        led: Vec<Landing<K, V>>,
+        batch: &Batch<K, V>,
+    ) -> Option<Vec<Landing<K, V>>>
+    where
+        K: Hash + Eq + Clone + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        let core = shared.core();
+        let looks = join_all(led.iter().map(|landing| async {
+            landing.flight.begin_read(core.fences.epoch(landing.flight.stripe));
+            let name = shared.key(&landing.key);
+            let sight = match core.look(&name).await {
+                Ok(looked) => interpret(inner, shared, &landing.key, looked),
+                Err(_) => return None,
+            };
+            if sight.seen != Seen::Nothing {
+                return Some((sight, None));
+            }
+            let marker = envelope::lease(Version(fastrand::u128(..).to_be_bytes()));
+            let is_ours = core.claim(&name, &marker, inner.settings.lease).await.ok()?;
+            let lease = is_ours.then(|| Lease::new(inner, core, name, marker));
+            Some((sight, lease.map(|lease| (lease, marker))))
+        }))
+        .await;
+        let (mut ours, mut leases, mut markers, mut alone) = (vec![], vec![], vec![], vec![]);
+        for (landing, look) in led.into_iter().zip(looks) {
+            match look {
+                None => alone.push(landing),
+                Some((_, Some((lease, marker)))) => {
+                    ours.push(landing);
+                    leases.push(lease);
+                    markers.push(marker);
+                }
+                Some((sight, None)) => {
+                    if let (Seen::Value(Freshness::Fresh), Some(record)) =
+                        (sight.seen, sight.record)
+                    {
+                        inner.keep(&landing.key, &record, inner.clock.now());
+                        landing.land(Outcome::Value(record, Source::Shared));
+                    } else {
+                        let flight = fly_by_itself(Arc::clone(inner), landing, Arc::clone(batch));
+                        inner.runtime.spawn(flight);
+                    }
+                }
+            }
+        }
+        if !ours.is_empty() {
+            match renewed_while(&leases, run(inner, &ours, batch)).await {
+                Ok((mut values, cost)) => {
+                    let stores = ours.into_iter().zip(leases).zip(&markers).map(
+                        |((landing, lease), marker)| {
+                            let loaded = values
+                                .remove(&landing.key)
+                                .map_or_else(Loaded::absent, Loaded::new);
+                            let judged = judge(inner, loaded, None, cost, None);
+                            async move {
+                                let Landing { key, flight, .. } = &landing;
+                                let stored =
+                                    store(inner, shared, key, flight, lease, marker, judged);
+                                let outcome = stored.await;
+                                landing.land(outcome);
+                            }
+                        },
+                    );
+                    join_all(stores).await;
+                }
+                Err(failure) => {
+                    for landing in ours {
+                        landing.land(Outcome::Failed(failure.clone()));
+                    }
+                }
+            }
+        }
+        if alone.is_empty() {
+            return None;
+        }
+        if inner.settings.fallback == crate::Fallback::Fail {
+            for landing in alone {
+                let words = "the shared tier cannot be asked".into();
+                landing.land(Outcome::Failed(crate::error::Failure::Unavailable(words)));
+            }
+            return None;
+        }
+        Some(alone)
+    }
+}

@@ -1,0 +1,255 @@
+//! What the handles of one cache share.
+//!
+//! Called by: `cache`, `fly`.
+//! Invariant: dropping the last handle ends the cache; flights that are under way end by themselves.
+
+use std::borrow::Borrow;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
+
+use heatsink_cache::stampede::freshness::{Freshness, Life};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use crate::builder::Settings;
+use crate::clock::{Clock, Ms, whole_ms};
+use crate::counters::{Count, Counters};
+use crate::fence::{Fence, Fences, NO_EPOCH};
+use crate::flight::Flights;
+use crate::heat::Heat;
+use crate::local::LocalTier;
+use crate::observer::{Event, Observer};
+use crate::record::{Payload, Record, Version};
+
+pub(crate) type Weigher<K, V> = Arc<dyn Fn(&K, &V) -> u64 + Send + Sync>;
+
+pub(crate) struct Inner<K, V> {
+    pub(crate) name: String,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) runtime: Handle,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    weigher: Option<Weigher<K, V>>,
+    pub(crate) fences: Arc<Fences>,
+    pub(crate) local: LocalTier<K, V>,
+    pub(crate) flights: Flights<K, V>,
+    pub(crate) turns: Semaphore,
+    pub(crate) counters: Counters,
+    pub(crate) heat: Option<Arc<Heat>>,
+    /// Looks at a record that are told to the detector together; none without one.
+    pub(crate) batch: u32,
+    #[cfg(feature = "redis")]
+    pub(crate) shared: Option<crate::shared::Shared<K, V>>,
+}
+
+/// What a cache is built of.
+pub(crate) struct Parts<K, V> {
+    pub(crate) name: String,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) runtime: Handle,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) weigher: Option<Weigher<K, V>>,
+    pub(crate) heat: Option<Arc<Heat>>,
+    #[cfg(feature = "redis")]
+    pub(crate) shared: Option<crate::shared::Shared<K, V>>,
+}
+
+/// What a record is made of, beside the value.
+pub(crate) struct Making {
+    pub(crate) born: Ms,
+    pub(crate) life: Life,
+    pub(crate) fence: Option<Fence>,
+    pub(crate) stripe: u32,
+    pub(crate) link: u16,
+    /// The longest it may be served from this process.
+    pub(crate) local_until: Ms,
+    pub(crate) version: Version,
+    /// What it takes in the shared tier.
+    pub(crate) bytes: usize,
+}
+
+impl<K, V> Inner<K, V>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    pub(crate) fn new(parts: Parts<K, V>) -> Self {
+        let Parts { name, settings, clock, runtime, observer, weigher, heat, .. } = parts;
+        #[cfg(feature = "redis")]
+        let shared = parts.shared;
+        let own_fences = || Arc::new(Fences::of_one_process());
+        #[cfg(feature = "redis")]
+        let fences = shared.as_ref().map_or_else(own_fences, crate::shared::Shared::fences);
+        #[cfg(not(feature = "redis"))]
+        let fences = own_fences();
+        Self {
+            local: LocalTier::new(settings.local),
+            flights: Flights::new(settings.max_flights),
+            turns: Semaphore::new(settings.max_concurrent_loads.min(Semaphore::MAX_PERMITS)),
+            counters: Counters::default(),
+            batch: heat.as_ref().map_or(0, |heat| heat.batch()),
+            heat,
+            fences,
+            name,
+            settings,
+            clock,
+            runtime,
+            observer,
+            weigher,
+            #[cfg(feature = "redis")]
+            shared,
+        }
+    }
+
+    /// The stripe of the fences that a key falls into.
+    pub(crate) fn stripe<Q>(&self, key: &Q) -> u32
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        #[cfg(feature = "redis")]
+        if let Some(shared) = &self.shared {
+            return shared.stripe(&key.to_owned());
+        }
+        self.fences.stripe(key)
+    }
+
+    /// The record of a key that this process may serve, and whether it is too old to be served
+    /// without asking the shared tier.
+    pub(crate) fn look<Q>(&self, key: &Q, now: Ms) -> Option<(Arc<Record<V>>, bool)>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let record = self.local.peek(key)?;
+        if !self.fences.holds(record.fence(), now) {
+            return None;
+        }
+        let is_due = now >= record.local_until;
+        Some((record, is_due))
+    }
+
+    pub(crate) fn freshness(&self, record: &Record<V>, now: Ms) -> Freshness {
+        record.freshness(now, self.settings.policy.early)
+    }
+
+    pub(crate) fn record(&self, key: &K, payload: Payload<V>, making: &Making) -> Record<V> {
+        let Making { born, life, fence, stripe, link, local_until, version, bytes } = *making;
+        let kept_until = born.saturating_add(whole_ms(life.kept_for()));
+        let local_until = local_until.min(kept_until);
+        let own = size_of::<Record<V>>() as u64 + bytes as u64;
+        let mut record = Record {
+            payload,
+            quiet_until: self.quiet_until(born, &life, local_until),
+            stripe,
+            link,
+            epoch: AtomicU64::new(fence.map_or(NO_EPOCH, |fence| fence.epoch)),
+            born,
+            local_until,
+            life,
+            weight: 0,
+            version,
+            looks: AtomicU32::new(0),
+            retry_at: AtomicU64::new(0),
+        };
+        let weighed = match (&self.weigher, record.value()) {
+            (Some(weigher), Some(value)) => weigher(key, value),
+            _ => own,
+        };
+        record.weight = self.local.weight(weighed.max(own));
+        record
+    }
+
+    /// Until when a look at the record has nothing to decide.
+    fn quiet_until(&self, born: Ms, life: &Life, local_until: Ms) -> Ms {
+        let quiet = born.saturating_add(whole_ms(life.quiet_for(self.settings.policy.early)));
+        let quiet = quiet.min(local_until);
+        if !self.refreshes_hot() {
+            return quiet;
+        }
+        quiet.min(ahead_of(born, life, local_until))
+    }
+
+    pub(crate) fn refreshes_hot(&self) -> bool {
+        self.settings.refresh_hot && self.heat.is_some()
+    }
+
+    /// Puts a record where others find it, if it is to be kept in this process.
+    pub(crate) fn keep(&self, key: &K, record: &Arc<Record<V>>, now: Ms) {
+        // What has been overtaken would only take the place of what is newer.
+        let is_current = self.fences.holds(record.fence(), now);
+        if !self.local.is_on() || now >= record.local_until || !is_current {
+            return;
+        }
+        if self.local.hot_only && !self.is_hot(key) {
+            return;
+        }
+        self.local.insert(key.clone(), Arc::clone(record));
+    }
+
+    pub(crate) fn is_hot<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let Some(heat) = self.heat.as_ref().filter(|heat| heat.is_any_hot()) else { return false };
+        #[cfg(feature = "redis")]
+        if let Some(shared) = &self.shared {
+            return heat.is_hot(&shared.key(&key.to_owned()));
+        }
+        heat.is_hot(&heat.name_of(key))
+    }
+
+    /// Tells the detector of looks at a key, by what it is called in the shared tier, or by its hash
+    /// where there is none.
+    pub(crate) fn count_looks<Q>(&self, key: &Q, looks: u32, is_miss: bool, now: Ms)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let Some(heat) = &self.heat else { return };
+        #[cfg(feature = "redis")]
+        if let Some(shared) = &self.shared {
+            return heat.count(&shared.key(&key.to_owned()), looks, is_miss, now);
+        }
+        heat.count(&heat.name_of(key), looks, is_miss, now);
+    }
+
+    /// How long this process keeps what it loaded without the shared tier: as long as that may be
+    /// silent, or for ever if there is none.
+    pub(crate) fn keep_alone_for(&self) -> Ms {
+        #[cfg(feature = "redis")]
+        if let Some(shared) = &self.shared {
+            return whole_ms(shared.core().silence());
+        }
+        Ms::MAX
+    }
+
+    pub(crate) fn tell(&self, event: Event<'_>) {
+        if let Some(observer) = &self.observer {
+            observer.on(&self.name, event);
+        }
+    }
+
+    pub(crate) fn count(&self, count: Count) {
+        self.counters.add(count);
+    }
+
+    /// How long a record may be served from this process when it was loaded without the shared
+    /// tier knowing.
+    pub(crate) fn pause(&self) -> Duration {
+        self.settings.retry_pause
+    }
+}
+
+/// When a hot key's value is to be replaced: a tenth of its life before the end, and time enough
+/// to load it twice.
+pub(crate) fn ahead_of(born: Ms, life: &Life, local_until: Ms) -> Ms {
+    let end = local_until.min(born.saturating_add(whole_ms(life.fresh_for)));
+    let whole = end.saturating_sub(born);
+    let lead = (whole / 10).max(whole_ms(life.cost * 2)).min(whole / 2);
+    end - lead
+}

@@ -1,0 +1,100 @@
+//! Many keys with one query, in one process and over several.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use common::{Database, MS, Process, S, get};
+use heatsink::{Cache, Clock, Error, Source};
+use heatsink_testkit::{RedisServer, Reply, eventually};
+
+type Queries = Arc<Mutex<Vec<Vec<u32>>>>;
+
+type Rows = Result<HashMap<u32, String>, String>;
+type Answer = std::pin::Pin<Box<dyn Future<Output = Rows> + Send>>;
+
+/// Has all keys but multiples of ten.
+fn table(
+    queries: &Queries,
+    takes: std::time::Duration,
+) -> impl Fn(Vec<u32>) -> Answer + Send + Sync + 'static {
+    let queries = Arc::clone(queries);
+    move |keys| {
+        let queries = Arc::clone(&queries);
+        Box::pin(async move {
+            let mut sorted = keys.clone();
+            sorted.sort_unstable();
+            queries.lock().unwrap().push(sorted);
+            tokio::time::sleep(takes).await;
+            let has = |key: &u32| !key.is_multiple_of(10);
+            Ok(keys.into_iter().filter(has).map(|key| (key, format!("row {key}"))).collect())
+        })
+    }
+}
+
+#[tokio::test]
+async fn misses_are_one_query_and_absent_keys_are_kept_as_such() {
+    let clock = Clock::manual();
+    let cache = Cache::<u32, String>::builder("t").ttl(S(60)).clock(clock.clone());
+    let cache = cache.build().await.unwrap();
+    let queries = Queries::default();
+    cache.put(&1, "put".to_owned()).await.unwrap();
+    let keys = [1, 2, 3, 10, 2];
+    let found = cache.get_many(&keys).load(table(&queries, MS(0))).await.unwrap();
+    assert_eq!(found.len(), 3);
+    assert_eq!((&*found[&1], found[&1].source()), (&"put".to_owned(), Source::Local));
+    assert_eq!((&**found[&2], found[&2].source()), ("row 2", Source::Loaded));
+    let again = cache.get_many(&keys).load(table(&queries, MS(0))).await.unwrap();
+    assert_eq!(again.len(), 3);
+    assert_eq!(*queries.lock().unwrap(), [[2, 3, 10]]);
+    assert_eq!(cache.counts().gets(), 8);
+
+    clock.advance(S(60));
+    let fails = |_| async { Err::<HashMap<u32, String>, _>("no".to_owned()) };
+    assert!(matches!(cache.get_many(&keys).load(fails).await, Err(Error::Load(_))));
+    let panics = |_| async { panic!("bug") as Result<HashMap<u32, String>, String> };
+    assert!(matches!(cache.get_many(&keys).load(panics).await, Err(Error::Panicked(_))));
+    assert_eq!(cache.loading(), 0);
+}
+
+#[test]
+fn single_and_many_share_loads_and_each_process_asks_for_what_nobody_else_loads() {
+    let server = RedisServer::start();
+    let (db, queries) = (Database::default(), Queries::default());
+    let (one, two) = (Process::start(&server.url(), &db), Process::start(&server.url(), &db));
+    // Key 5 is being loaded by the other process; 6 lies in the shared tier.
+    let (cache, slow) = (two.cache.clone(), db.clone());
+    let five =
+        two.spawn(async move { get(&cache, &slow, 5, MS(300)).await.map(|row| (*row).clone()) });
+    eventually(S(5), || db.queries() == 1);
+    two.run(two.cache.put(&6, "six".to_owned())).unwrap();
+    let keys = [4, 5, 6, 7, 20];
+    let begun = Instant::now();
+    let found = one.run(one.cache.get_many(&keys).load(table(&queries, MS(50)))).unwrap();
+    assert!(begun.elapsed() < S(3), "{:?}", begun.elapsed());
+    let mut rows: Vec<_> = found.iter().map(|(key, row)| (*key, (**row).clone())).collect();
+    rows.sort();
+    let expected = [(4, "row 4"), (5, "row 1"), (6, "six"), (7, "row 7")];
+    assert_eq!(rows, expected.map(|(key, row)| (key, row.to_owned())));
+    assert_eq!(*queries.lock().unwrap(), [[4, 7, 20]]);
+    assert_eq!(two.run(five).unwrap().unwrap(), "row 1");
+    one.settle();
+    // What was loaded together is shared, each by itself; nothing is left of the leases.
+    let never = |_| async { Err::<HashMap<u32, String>, _>("not asked".to_owned()) };
+    assert_eq!(two.run(two.cache.get_many(&keys).load(never)).unwrap().len(), 4);
+    assert_eq!(server.client().command(&["DBSIZE"]), Reply::Integer(5));
+}
+
+#[test]
+fn a_batch_whose_store_is_gone_is_still_one_query() {
+    let mut server = RedisServer::start();
+    let (db, queries) = (Database::default(), Queries::default());
+    let one = Process::start(&server.url(), &db);
+    server.kill();
+    eventually(S(5), || !one.is_connected());
+    let found = one.run(one.cache.get_many(&[1, 2, 3]).load(table(&queries, MS(0)))).unwrap();
+    assert_eq!(found.len(), 3);
+    assert_eq!(*queries.lock().unwrap(), [[1, 2, 3]]);
+}
