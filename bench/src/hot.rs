@@ -75,7 +75,8 @@ fn start_all(heatsink: &HeatsinkChoice, extra: Vec<ExtraPeer>) -> Result<Vec<Pee
     peer::gather(vec![proxy::plain()?], started, extra, Access::Server)
 }
 
-fn start_heatsink(choice: &HeatsinkChoice) -> Result<Peer, String> {
+/// Heatsink with the two hot keys of the cases.
+pub(crate) fn start_heatsink(choice: &HeatsinkChoice) -> Result<Peer, String> {
     let (peer, api) = choice.start_with_admin(HEATSINK, Backend::server(), &[])?;
     admin::promote(api, ONE_KEY, "local_cache")?;
     admin::promote(api, COUNTER, "coalesce")?;

@@ -1,7 +1,7 @@
 //! Heatsink beside its peers on this machine: throughput, latency and CPU per request.
 //!
 //! Called by: `cargo run --release -p heatsink-bench -- proxy` (or `hot`, `cold`,
-//! `viral`, `cache`, `cluster`, `split`, `rates`, `idle`, `detect`, `fleet`).
+//! `viral`, `cache`, `cluster`, `split`, `rates`, `versions`, `idle`, `detect`, `fleet`).
 //! Bound: about eight minutes with the defaults, under 20 s with `--quick`.
 //! Invariant: peers are measured in the same run, in turns, and compared as ratios; a figure
 //! of one peer alone says more about the machine and the hour than about the peer.
@@ -34,6 +34,7 @@ mod spread;
 mod summary;
 mod upstream_commands;
 mod verdict;
+mod versions;
 mod viral;
 
 use std::fs;
@@ -53,6 +54,7 @@ use crate::rates::RatesArgs;
 use crate::rounds::Plan;
 use crate::split::SplitArgs;
 use crate::verdict::Verdict;
+use crate::versions::VersionsArgs;
 use crate::viral::ViralArgs;
 
 const REQUESTS: u64 = 160_000;
@@ -82,6 +84,8 @@ enum Command {
     Split(SplitArgs),
     /// CPU per request at the same rate: a cluster beside one server, a split key beside whole ones
     Rates(RatesArgs),
+    /// CPU per request of two builds of Heatsink, case by case
+    Versions(VersionsArgs),
     /// A hit of the local cache alone, beside other caches
     Cache(CacheArgs),
     /// Memory of idle connections
@@ -147,6 +151,7 @@ fn main() -> ExitCode {
         Command::Cluster(args) => compare(&cluster::COMPARISON, args),
         Command::Split(args) => split::run(args),
         Command::Rates(args) => rates::run(args),
+        Command::Versions(args) => versions::run(args),
         Command::Cache(args) => cache::run(&args),
         Command::Idle(args) => idle(args),
         Command::Detect(args) => detect::run(&args),

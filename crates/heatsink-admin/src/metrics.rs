@@ -69,6 +69,10 @@ pub struct Traffic {
     pub unread_bytes: u64,
     /// Clients that were closed because of them.
     pub slow_clients_closed_total: u64,
+    /// Bytes of requests that are not complete, or have to wait.
+    pub held_input_bytes: u64,
+    /// Clients that were closed because of them.
+    pub large_clients_closed_total: u64,
 }
 
 /// One registered hot key.

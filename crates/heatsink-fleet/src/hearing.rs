@@ -1,10 +1,16 @@
-//! Whether a process that only adds up hears of what there is to add up.
+//! Whether the store answers, and whether a process that only adds up hears of what there is to add
+//! up.
 //!
-//! Called by: the loop, which tells what came of calls; `control`, for `/readyz`.
+//! Called by: the loop and the movers of values, which tell what came of calls; `control`, for
+//! `/readyz`; whoever would have a client wait for a call.
+//! Bound: a store that has gone silent is known to be away after one call that got no answer: a
+//! heartbeat, which takes at most `HEARTBEAT` and the time that a call may take, or any call before.
 //! Invariant: reading the whole registry again, as is done now and then, is no trouble unless
 //! it takes long.
 
 use std::time::Duration;
+
+use heatsink_coordination::StoreError;
 
 /// What was last heard of the store.
 #[derive(Debug, Default)]
@@ -13,9 +19,23 @@ pub(crate) struct Hearing {
     answered_at: Option<Duration>,
     synced_at: Option<Duration>,
     why: Option<String>,
+    is_away: bool,
 }
 
 impl Hearing {
+    /// A call was not answered, or refused, so that it need not be tried again before a heartbeat
+    /// gets through.
+    pub(crate) fn on_failure(&mut self, error: &StoreError) {
+        let is_own =
+            matches!(error, StoreError::TooLarge { .. } | StoreError::TooManyMembers { .. });
+        self.is_away |= !is_own;
+    }
+
+    /// Whether the store does not answer at this moment, by what is known.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_away
+    }
+
     /// The subscription is there, or is gone and why.
     pub(crate) fn on_subscription(&mut self, lost: Option<&str>) {
         self.is_subscribed = lost.is_none();
@@ -24,11 +44,13 @@ impl Hearing {
         }
     }
 
-    /// The store has answered, or has not and why.
+    /// The store has answered a heartbeat, or has not answered something and why.
     pub(crate) fn on_answer(&mut self, now: Duration, trouble: Option<&str>) {
-        match trouble {
-            Some(why) => self.why = Some(why.to_owned()),
-            None => self.answered_at = Some(now),
+        if let Some(why) = trouble {
+            self.why = Some(why.to_owned());
+        } else {
+            self.answered_at = Some(now);
+            self.is_away = false;
         }
     }
 
@@ -81,6 +103,32 @@ mod tests {
         assert!(hearing.trouble(at(1_021), PATIENCE).is_some());
         hearing.on_synced(at(1_022));
         assert_eq!(hearing.trouble(at(1_022), PATIENCE), None);
+    }
+
+    #[test]
+    fn a_store_is_away_from_one_failed_call_until_a_heartbeat_gets_through() {
+        let mut hearing = Hearing::default();
+        assert!(!hearing.is_away());
+        for error in [
+            StoreError::TooLarge { bytes: 2, limit_bytes: 1 },
+            StoreError::TooManyMembers { limit: 1 },
+        ] {
+            hearing.on_failure(&error);
+            assert!(!hearing.is_away(), "{error}");
+        }
+        let failures = [
+            StoreError::Timeout { after: at(500) },
+            StoreError::Unreachable { why: "refused".to_owned() },
+            StoreError::Refused { words: "READONLY".to_owned() },
+        ];
+        for error in failures {
+            hearing.on_failure(&error);
+            assert!(hearing.is_away(), "{error}");
+            hearing.on_answer(at(1), Some("trouble"));
+            assert!(hearing.is_away(), "{error}");
+            hearing.on_answer(at(2), None);
+            assert!(!hearing.is_away(), "{error}");
+        }
     }
 
     #[test]

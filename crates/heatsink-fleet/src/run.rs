@@ -489,6 +489,9 @@ impl Run {
         if trouble.is_some() || matches!(done, Done::Heartbeat(_)) {
             inner.hearing.on_answer(now, trouble.as_deref());
         }
+        if let Done::Heartbeat(Err(error)) = &done {
+            inner.hearing.on_failure(error);
+        }
         if let Some(agent) = &mut inner.agent {
             match (&trouble, &done) {
                 (Some(why), _) => agent.on_store_error(why),

@@ -70,10 +70,11 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// A marker was looked for, and is gone or there.
-    pub(crate) fn note_marker(&mut self, id: &str, is_there: bool) {
+    /// A marker was looked for, and is gone or there; whether that was not known.
+    pub(crate) fn note_marker(&mut self, id: &str, is_there: bool) -> bool {
         let is_new = if is_there { self.over.remove(id) } else { self.over.insert(id.to_owned()) };
         self.over_changes += u64::from(is_new);
+        is_new
     }
 
     /// Whether the value of a split is at its key again, whatever the registry says.

@@ -148,6 +148,11 @@ impl State {
         self.origin.elapsed()
     }
 
+    /// Whether the coordination store does not answer at this moment, by what is known.
+    pub(crate) fn is_store_away(&self) -> bool {
+        self.lock().hearing.is_away()
+    }
+
     /// A key as the log names it.
     pub(crate) fn named(&self, key: &[u8]) -> String {
         self.privacy.log_name(key)

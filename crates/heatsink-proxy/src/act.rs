@@ -14,6 +14,9 @@ use crate::own::{Expected, Transaction};
 use crate::request::Request;
 use crate::worker::Worker;
 
+/// What one node could do, and not all of them.
+const NOT_HERE: &str = "ERR heatsink: not possible on a connection that leads to a whole cluster";
+
 impl Worker {
     /// Does what was decided, or says that it has to wait.
     pub(crate) fn carry_out(
@@ -44,8 +47,8 @@ impl Worker {
             (Decision::OwnWait, Some(command)) if self.cluster.is_some() => {
                 self.ask_apart(key, request, command, true)
             }
-            (Decision::Takeover, _) if self.cluster.is_some() => {
-                self.take_over_clustered(key, request)
+            (Decision::Stray | Decision::Misplaced, _) if self.cluster.is_some() => {
+                self.refuse_misplaced(key, NOT_HERE)
             }
             _ => self.carry_out_plainly(key, request, decision),
         }
@@ -64,7 +67,11 @@ impl Worker {
                 self.send_own(key, node, request.bytes, expected)
             }
             Decision::OwnWait => self.send_wait(key, request.bytes),
-            Decision::Takeover => self.open_tunnel(key, request.bytes),
+            Decision::Takeover => self.take_over(key, request),
+            Decision::Stray => self.stray(key, request),
+            Decision::Misplaced => {
+                self.refuse_misplaced(key, "ERR heatsink: not possible inside a transaction")
+            }
             Decision::Multi => self.begin_transaction(key),
             Decision::Auth => self.auth(key, request),
             Decision::Hello => self.hello(key, request),
@@ -84,6 +91,15 @@ impl Worker {
                     self.end_own_state(key);
                 }
                 let text = "ERR heatsink: a login is not possible in the middle of this";
+                self.clients.error(key, text);
+                Flow::Taken
+            }
+            Decision::LongChannel => {
+                if self.is_queueing(key) {
+                    self.end_own_state(key);
+                }
+                let text =
+                    "ERR heatsink: names of channels and patterns are limited to 16384 bytes";
                 self.clients.error(key, text);
                 Flow::Taken
             }
@@ -205,29 +221,43 @@ impl Worker {
         self.fan_out(key, &targets, Ending::Join(Join::for_command(command)))
     }
 
-    /// A tunnel leads to one node: right for `MONITOR`, wrong for whoever goes on with
-    /// commands of all kinds.
-    fn take_over_clustered(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
-        let queueing = self.is_queueing(key);
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let outside = client.transaction.is_none() && !queueing;
-        if outside && ["readonly", "readwrite", "asking"].iter().any(|name| request.is(0, name)) {
+    /// What makes something else of a connection. `MONITOR` is all that a client needs through a
+    /// proxy: a copy of what the server holds (`SYNC`) would have the fleet's keys and parts of split
+    /// ones in it, and a debugger (`SCRIPT DEBUG`) speaks a language of its own.
+    fn take_over(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let clustered = self.cluster.is_some();
+        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
+        let queueing = client.transaction.is_some() || self.is_queueing(key);
+        let is_for_nodes =
+            ["readonly", "readwrite", "asking"].iter().any(|name| request.is(0, name));
+        if is_for_nodes && !clustered {
+            let node = self.home(key);
+            return self.send_own(key, node, request.bytes, Expected::Pinning);
+        }
+        if is_for_nodes && !queueing {
             // There are no replicas to speak to here, and no slots under way.
             self.clients.reply(key, b"+OK\r\n");
             return Flow::Taken;
         }
-        let client_in_transaction = client.transaction.is_some();
-        // A replica of one node would be taken for a copy of everything.
-        if client.own.is_none() && request.is(0, "monitor") {
-            return self.open_tunnel(key, request.bytes);
+        // Before a cluster, of one node.
+        if request.is(0, "monitor") && !queueing && (!clustered || client.own.is_none()) {
+            return self.monitor(key, request.bytes);
         }
-        // A transaction that lacks a command must not be executed. A watch, or subscriptions,
-        // are not touched.
-        if self.is_queueing(key) || client_in_transaction {
+        let text = "ERR heatsink: not possible through a proxy, only at the server itself";
+        self.refuse_misplaced(key, if clustered { NOT_HERE } else { text })
+    }
+
+    /// A transaction that lacks a command must not be executed. A watch, or subscriptions, are not
+    /// touched.
+    fn refuse_misplaced(&mut self, key: ClientKey, text: &str) -> Flow {
+        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
+        if !client.is_settled() {
+            return Flow::Wait;
+        }
+        if client.transaction.is_some() || self.is_queueing(key) {
             self.end_own_state(key);
         }
-        self.clients
-            .error(key, "ERR heatsink: not possible on a connection that leads to a whole cluster");
+        self.clients.error(key, text);
         Flow::Taken
     }
 

@@ -12,7 +12,7 @@ use heatsink_upstream::Protocol;
 
 use crate::client_tracking::redirect_at;
 use crate::cluster::fan_out::{Ending, Targets};
-use crate::connection::ClientKey;
+use crate::connection::{ClientKey, Replies};
 use crate::directory::Card;
 use crate::intake::Flow;
 use crate::own::Expected;
@@ -33,6 +33,8 @@ pub(crate) enum Answer {
     Redirect(i64),
     SetName(Vec<u8>),
     Info,
+    /// `CLIENT REPLY`
+    Replies(Replies),
     List(Filter),
     /// What a cluster of one node would say.
     Bytes(Vec<u8>),
@@ -152,6 +154,26 @@ fn no_kill() -> Vec<u8> {
     command(&["CLIENT", "KILL", "heatsink-unknown", "x"])
 }
 
+/// Subcommands that leave a connection as it is, or as every client of it wants it.
+const SHARED: [&[u8]; 16] = [
+    b"caching",
+    b"getname",
+    b"getredir",
+    b"help",
+    b"id",
+    b"info",
+    b"kill",
+    b"list",
+    b"no-evict",
+    b"no-touch",
+    b"reply",
+    b"setinfo",
+    b"setname",
+    b"tracking",
+    b"trackinginfo",
+    b"unblock",
+];
+
 impl Worker {
     /// A `CLIENT` subcommand of a client whose earlier requests are answered.
     pub(crate) fn client_command(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
@@ -162,7 +184,27 @@ impl Worker {
         {
             return flow;
         }
+        let strayed = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+        if strayed.is_some_and(|own| own.strayed) && sub != b"reply" {
+            return self.client_command_strayed(key, request);
+        }
         match (sub.as_slice(), request.len()) {
+            // Not as Heatsink spells its own words on such connections; see `monitored`.
+            (b"id" | b"setname", _) if self.is_queueing(key) => {
+                let args = request.args_from(2);
+                let words: Vec<_> =
+                    [&b"client"[..], sub.as_slice()].into_iter().chain(args).collect();
+                let flow = self.plain(key, &command(&words));
+                let name = request.arg(2).filter(|name| is_valid_name(name));
+                if sub == b"setname"
+                    && request.len() == 3
+                    && let Some(name) = name
+                    && let Some(own) = self.clients.get(key).and_then(|one| one.own.as_mut())
+                {
+                    own.naming = Some(name.to_vec());
+                }
+                flow
+            }
             (b"id", 2) => self.answer(key, request.bytes, Answer::Id),
             (b"getname", 2) => self.answer(key, request.bytes, Answer::GetName),
             (b"info", 2) => self.answer(key, request.bytes, Answer::Info),
@@ -215,14 +257,46 @@ impl Worker {
                 self.pin(key, request.bytes, Expected::Tracking { redirect: None })
             }
             (b"no-evict" | b"no-touch", 3) if on => self.pin(key, request.bytes, Expected::Pinning),
-            (b"reply", 3) if !on => self.open_tunnel(key, request.bytes),
+            (b"reply", 3) => {
+                let replies = match request.arg(2).map(<[u8]>::to_ascii_lowercase).as_deref() {
+                    Some(b"on") => Replies::On,
+                    Some(b"off") => Replies::Off,
+                    Some(b"skip") => Replies::SkipNext,
+                    _ => return self.plain(key, request.bytes),
+                };
+                let probe = command(&["CLIENT", "REPLY", "ON"]);
+                self.answer(key, &probe, Answer::Replies(replies))
+            }
             // Behind what it holds back it would wait for itself.
             (b"pause" | b"unpause", _) => {
                 let node = self.home(key);
                 self.send_own(key, node, request.bytes, Expected::Plain)
             }
-            _ => self.plain(key, request.bytes),
+            _ if SHARED.contains(&sub.as_slice()) => self.plain(key, request.bytes),
+            // Of a newer server: it may change the connection, which others must not feel.
+            _ => self.pin(key, request.bytes, Expected::Pinning),
         }
+    }
+
+    /// On a connection that has another user than the lane, which cannot be asked what this user may:
+    /// the server answers, of that connection. What Heatsink calls a client it does not, and
+    /// connections of the server's are not clients' to close.
+    fn client_command_strayed(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let bytes = if request.is(1, "tracking")
+            && let Some(at) = redirect_at(request)
+        {
+            // Its answer would have to wait for another client's connection.
+            let mut args: Vec<_> = request.args_from(0).collect();
+            args[at] = NO_ID.as_bytes();
+            command(&args)
+        } else if request.is(1, "unblock") {
+            self.with_upstream_id(request, 2)
+        } else if request.is(1, "kill") {
+            self.harmless_kill(key, request)
+        } else {
+            request.bytes.to_vec()
+        };
+        self.plain(key, &bytes)
     }
 
     /// Passed on like any other command, wherever the client's commands go.
@@ -251,10 +325,10 @@ impl Worker {
         request: Request<'_>,
     ) -> Option<Flow> {
         match sub {
+            b"id" => return None,
             // What they name, or change, is not the one node of the transaction.
             _ if self.is_queueing(key) => self.end_own_state(key),
             b"tracking" | b"no-evict" | b"no-touch" if request.is(2, "on") => {}
-            b"reply" if !request.is(2, "on") => {}
             b"unblock" if matches!(request.len(), 3 | 4) => {
                 let id = request.arg(2).and_then(parse);
                 let card = id.and_then(|id| self.shared.directory.get(id));
@@ -308,26 +382,6 @@ impl Worker {
         bytes
     }
 
-    /// A `CLIENT` request as the server may get it from a tunnel: what Heatsink calls a client, the
-    /// server does not, and connections of the server's are not clients' to close.
-    pub(crate) fn renamed_clients(&self, key: ClientKey, request: Request<'_>) -> Vec<u8> {
-        if request.is(1, "tracking")
-            && let Some(at) = redirect_at(request)
-        {
-            // Its answer would have to wait for another client's connection.
-            let mut args: Vec<_> = request.args_from(0).collect();
-            args[at] = NO_ID.as_bytes();
-            return command(&args);
-        }
-        if request.is(1, "unblock") {
-            return self.with_upstream_id(request, 2);
-        }
-        if request.is(1, "kill") {
-            return self.harmless_kill(key, request);
-        }
-        request.bytes.to_vec()
-    }
-
     /// A `CLIENT KILL` as the server may carry it out, without closing anything: it says that there
     /// is no such client if there is none here, and refuses it otherwise.
     fn harmless_kill(&self, key: ClientKey, request: Request<'_>) -> Vec<u8> {
@@ -365,8 +419,16 @@ impl Worker {
     pub(crate) fn give_answer(&mut self, key: ClientKey, answer: Answer) {
         let Some(client) = self.clients.get_ref(key) else { return };
         let card = std::sync::Arc::clone(&client.card);
-        let protocol = self.lanes[client.lane].login.protocol;
+        let own = client.own.as_ref().map(|own| own.protocol);
+        let protocol = own.unwrap_or(self.lanes[client.lane].login.protocol);
         let reply = match answer {
+            Answer::Replies(replies) => {
+                let is_off = client.replies == Replies::Off && replies == Replies::SkipNext;
+                if !is_off {
+                    self.clients.set_replies(key, replies);
+                }
+                if replies == Replies::On { b"+OK\r\n".to_vec() } else { Vec::new() }
+            }
             Answer::Bytes(bytes) => bytes,
             Answer::Redirect(id) => format!(":{id}\r\n").into_bytes(),
             Answer::Id => format!(":{}\r\n", card.id).into_bytes(),

@@ -55,7 +55,7 @@ impl Worker {
     /// `CLIENT TRACKING ON …`
     pub(crate) fn begin_tracking(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         // Of a split key the server would tell by the names of its shards.
-        if let Some(flow) = self.wait_for_tunnel(key) {
+        if let Some(flow) = self.wait_for_whole(key) {
             return flow;
         }
         let Some(at) = redirect_at(request) else {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use heatsink_upstream::outgoing::Outgoing;
 use slab::Slab;
 
-use crate::connection::{BufferPool, Client, ClientKey, Closing, Deferral};
+use crate::connection::{BufferPool, Client, ClientKey, Closing, Deferral, Replies};
 use crate::lent::{Ledger, Lent, Reply};
 use crate::order::Order;
 
@@ -42,6 +42,8 @@ pub(crate) struct Clients {
     pub(crate) ledger: Rc<Ledger>,
     /// Bytes that are held for one client each; see [`Client::counted`].
     pub(crate) copied_bytes: usize,
+    /// Bytes that are held of requests which are not taken yet; see [`crate::input`].
+    pub(crate) input_bytes: usize,
 }
 
 impl Clients {
@@ -58,6 +60,7 @@ impl Clients {
             max_output_bytes,
             ledger: Rc::default(),
             copied_bytes: 0,
+            input_bytes: 0,
         }
     }
 
@@ -134,6 +137,40 @@ impl Clients {
         }
     }
 
+    /// Gives a client what it did not ask for, which comes even if it wants no replies.
+    pub(crate) fn message(&mut self, key: ClientKey, bytes: &[u8]) {
+        if self.get(key).is_none_or(|client| client.replies == Replies::On) {
+            return self.reply(key, bytes);
+        }
+        // Behind replies that are left out it would be left out with them. Whatever is told has been
+        // told: what was asked before `CLIENT REPLY` is answered.
+        self.drop_left_out(key);
+        let Some(client) = self.slab.get_mut(key.slot as usize) else { return };
+        self.pool.lend(&mut client.output);
+        client.output.push(bytes);
+        if !client.dirty {
+            client.dirty = true;
+            self.dirty.push(key);
+        }
+    }
+
+    /// What `CLIENT REPLY` says holds from now on; everything that was asked before is answered.
+    pub(crate) fn set_replies(&mut self, key: ClientKey, replies: Replies) {
+        self.drop_left_out(key);
+        let Some((client, pool)) = self.get_with_pool(key) else { return };
+        // What has its turn, and has not left yet, is told.
+        client.order.advance(&mut client.output, pool);
+        client.replies = replies;
+    }
+
+    /// Forgets what a client is not to be told, as far as it has its turn.
+    pub(crate) fn drop_left_out(&mut self, key: ClientKey) {
+        let Some((client, pool)) = self.get_with_pool(key) else { return };
+        if client.replies != Replies::On {
+            client.order.advance(&mut Outgoing::default(), pool);
+        }
+    }
+
     /// What is passed on is sent at the end of this turn.
     #[inline]
     fn tell(
@@ -147,7 +184,9 @@ impl Clients {
         }
         self.pool.lend(&mut client.output);
         let before = client.order.outstanding();
-        tell(&mut client.order, &mut client.output, &mut self.pool);
+        let mut left_out = Outgoing::default();
+        let output = if client.replies == Replies::On { &mut client.output } else { &mut left_out };
+        tell(&mut client.order, output, &mut self.pool);
         if !client.dirty {
             client.dirty = true;
             self.dirty.push(key);
@@ -193,6 +232,8 @@ impl Clients {
             client.closing = Closing::AfterReplies;
             client.input = Vec::new();
         }
+        self.count_input(key);
+        let Some(client) = self.get(key) else { return };
         if !client.dirty {
             client.dirty = true;
             self.dirty.push(key);

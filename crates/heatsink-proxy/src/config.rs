@@ -221,6 +221,9 @@ pub struct Limits {
     pub max_output_bytes: u64,
     /// The same of all clients together; over it, the slowest are closed.
     pub max_total_output_bytes: u64,
+    /// Bytes of requests that are not complete, or have to wait, of all clients together; over it,
+    /// those with most of them are closed.
+    pub max_total_input_bytes: u64,
     /// Close a client that was silent this long; `None` keeps it.
     pub idle: Option<Duration>,
 }
@@ -236,6 +239,7 @@ impl Default for Limits {
             unauthenticated_max_bytes: 16 << 10,
             max_output_bytes: 512 << 20,
             max_total_output_bytes: 1 << 30,
+            max_total_input_bytes: 1 << 30,
             idle: None,
         }
     }

@@ -46,6 +46,8 @@ pub(crate) struct Client {
     pub(crate) lane: usize,
     /// Bytes received and not yet acted on.
     pub(crate) input: Vec<u8>,
+    /// What is held for them, as it was last counted.
+    pub(crate) input_counted: usize,
     pub(crate) scan: RequestScan,
     /// The request under way is held until it is complete, however large.
     pub(crate) held: bool,
@@ -57,7 +59,8 @@ pub(crate) struct Client {
     pub(crate) took_at: Instant,
     /// What it waits for on shared pipelines.
     pub(crate) order: Order,
-    /// The generation of the second shared link, if they go along that; see [`crate::lanes`].
+    /// If they go along second shared links: the generation of the youngest one that there was when
+    /// that was decided; see [`crate::lanes`].
     pub(crate) around: Option<u32>,
     /// The map of the cluster by which its outstanding requests were sent.
     pub(crate) epoch: u32,
@@ -88,7 +91,7 @@ pub(crate) struct Client {
     /// It has touched hot keys in another way since it was last settled; those that are cached.
     pub(crate) hot_apart: bool,
     pub(crate) hot_touched: Vec<WriteToken>,
-    /// One of the requests since then may have touched any key.
+    /// One of the requests since then may have touched any key, or one of which the server tells.
     pub(crate) hot_unknown: bool,
     /// When such requests were all answered. Until every link of the cache is known to have told of
     /// what they changed, nothing is served to it from the cache; see [`crate::cool`].
@@ -120,6 +123,8 @@ pub(crate) struct Client {
     /// Its connection is broken: what it sent is still carried out, and nobody is told.
     pub(crate) gone: bool,
     pub(crate) closing: Closing,
+    /// Whether it is told them at all.
+    pub(crate) replies: Replies,
     /// Reads its replies so slowly that it gets a connection of its own, where the server
     /// feels it and no other client does.
     pub(crate) bulky: bool,
@@ -163,6 +168,18 @@ pub(crate) enum Closing {
     },
 }
 
+/// What `CLIENT REPLY` has said. Requests are carried out as ever, and what they are answered is left
+/// out on its way to the client: a server that keeps silent could not be told from one that is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    On,
+    Off,
+    /// The reply to the next request is left out.
+    SkipNext,
+    /// So is that to the last one, behind which no other is taken before it is answered.
+    Skipping,
+}
+
 /// What a client must be told about the upstream connection it lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
@@ -198,10 +215,16 @@ impl Client {
         self.hot_apart = false;
         self.hot_written_at = Some(now);
         if std::mem::take(&mut self.hot_unknown) {
-            // Not the time of the turn, which began before the last answer was read.
-            self.hot_unseen_since = Some(Instant::now());
+            self.hear_of_changes();
         }
         std::mem::take(&mut self.hot_touched)
+    }
+
+    /// A request was answered that may have changed a hot key: nothing is served to it from the cache
+    /// until word of the change must have come.
+    pub(crate) fn hear_of_changes(&mut self) {
+        // Not the time of the turn, which began before the answer was read.
+        self.hot_unseen_since = Some(Instant::now());
     }
 
     pub(crate) fn new(
@@ -217,6 +240,7 @@ impl Client {
             card,
             lane,
             input: Vec::new(),
+            input_counted: 0,
             scan: RequestScan::default(),
             held: false,
             output: Outgoing::default(),
@@ -254,6 +278,7 @@ impl Client {
             eof: false,
             gone: false,
             closing: Closing::No,
+            replies: Replies::On,
             bulky: false,
             lags: false,
             is_known: true,

@@ -10,10 +10,11 @@
 //! - Every read of a hot key that may be answered here goes along one link of its lane, the
 //!   *tracked* one, on which the server also tells of changes. What it tells of a change stands
 //!   before the replies to reads that were executed after it.
-//! - Whatever else touches a hot key counts as a write: what is cached of the key goes when it
-//!   is sent, nothing is cached until it is answered, and a client's own reads of hot keys wait
-//!   until then. What may touch any key, or take for ever, ends nothing for others: its client alone
-//!   is not served from the cache until word of it must have come (module `unseen`).
+//! - Whatever else touches a hot key counts as a write: its client's own reads of hot keys wait until
+//!   it is answered, and are not served from the cache until word of it must have come (module
+//!   `unseen`). It ends nothing for others, whom the server tells of what it changes. Only where the
+//!   server does not tell, what is cached of the key goes when it is sent, and nothing is cached until
+//!   it is answered (module `writes`).
 //! - Nothing is served that was read along a link which is lost, or has been silent for too
 //!   long ([`SILENCE`]).
 
@@ -21,6 +22,8 @@ mod broadcast;
 mod combine;
 pub(crate) mod copies;
 mod fences;
+mod fields;
+mod hidden_keys;
 mod late;
 mod lately;
 mod passing;
@@ -28,7 +31,6 @@ mod reads;
 pub(crate) mod splits;
 mod tell;
 mod tracking;
-mod tunnels;
 mod unseen;
 mod writes;
 
@@ -142,8 +144,9 @@ pub(crate) struct Cooling {
     held: Vec<Held>,
     /// Whom to answer what; empty between two uses.
     replies: Vec<(Waiter, Answer)>,
-    /// Answered requests that touched hot keys, until they are seen to.
-    pub(crate) ended: Vec<u32>,
+    /// Answered requests that touched hot keys, and whether the server refused them, until they are
+    /// seen to.
+    pub(crate) ended: Vec<(u32, bool)>,
     /// What the server has told by itself, until it is looked into.
     pub(crate) pushes: Vec<Vec<u8>>,
     /// Tells reads apart that pass.
@@ -158,6 +161,7 @@ pub(crate) struct Cooling {
 #[derive(Debug)]
 struct TrackedLink {
     slot: usize,
+    lane: usize,
     /// Whose changes are told of on it.
     node: NodeId,
     generation: u32,
@@ -498,8 +502,15 @@ impl Worker {
         touches
     }
 
-    /// A request that touches hot keys.
-    pub(crate) fn cool(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Cool {
+    /// A request that touches hot keys. One that stays `together` with those before or behind it goes
+    /// along the shared link, if its key is where it belongs.
+    pub(crate) fn cool(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        together: bool,
+    ) -> Cool {
         self.settle(key);
         if request.unnamed(command) != Unnamed::Nothing {
             if let Some(flow) = self.make_whole(key, request, command) {
@@ -515,13 +526,17 @@ impl Worker {
                 return Cool::Done(flow);
             }
         }
-        if let Some(index) = command.single_key_index()
+        if together && command.access == Access::Read {
+            self.cooling.note_as_usual(request, command);
+        } else if !together
+            && let Some(index) = command.single_key_index()
             && let Some(name) = request.arg(index)
             && let Some(treatment) = self.cooling.hot.get(name)
         {
+            let around = self.goes_around && self.is_around(key, self.node_of(name));
             let flow = if command.access == Access::Read {
-                self.serve_read(key, request, command, name, treatment)
-            } else if treatment.coalesce {
+                self.serve_read(key, request, command, name, treatment, around)
+            } else if treatment.coalesce && !around {
                 self.serve_change(key, request, command)
             } else {
                 None

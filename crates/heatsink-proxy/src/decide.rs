@@ -20,8 +20,12 @@ pub(crate) enum Decision {
     Own(Expected),
     /// `WAIT`: passed on along a connection of its own, made to know of earlier writes.
     OwnWait,
-    /// Passed on along a connection of its own that is a tunnel from then on.
+    /// Changes what a connection is, or speaks of the server alone.
     Takeover,
+    /// Changes user, database or protocol in the middle of what needs a connection of its own.
+    Stray,
+    /// Has no place in a transaction, which fails.
+    Misplaced,
     /// `MULTI` on a cluster.
     Multi,
     Auth,
@@ -35,9 +39,14 @@ pub(crate) enum Decision {
     Hangup,
     /// Would have the server check a login that is checked here.
     Barred,
+    /// A channel's name is so long that nobody could tell what the confirmation says.
+    LongChannel,
     /// The transaction was lost with its connection.
     Lost(LostStep),
 }
+
+/// Confirmations of subscriptions are counted, so they have to come whole: a frame of up to 64 KiB does.
+const MAX_CHANNEL_BYTES: usize = 16 << 10;
 
 /// How a lost transaction goes on towards its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +128,11 @@ pub(crate) fn decide(
         }
         return Decision::Own(Expected::Unknown);
     };
+    if matches!(role, Role::Subscription(_))
+        && request.args_from(1).any(|name| name.len() > MAX_CHANNEL_BYTES)
+    {
+        return Decision::LongChannel;
+    }
     let is_big = request.bytes.len() >= BIG_REQUEST_BYTES;
     match &client.own {
         Some(own) => decide_beside_own(role, request, own, service),
@@ -155,11 +169,9 @@ fn decide_shared(role: Role, request: Request<'_>, bulky: bool) -> Decision {
 /// While a client has a connection of its own, everything goes there.
 fn decide_beside_own(role: Role, request: Request<'_>, own: &Own, service: bool) -> Decision {
     let queueing = own.transaction == Transaction::Queueing;
-    let login = service
-        && !own.is_confined()
-        && (role == Role::Auth || role == Role::Hello && has_auth_option(request));
+    let login = service && (role == Role::Auth || role == Role::Hello && has_auth_option(request));
     match role {
-        Role::Auth if login && !queueing => Decision::Auth,
+        Role::Auth if login && !queueing && !own.is_confined() => Decision::Auth,
         Role::Auth | Role::Hello if login => Decision::Barred,
         Role::Reset if request.len() == 1 => Decision::Reset,
         Role::Quit => Decision::Quit,
@@ -168,25 +180,31 @@ fn decide_beside_own(role: Role, request: Request<'_>, own: &Own, service: bool)
             Decision::Own(Expected::Plain)
         }
         Role::Client if queueing && names_client(request) => Decision::Client,
-        Role::Client if queueing && changes_connection(request) => Decision::Takeover,
-        // They change what the connection is; nobody can tell when that ends.
-        Role::Auth | Role::Hello | Role::Select | Role::Takeover => Decision::Takeover,
-        // Queued in a transaction, its confirmations would stand inside the reply of `EXEC`.
-        Role::Subscription(_) if queueing => Decision::Takeover,
+        _ if queueing && is_misplaced(role, request) => Decision::Misplaced,
+        Role::Takeover => Decision::Takeover,
+        Role::Auth | Role::Hello | Role::Select => Decision::Stray,
         Role::BlockingOption if !has_block_option(request) => Decision::Own(Expected::Plain),
         _ => Decision::Own(Own::expect(Some(role), request.len())),
     }
 }
 
-/// Subcommands of `CLIENT` that change the connection they are executed on.
-fn changes_connection(request: Request<'_>) -> bool {
-    ["setname", "setinfo", "reply"].iter().any(|sub| request.is(1, sub))
+/// It cannot be told, from the replies to a transaction, what it has made of the connection; or its
+/// replies would stand inside that of `EXEC`.
+fn is_misplaced(role: Role, request: Request<'_>) -> bool {
+    match role {
+        Role::Client => request.is(1, "reply"),
+        Role::Hello => request.len() > 2,
+        Role::Subscription(_) => true,
+        _ => false,
+    }
 }
 
 /// Subcommands of `CLIENT` that may name clients, or after which a connection is the client's for
-/// good; see [`crate::client_command`].
+/// good, or that Heatsink asks as well; see [`crate::client_command`].
 fn names_client(request: Request<'_>) -> bool {
-    ["tracking", "unblock", "kill", "no-evict", "no-touch"].iter().any(|sub| request.is(1, sub))
+    ["id", "setname", "setinfo", "tracking", "unblock", "kill", "no-evict", "no-touch"]
+        .iter()
+        .any(|sub| request.is(1, sub))
 }
 
 /// A browser made to talk to the server: as the server does, hang up.

@@ -45,6 +45,8 @@ pub(crate) struct Facts {
     pub(crate) resp: u8,
     pub(crate) subscriber: bool,
     pub(crate) in_transaction: bool,
+    /// It waits at a server for something that may take for ever.
+    pub(crate) blocked: bool,
 }
 
 impl Card {
@@ -129,10 +131,11 @@ impl Card {
     /// One line of `CLIENT LIST`, in the server's own format.
     pub(crate) fn line(&self, now: Instant) -> String {
         let facts = self.facts().clone();
-        let flags = match (facts.subscriber, facts.in_transaction) {
-            (true, _) => "P",
-            (false, true) => "x",
-            (false, false) => "N",
+        let flags = match (facts.subscriber, facts.in_transaction, facts.blocked) {
+            (_, _, true) => "b",
+            (true, _, _) => "P",
+            (_, true, _) => "x",
+            _ => "N",
         };
         let mut line = String::new();
         let _ = writeln!(

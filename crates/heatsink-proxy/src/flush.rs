@@ -4,11 +4,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use heatsink_upstream::error::LinkError;
+use heatsink_upstream::outgoing::Outgoing;
 
 use crate::clients::{BULKY_BYTES, Clients};
 use crate::clock;
-use crate::connection::{Client, ClientKey, Closing, Deferral};
+use crate::connection::{Client, ClientKey, Closing, Deferral, Replies};
 use crate::lanes::Owner;
+use crate::upkeep::BUSY_TICK;
 use crate::worker::Worker;
 
 /// How long a client that was told why it is closed may take to read that. Not longer: one that goes on
@@ -24,9 +26,14 @@ impl Worker {
     pub(crate) fn finish_turn(&mut self) {
         self.write_turn();
         self.bound_output();
+        self.bound_input();
     }
 
     fn write_turn(&mut self) {
+        if !self.dirty_links.is_empty() {
+            // After a while without requests the next tick is far.
+            self.next_tick = self.next_tick.min(self.now + BUSY_TICK);
+        }
         if !self.pins.is_empty() {
             self.serve_pins();
         }
@@ -180,6 +187,9 @@ impl Worker {
                 deferred.pop_front();
             }
             client.overdue = false;
+            if client.replies != Replies::On {
+                client.order.advance(&mut Outgoing::default(), pool);
+            }
             let before = client.unread();
             let Client { order, output, socket, gone, .. } = client;
             if *gone {

@@ -154,6 +154,12 @@ impl Worker {
             Telling::Count(_) => self.own_key_questions(key),
             _ => Vec::new(),
         };
+        if self.goes_around
+            && let Some(client) = self.clients.get_ref(key)
+        {
+            let nodes: Vec<NodeId> = questions.iter().map(|(node, _)| *node).collect();
+            self.decide_around(key, client.lane, &nodes);
+        }
         let Some((client, pool)) = self.clients.get_with_pool(key) else { return Flow::Taken };
         let (lane, place) = (client.lane, client.order.reserve(pool));
         let asker = Asker { client: key, place };

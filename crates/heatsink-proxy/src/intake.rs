@@ -8,6 +8,7 @@
 mod batch;
 mod dispatch;
 mod leaving;
+mod mixed;
 mod passing_on;
 
 use std::io::{self, Read};
@@ -19,7 +20,7 @@ use heatsink_resp::request::{ProtocolError, RequestScan, Status};
 
 use crate::clients::MAX_OUTSTANDING;
 use crate::cluster::lots::Text;
-use crate::connection::{Client, ClientKey, Closing, Lost};
+use crate::connection::{Client, ClientKey, Closing, Lost, Replies};
 use crate::cool::{Cool, Heat};
 use crate::hidden;
 use crate::observe::Mark;
@@ -27,6 +28,7 @@ use crate::request::Request;
 use crate::reserved;
 use crate::worker::Worker;
 pub(crate) use batch::Batch;
+use mixed::Run;
 
 /// Requests above this size are passed on before they are complete, if all their keys are known; and
 /// not along the pipelines that clients share, unless they touch hot keys.
@@ -117,6 +119,7 @@ impl Worker {
                 }
                 if !lingering {
                     self.take_fresh(key, count);
+                    self.clients.count_input(key);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => client.readable = false,
@@ -148,6 +151,7 @@ impl Worker {
         if client.closing == Closing::No && !client.input.is_empty() {
             let input = std::mem::take(&mut client.input);
             self.take_held(key, input);
+            self.clients.count_input(key);
         }
         self.read_client(key);
         self.close_if_done(key);
@@ -195,6 +199,7 @@ impl Worker {
         let taken_before = self.taken;
         let used = self.take_each(key, buf, &table, &mut args, &mut batch, &mut last);
         self.forward_batch(key, buf, &mut batch);
+        self.is_leaving_out(key, self.taken > taken_before);
         let (spread, now) = (self.cluster.is_some(), self.now);
         if let (Some(name), Some(client)) = (last, self.clients.get(key)) {
             if spread {
@@ -224,6 +229,8 @@ impl Worker {
     ) -> usize {
         let mut at = 0;
         let mut memo = Memo::default();
+        let taken_before = self.taken;
+        let mut run = Run::default();
         while at < buf.len() {
             let Some(client) = self.clients.get(key) else { return buf.len() };
             if client.closing != Closing::No {
@@ -244,10 +251,17 @@ impl Worker {
                 }
                 continue;
             }
-            let within = client.within;
+            let (within, replies) = (client.within, client.replies);
             if client.heat != self.cooling.version() && !within && !self.follow_heat(key) {
                 self.stop(key);
                 break;
+            }
+            if replies != Replies::On && self.is_leaving_out(key, self.taken > taken_before) {
+                self.forward_batch(key, buf, batch);
+                if self.waits_for_left_out(key) {
+                    self.stop(key);
+                    break;
+                }
             }
             let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
             let Some(client) = self.clients.get_ref(key) else { return buf.len() };
@@ -320,7 +334,9 @@ impl Worker {
                             self.stop(key);
                             break;
                         }
-                        match self.cool(key, request, command) {
+                        let together =
+                            self.stays_together(key, (buf, at), request, command, table, &mut run);
+                        match self.cool(key, request, command, together) {
                             Cool::Done(Flow::Taken) => {
                                 self.taken += 1;
                                 at += len;
@@ -399,17 +415,10 @@ impl Worker {
                             self.stop(key);
                             break;
                         }
-                        Err(error) if self.breaks_off_tunnel(key, error) => return buf.len(),
                         Err(error) => return self.refuse(key, error, buf.len(), at),
                     }
                 }
-                Ok(Status::Empty { len }) => {
-                    // A replica shows by it that it is there.
-                    if let Some(link) = self.tunnel_of(key) {
-                        self.push_own(key, link, &buf[at..at + len]);
-                    }
-                    at += len;
-                }
+                Ok(Status::Empty { len }) => at += len,
                 Ok(Status::Incomplete) => {
                     let held = self.clients.get_ref(key).is_some_and(|client| client.held);
                     if held || buf.len() - at < BIG_REQUEST_BYTES {
@@ -431,7 +440,6 @@ impl Worker {
                         }
                     }
                 }
-                Err(error) if self.breaks_off_tunnel(key, error) => return buf.len(),
                 Err(error) => {
                     self.forward_batch(key, buf, batch);
                     return self.refuse(key, error, buf.len(), at);
@@ -460,32 +468,31 @@ impl Worker {
         let client = self.clients.get_ref(key);
         client.is_some_and(|client| {
             (self.lanes[client.lane].needs_auth || !client.is_known)
-                && client.own.as_ref().is_none_or(|own| !own.tunnel)
+                && client.own.as_ref().is_none_or(|own| !own.strayed)
         })
     }
 
-    /// What a client sends into its tunnel breaks the protocol. False if it is no tunnel.
-    ///
-    /// Only the server knows when its turn comes, so the server has to refuse it and close the
-    /// connection. It is not sent what the client sent, which nobody could look at: names of the fleet
-    /// and logins would get through with it.
-    fn breaks_off_tunnel(&mut self, key: ClientKey, error: ProtocolError) -> bool {
-        let Some(link) = self.tunnel_of(key) else { return false };
-        self.push_own(key, link, &broken_as(error));
-        if let Some(client) = self.clients.get(key) {
-            client.closing = Closing::AfterReplies;
-            client.input = Vec::new();
-            if let Some(own) = &mut client.own {
-                own.shut = true;
-            }
+    /// Whether the reply to the last request that was taken is to be left out; `is_taken` if one was
+    /// taken since the client said so.
+    fn is_leaving_out(&mut self, key: ClientKey, is_taken: bool) -> bool {
+        let Some(client) = self.clients.get(key) else { return false };
+        if client.replies == Replies::SkipNext && is_taken {
+            client.replies = Replies::Skipping;
         }
-        true
+        client.replies == Replies::Skipping
     }
 
-    /// The link of a client's tunnel, if it has one.
-    fn tunnel_of(&self, key: ClientKey) -> Option<usize> {
-        let own = self.clients.get_ref(key)?.own.as_ref()?;
-        own.tunnel.then_some(own.link)
+    /// Goes on with a client as before when the request is answered; true if it is not yet.
+    fn waits_for_left_out(&mut self, key: ClientKey) -> bool {
+        let Some(client) = self.clients.get(key) else { return false };
+        if !client.is_settled() {
+            return true;
+        }
+        self.clients.drop_left_out(key);
+        if let Some(client) = self.clients.get(key) {
+            client.replies = Replies::On;
+        }
+        false
     }
 
     fn stop(&mut self, key: ClientKey) {
@@ -509,17 +516,5 @@ impl Worker {
         self.clients.error(key, &format!("ERR {error}"));
         self.clients.close_after_replies(key);
         len
-    }
-}
-
-/// Bytes that a server refuses with the same words, or nearly so.
-fn broken_as(error: ProtocolError) -> Vec<u8> {
-    match error {
-        ProtocolError::BulkLength | ProtocolError::UnauthenticatedBulkLength => {
-            b"*1\r\n$x\r\n".to_vec()
-        }
-        ProtocolError::ExpectedDollar(got) => [b"*1\r\n", &[got][..], b"\r\n"].concat(),
-        ProtocolError::UnbalancedQuotes => b"\"\r\n".to_vec(),
-        _ => b"*x\r\n".to_vec(),
     }
 }

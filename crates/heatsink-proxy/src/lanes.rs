@@ -25,6 +25,7 @@ use crate::cluster::still::LAST_WORD;
 use crate::connection::ClientKey;
 use crate::cool::SILENCE;
 use crate::intake::{BACKLOG_BYTES, KEPT_BYTES};
+use crate::monitored::Kind;
 use crate::nodes::NodeId;
 use crate::order::Source;
 pub(crate) use crate::ticket::{Purpose, Ticket};
@@ -67,6 +68,8 @@ pub(crate) enum Owner {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
 pub(crate) struct Upstream {
     pub(crate) link: Link<Ticket>,
+    /// The address that it is noted under, for those who monitor the server.
+    noted: Option<SocketAddr>,
     pub(crate) lane: usize,
     pub(crate) node: NodeId,
     /// Where the node was when the link was opened: a primary that sentinels tell of moves.
@@ -124,6 +127,8 @@ pub(crate) struct Lane {
     pub(crate) needs_auth: bool,
     /// The server has accepted the login, and not refused it since.
     pub(crate) is_proven: bool,
+    /// The server has refused the last command of these clients of whose changes it tells nobody.
+    pub(crate) untold_refused: bool,
     /// The links of the cache to each node, or when the server last refused one.
     tracked: Vec<TrackedWay>,
 }
@@ -200,6 +205,7 @@ impl Worker {
             throttled: Vec::new(),
             needs_auth: false,
             is_proven: false,
+            untold_refused: false,
             tracked: Vec::new(),
         }))
     }
@@ -237,13 +243,19 @@ impl Worker {
         Ok(link)
     }
 
-    fn still_failed(&mut self, lane: usize, node: NodeId) -> Result<(), String> {
+    pub(crate) fn still_failed(&mut self, lane: usize, node: NodeId) -> Result<(), String> {
         match &self.lanes[lane].way(node).failed {
             Some((at, why)) if self.now.saturating_duration_since(*at) < RETRY_AFTER => {
                 Err(why.clone())
             }
             _ => Ok(()),
         }
+    }
+
+    /// The last attempt to connect has failed, and not longer ago than that.
+    pub(crate) fn has_failed_within(&mut self, lane: usize, node: NodeId, time: Duration) -> bool {
+        let failed = self.lanes[lane].way(node).failed.as_ref();
+        failed.is_some_and(|(at, _)| self.now.saturating_duration_since(*at) < time)
     }
 
     /// The link of a lane on which the server tells of changes, opened if it is not there;
@@ -296,7 +308,10 @@ impl Worker {
     ) -> Result<usize, String> {
         let Self { lanes, links, .. } = self;
         let of_node = |slot: &usize| links.get(*slot).is_some_and(|link| link.node == node);
-        if let Some(at) = lanes[lane].spare.iter().rposition(of_node) {
+        let is_ready = |slot: &usize| of_node(slot) && links[*slot].link.is_ready();
+        let spare = &lanes[lane].spare;
+        let at = spare.iter().rposition(is_ready).or_else(|| spare.iter().rposition(of_node));
+        if let Some(at) = at {
             let slot = lanes[lane].spare.swap_remove(at);
             links[slot].owner = owner;
             return Ok(slot);
@@ -304,6 +319,12 @@ impl Worker {
         self.still_failed(lane, node)?;
         let opened = self.open_link(lane, node, owner);
         opened.map_err(|error| unavailable(&self.endpoint(node), &error))
+    }
+
+    /// Nodes that a lane has a shared link to.
+    pub(crate) fn connected_nodes(&self, lane: usize) -> impl Iterator<Item = NodeId> {
+        let ways = self.lanes[lane].ways.iter().enumerate();
+        ways.filter(|(_, way)| way.link.is_some()).map(|(node, _)| NodeId(node as u16))
     }
 
     /// Gives a link back that no client needs any more and that carries no state.
@@ -324,6 +345,9 @@ impl Worker {
         if let Some(mut upstream) = self.links.try_remove(slot) {
             self.shared.link_count.fetch_sub(1, Ordering::Relaxed);
             upstream.link.deregister(&self.registry);
+            if let Some(address) = upstream.noted {
+                self.shared.sockets.closed(address);
+            }
             for mark in upstream.link.take_marks() {
                 self.give_up(mark);
             }
@@ -403,7 +427,10 @@ impl Worker {
             self.forget_tracked(index, node, false);
             self.tracking_lost(generation);
         } else {
-            self.lanes[index].way(node).link = None;
+            let way = self.lanes[index].way(node);
+            for link in [&mut way.link, &mut way.second] {
+                link.take_if(|link| *link == slot);
+            }
         }
         let lane = &mut self.lanes[index];
         self.clients.resume.append(&mut lane.throttled);
@@ -457,7 +484,7 @@ impl Worker {
             tracking: owner == Owner::Tracked,
         };
         let link_count = self.shared.link_count.load(Ordering::Relaxed);
-        if matches!(owner, Owner::Client(_)) && link_count >= self.shared.max_links {
+        if matches!(owner, Owner::Client(_) | Owner::Spare) && link_count >= self.shared.max_links {
             let why = "too many clients have a connection of their own for the limit of open files";
             return Err(LinkError::Connect(io::Error::other(why)));
         }
@@ -480,8 +507,18 @@ impl Worker {
         let link = Link::connect(&dialer.dialer, &login, purpose, &self.registry, token, self.now);
         match link {
             Ok(link) => {
+                let kind = match owner {
+                    Owner::Tracked | Owner::Listener => Some(Kind::Cache),
+                    Owner::Client(_) | Owner::Spare | Owner::Once => Some(Kind::Dedicated),
+                    Owner::Lane | Owner::Retired { .. } => None,
+                };
+                let noted = kind.and_then(|kind| Some((link.local_address()?, kind)));
+                if let Some((address, kind)) = noted {
+                    self.shared.sockets.opened(address, kind);
+                }
                 let upstream = Upstream {
                     link,
+                    noted: noted.map(|(address, _)| address),
                     lane,
                     node,
                     endpoint,
@@ -676,7 +713,7 @@ impl Worker {
                     self.end_detour(ticket);
                     self.fill_failed(fill, &told);
                 }
-                Purpose::FillTtl(fill) => self.fill_ttl_failed(fill),
+                Purpose::FillFields(fill) | Purpose::FillTtl(fill) => self.fill_ttl_failed(fill),
                 Purpose::Combined(batch) => {
                     self.end_detour(ticket);
                     self.batch_lost(batch, &told);
@@ -701,6 +738,7 @@ impl Worker {
     /// Links that take too long, and lanes and spare links nobody needs.
     pub(crate) fn look_after_lanes(&mut self) {
         self.look_around();
+        self.look_after_spares();
         let timeouts = self.live.timeouts.clone();
         let overdue: Vec<_> = self
             .links
@@ -802,5 +840,12 @@ impl Worker {
 
 /// What clients are told when the upstream cannot be reached.
 fn unavailable(endpoint: &Endpoint, error: &LinkError) -> String {
-    format!("ERR heatsink: upstream {endpoint} unavailable: {error}")
+    match error {
+        // While a script hangs, a new connection cannot even select its database. On one that is there
+        // already a client would be told just that.
+        LinkError::Refused(words) if words.starts_with(b"BUSY ") => {
+            String::from_utf8_lossy(words).into_owned()
+        }
+        _ => format!("ERR heatsink: upstream {endpoint} unavailable: {error}"),
+    }
 }

@@ -18,7 +18,8 @@
 //! | replies back to clients, in order | `replies`, `clients`, `order` |
 //! | large replies that several clients share | `lent` |
 //! | writing, once a turn | `flush` |
-//! | a bound on what all clients together have not read | `output` |
+//! | what `MONITOR` does not show a client | `monitored` |
+//! | bounds on what all clients together have not read, and have sent of unfinished requests | `output`, `input`, both with `total` |
 //! | timeouts, idle clients, the end | `upkeep` |
 //!
 //! What is promised: replies in request order per client; commands of one client executed in
@@ -42,12 +43,14 @@ mod flush;
 mod health;
 mod hidden;
 pub mod hot_keys;
+mod input;
 mod intake;
 mod lanes;
 mod lent;
 mod listener;
 mod load;
 mod logins;
+mod monitored;
 mod nodes;
 mod observe;
 mod order;
@@ -64,7 +67,9 @@ mod shared;
 mod socket;
 pub mod splits;
 mod ticket;
+mod total;
 mod upkeep;
+mod wait;
 mod worker;
 mod written;
 
@@ -85,6 +90,7 @@ pub use config::Config;
 use config::{Auth, Live, Target};
 pub use health::UpstreamState;
 use hot_keys::{Cooled, Guard, HotKeys, Told};
+pub use input::InputFigures;
 use listener::Acceptor;
 pub use load::{NodeLoad, UpstreamLoad};
 pub use observe::Detector;
@@ -329,6 +335,12 @@ impl Handle {
         self.shared.desk.believe(looked_at + lease);
     }
 
+    /// For so long from now on, clients wait who would take away what keeps proxies that are behind from
+    /// writing to the shards of splits that have ended, like `FLUSHALL`.
+    pub fn keep_tombstones(&self, time: Duration) {
+        self.shared.desk.keep_tombstones(uptime() + time);
+    }
+
     /// Keys that the fleet keeps in the upstream: at any time, and while keys are split. They are
     /// left out of the number of keys that clients are told. To be called once.
     pub fn set_own_keys(&self, always: Vec<Vec<u8>>, while_split: Vec<Vec<u8>>) {
@@ -421,7 +433,12 @@ impl Handle {
 
     /// What clients have not read yet, and who was closed for it.
     pub fn output(&self) -> OutputFigures {
-        self.shared.output.figures()
+        OutputFigures::of(&self.shared.output)
+    }
+
+    /// What is held of clients' requests that are not taken yet, and who was closed for it.
+    pub fn input(&self) -> InputFigures {
+        InputFigures::of(&self.shared.input)
     }
 
     /// Requests that were sent to servers, all nodes together; up to a tick behind.

@@ -4,7 +4,7 @@
 //! Bound: a number is never given to another address; a cluster that has had
 //! [`NodeId::MAX`] different addresses is not followed further.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -38,13 +38,20 @@ pub(crate) struct Node {
     pub(crate) dialer: Dialer,
     /// Requests sent to it, by all workers.
     pub(crate) requests: AtomicU64,
+    /// Clients have sent it blocking commands; see [`crate::own`].
+    pub(crate) blocks: AtomicBool,
     /// Whether it can be reached.
     pub(crate) health: Health,
 }
 
 impl Node {
     fn new(dialer: Dialer) -> Self {
-        Self { dialer, requests: AtomicU64::new(0), health: Health::default() }
+        Self {
+            dialer,
+            requests: AtomicU64::new(0),
+            blocks: AtomicBool::new(false),
+            health: Health::default(),
+        }
     }
 }
 

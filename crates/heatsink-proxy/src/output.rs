@@ -6,35 +6,17 @@
 //! until it fits. The slowest is the one with the most unread bytes times the time for which it has
 //! taken none. It may be another worker's: each tells how slow its slowest is at its ticks, once
 //! half of the limit is used, and the worker that has the slowest of all is asked to close it.
-//! Bound: the limit, and what comes within one turn of each worker. One question is under way to a
-//! worker at most.
+//! Bound: the limit, and what comes within one turn of each worker.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::connection::{Client, ClientKey};
 use crate::shared::Message;
+use crate::total::Total;
 use crate::worker::Worker;
 
 /// Clients that were closed are told of in the log this often at most.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What clients have not read yet, all workers together.
-#[derive(Debug)]
-pub(crate) struct Output {
-    bytes: AtomicU64,
-    closed: AtomicU64,
-    workers: Vec<Told>,
-}
-
-/// What one worker says.
-#[derive(Debug, Default)]
-struct Told {
-    /// How slow its slowest client is, see [`slowness`].
-    slowest: AtomicU64,
-    /// It was asked to close that one, and has not looked yet.
-    is_asked: AtomicBool,
-}
 
 /// What clients have not read yet, and who was closed for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,23 +27,9 @@ pub struct OutputFigures {
     pub closed_total: u64,
 }
 
-impl Output {
-    pub(crate) fn new(workers: usize) -> Self {
-        let workers = std::iter::repeat_with(Told::default).take(workers).collect();
-        Self { bytes: AtomicU64::new(0), closed: AtomicU64::new(0), workers }
-    }
-
-    pub(crate) fn figures(&self) -> OutputFigures {
-        OutputFigures {
-            unread_bytes: self.bytes.load(Ordering::Relaxed),
-            closed_total: self.closed.load(Ordering::Relaxed),
-        }
-    }
-
-    /// The worker that has the slowest client of all, and how slow that is.
-    fn slowest(&self) -> (usize, u64) {
-        let slowest = self.workers.iter().map(|told| told.slowest.load(Ordering::Relaxed));
-        slowest.enumerate().max_by_key(|(_, slowness)| *slowness).unwrap_or_default()
+impl OutputFigures {
+    pub(crate) fn of(total: &Total) -> Self {
+        Self { unread_bytes: total.bytes(), closed_total: total.closed() }
     }
 }
 
@@ -105,25 +73,23 @@ impl Worker {
     /// Tells the total of this worker's clients; that of all workers.
     fn tell_output(&mut self, bytes: u64) -> u64 {
         let before = std::mem::replace(&mut self.output.told_bytes, bytes);
-        // Wraps around where it became less.
-        let change = bytes.wrapping_sub(before);
-        self.shared.output.bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
+        self.shared.output.change(before, bytes)
     }
 
     /// Another worker has found that all clients together have too much output.
     pub(crate) fn output_bound_asked(&mut self) {
-        self.shared.output.workers[self.index].is_asked.store(false, Ordering::Release);
-        if self.shared.output.figures().unread_bytes > self.max_output() {
+        self.shared.output.looked(self.index);
+        if self.shared.output.bytes() > self.max_output() {
             self.close_slowest();
         }
     }
 
     /// At each tick: how slow the slowest client is, if that may matter soon.
     pub(crate) fn tell_slowest(&mut self) {
-        let total = self.shared.output.figures().unread_bytes;
+        let total = self.shared.output.bytes();
         let matters = total > self.max_output() / 2;
         let slowest = if matters { self.by_slowness().first().map_or(0, |(s, _)| *s) } else { 0 };
-        self.shared.output.workers[self.index].slowest.store(slowest, Ordering::Relaxed);
+        self.shared.output.tell_worst(self.index, slowest);
         if total > self.max_output() {
             // Whoever was asked may have had nobody left.
             self.close_slowest();
@@ -148,11 +114,10 @@ impl Worker {
         let mut clients = self.by_slowness().into_iter().peekable();
         loop {
             let own = clients.peek().map_or(0, |(slowness, _)| *slowness);
-            self.shared.output.workers[self.index].slowest.store(own, Ordering::Relaxed);
-            let (worker, slowness) = self.shared.output.slowest();
+            self.shared.output.tell_worst(self.index, own);
+            let (worker, slowness) = self.shared.output.worst();
             if slowness > own {
-                let told = &self.shared.output.workers[worker];
-                if !told.is_asked.swap(true, Ordering::AcqRel) {
+                if self.shared.output.ask(worker) {
                     self.shared.mailboxes[worker].send(Message::BoundOutput);
                 }
                 return;
@@ -172,7 +137,7 @@ impl Worker {
             return;
         }
         self.close_client(key);
-        self.shared.output.closed.fetch_add(1, Ordering::Relaxed);
+        self.shared.output.note_closed();
         self.output.unlogged += 1;
         self.output.reason = reason;
         self.log_closed();

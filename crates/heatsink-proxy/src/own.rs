@@ -12,12 +12,14 @@ mod everywhere;
 mod turns;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use heatsink_resp::command::{Role, Subscription, SubscriptionKind};
 use heatsink_resp::value::Value;
 use heatsink_upstream::Protocol;
 
+use crate::monitored::{self, Sockets};
 use crate::nodes::NodeId;
 use crate::observe::{Mark, QueuedKeys, Upload, is_nothing};
 use crate::own::beside::{Aside, Side};
@@ -50,10 +52,24 @@ pub(crate) enum Expected {
     TrackingInfo,
     /// Another command after which the server remembers something until the connection ends.
     Pinning,
+    /// `AUTH`, `HELLO` or `SELECT` on this connection alone, and the protocol that it asks for.
+    Stray {
+        protocol: Option<Protocol>,
+    },
+    Monitor,
     /// A command that nobody knows: if the server does, nobody knows what it left behind.
     Unknown,
     /// A request of our own.
     Unasked,
+    /// One of our own without which the next `WAIT` would speak of nothing; see `wait`.
+    Writing,
+}
+
+impl Expected {
+    /// The client did not ask.
+    fn is_unasked(self) -> bool {
+        matches!(self, Self::Unasked | Self::Writing)
+    }
 }
 
 /// How many confirmations of a subscription are still to come.
@@ -124,11 +140,16 @@ pub(crate) struct Own {
     asked: Option<usize>,
     /// What the client is told in place of the frame that came.
     pub(crate) rewritten: Option<Vec<u8>>,
-    protocol: Protocol,
-    /// Replies pass unseen, and of requests only the names are looked at, until the client leaves.
-    pub(crate) tunnel: bool,
+    /// Why the next `WAIT` speaks of nothing.
+    unwritten: Option<Vec<u8>>,
+    pub(crate) protocol: Protocol,
+    /// The server tells of every command that it gets, and which of its connections are ours.
+    monitors: bool,
+    pub(crate) sockets: Option<Arc<Sockets>>,
     /// The server remembers something of the connection: it is the client's until it leaves.
     pub(crate) pinned: bool,
+    /// So it does because the client tracks keys, until the server has said that it does not any more.
+    tracks: bool,
     /// The server tells it of changes, or the client with this id.
     pub(crate) tracking: Option<i64>,
     /// The client has left, and the server was told so; see [`crate::intake`].
@@ -137,10 +158,16 @@ pub(crate) struct Own {
     pub(crate) uploading: bool,
     /// The only key of the last one that was.
     pub(crate) upload_key: Vec<u8>,
-    /// A command nobody knows succeeded: from now on the connection is a tunnel.
-    pub(crate) wild: bool,
-    /// The frame under way is not for the client.
-    dropping: bool,
+    /// It has another user, database or protocol than its lane, or nobody knows what a command has
+    /// left behind: it is the client's until it leaves.
+    pub(crate) strayed: bool,
+    /// The name that the transaction gives the client if the server agrees, and has given it; and
+    /// the protocol that it asks for.
+    pub(crate) naming: Option<Vec<u8>>,
+    queued_protocol: Option<Protocol>,
+    pub(crate) named: Option<Vec<u8>>,
+    /// Whom the frame under way is for.
+    passing: Pass,
     /// Part of a frame has been passed on, and its end has not come yet.
     pub(crate) within_frame: bool,
     /// The connection that it is of.
@@ -159,6 +186,8 @@ pub(crate) struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     ToClient,
+    /// The same, and it is no answer.
+    Message,
     Drop,
 }
 
@@ -190,15 +219,21 @@ impl Own {
             everywhere: Everywhere::default(),
             asked: Some(link),
             rewritten: None,
+            unwritten: None,
             protocol,
-            tunnel: false,
+            monitors: false,
+            sockets: None,
             pinned: false,
+            tracks: false,
             tracking: None,
             shut: false,
             uploading: false,
             upload_key: Vec::new(),
-            wild: false,
-            dropping: false,
+            strayed: false,
+            naming: None,
+            queued_protocol: None,
+            named: None,
+            passing: Pass::ToClient,
             within_frame: false,
             within_link: link,
         }
@@ -209,18 +244,25 @@ impl Own {
         self.is_settled()
             && self.transaction == Transaction::None
             && !self.is_subscriber()
-            && !(self.tunnel || self.pinned || self.uploading || self.wild)
+            && !(self.is_pinned() || self.uploading || self.strayed || self.monitors)
+    }
+
+    /// The server remembers something of the connection.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned || self.tracks
     }
 
     /// The client is in contact with the server by names of keys that nobody here sees.
     pub(crate) fn hides_keys(&self) -> bool {
-        let tracks = |expected: &Expected| matches!(expected, Expected::Tracking { .. });
-        self.tunnel || self.tracking.is_some() || self.expected.iter().any(tracks)
+        let hides = |expected: &Expected| {
+            matches!(expected, Expected::Tracking { .. } | Expected::Stray { .. })
+        };
+        self.strayed || self.tracking.is_some() || self.expected.iter().any(hides)
     }
 
     /// Every request sent so far has been answered, to the last byte.
     pub(crate) fn is_settled(&self) -> bool {
-        self.expected.is_empty() && !self.within_frame && !(self.tunnel && self.shut)
+        self.expected.is_empty() && !self.within_frame
     }
 
     pub(crate) fn is_subscriber(&self) -> bool {
@@ -235,7 +277,7 @@ impl Own {
     /// Commands that need no state may go elsewhere: nothing is queued, and the client is not
     /// confined to subscribing.
     pub(crate) fn is_free_beside(&self) -> bool {
-        self.transaction != Transaction::Queueing && !self.is_confined() && !self.tunnel
+        self.transaction != Transaction::Queueing && !self.is_confined()
     }
 
     /// A request was sent that is answered with this.
@@ -273,19 +315,19 @@ impl Own {
 
     /// The same of the first request that is not answered.
     pub(crate) fn begins_blocking(&self) -> bool {
-        let mut asked = self.expected.iter().filter(|expected| **expected != Expected::Unasked);
+        let mut asked = self.expected.iter().filter(|expected| !expected.is_unasked());
         asked.next() == Some(&Expected::Blocking)
     }
 
     /// A reply is owed, and it is one that a server that is well gives without delay; or one behind
     /// what blocks, which will be executed as it was sent, however late.
     pub(crate) fn awaits_prompt_answer(&self) -> bool {
-        !(self.is_settled() || self.only_blocks() || self.uploading || self.tunnel)
+        !(self.is_settled() || self.only_blocks() || self.uploading)
     }
 
     /// All that is being waited for is one thing that may take for ever.
     fn only_blocks(&self) -> bool {
-        let mut asked = self.expected.iter().filter(|expected| **expected != Expected::Unasked);
+        let mut asked = self.expected.iter().filter(|expected| !expected.is_unasked());
         asked.next() == Some(&Expected::Blocking) && asked.next().is_none()
     }
 
@@ -313,12 +355,17 @@ impl Own {
     /// Takes a frame from the server, or a piece of one, and says whom it is for.
     pub(crate) fn on_frame(&mut self, link: usize, bytes: &[u8], begins: bool, ends: bool) -> Pass {
         if begins {
-            self.dropping = self.begin_frame(link, bytes) == Pass::Drop;
+            self.passing = self.begin_frame(link, bytes);
         }
         self.measure(bytes.len(), ends);
         self.within_frame = !ends;
         self.within_link = link;
-        if self.dropping { Pass::Drop } else { Pass::ToClient }
+        self.passing
+    }
+
+    /// It tells of the commands that the server gets.
+    pub(crate) fn is_monitor(&self) -> bool {
+        self.monitors || self.expected.contains(&Expected::Monitor)
     }
 
     fn measure(&mut self, bytes: usize, ends: bool) {
@@ -332,8 +379,7 @@ impl Own {
 
     /// The next frame answers a request of the client's.
     pub(crate) fn awaits_answer(&self) -> bool {
-        !self.within_frame
-            && self.expected.front().is_some_and(|expected| *expected != Expected::Unasked)
+        !self.within_frame && self.expected.front().is_some_and(|expected| !expected.is_unasked())
     }
 
     /// The request under way is answered with a frame that did not come from the server.
@@ -345,26 +391,32 @@ impl Own {
         if !self.sides.is_empty() {
             match self.on_side_frame(link, frame, first_word(frame)) {
                 Aside::Client if reserved::is_message(frame) => return Pass::Drop,
-                Aside::Client => return Pass::ToClient,
+                Aside::Client => return Pass::Message,
                 Aside::Nobody => return Pass::Drop,
                 Aside::Own => {}
             }
+        }
+        if self.monitors
+            && let Some(line) = monitored::Line::of(frame)
+        {
+            let ours = self.sockets.as_ref().is_some_and(|sockets| sockets.said(&line));
+            return if ours { Pass::Drop } else { Pass::Message };
         }
         let is_push = frame.first() == Some(&b'>');
         if is_push || self.is_confined() || self.expects_confirmation() {
             match first_word(frame) {
                 // Not an answer to anything. On RESP2 only a subscriber can get one.
                 Some(b"message" | b"pmessage" | b"smessage") if is_push || self.is_subscriber() => {
-                    return if reserved::is_message(frame) { Pass::Drop } else { Pass::ToClient };
+                    return if reserved::is_message(frame) { Pass::Drop } else { Pass::Message };
                 }
                 Some(
                     b"subscribe" | b"unsubscribe" | b"psubscribe" | b"punsubscribe" | b"ssubscribe"
                     | b"sunsubscribe",
                 ) => {
                     self.confirmed(link, frame);
-                    return Pass::ToClient;
+                    return Pass::Message;
                 }
-                _ if is_push => return Pass::ToClient,
+                _ if is_push => return Pass::Message,
                 _ => {}
             }
         }
@@ -388,15 +440,39 @@ impl Own {
                 }
             }
             Some(Expected::Unasked) => return Pass::Drop,
+            Some(Expected::Writing) => {
+                self.unwritten = failed.then(|| frame.to_vec());
+                return Pass::Drop;
+            }
+            Some(Expected::Blocking) => self.rewritten = self.unwritten.take(),
             Some(Expected::Tracking { redirect }) if !failed => {
-                self.pinned |= redirect.is_some();
+                // In a transaction that may be discarded, nobody stops.
+                self.tracks =
+                    redirect.is_some() || self.tracks && self.transaction == Transaction::Queueing;
                 self.tracking = redirect;
             }
             Some(Expected::Pinning) if !failed => self.pinned = true,
+            Some(Expected::Stray { protocol }) if !failed => {
+                self.strayed = true;
+                if self.transaction == Transaction::Queueing {
+                    self.queued_protocol = protocol.or(self.queued_protocol);
+                } else {
+                    self.protocol = protocol.unwrap_or(self.protocol);
+                }
+            }
+            Some(Expected::Monitor) if !failed => self.monitors = true,
             Some(Expected::TrackingInfo) => self.rewritten = self.with_redirect(frame),
-            Some(Expected::Multi) if !failed => self.transaction = Transaction::Queueing,
+            Some(Expected::Multi) if !failed => {
+                self.transaction = Transaction::Queueing;
+                self.naming = None;
+            }
             Some(Expected::Exec | Expected::Discard) if !failed || discards(frame) => {
                 self.transaction = Transaction::None;
+                let (name, protocol) = (self.naming.take(), self.queued_protocol.take());
+                if expected == Some(Expected::Exec) && !failed && !is_nothing(frame) {
+                    self.named = name;
+                    self.protocol = protocol.unwrap_or(self.protocol);
+                }
             }
             Some(Expected::Watch) if !failed && self.transaction == Transaction::None => {
                 self.transaction = Transaction::Watching;
@@ -410,7 +486,7 @@ impl Own {
                     || frame.starts_with(b"-ERR heatsink: the embedded store does not support");
                 let queued = self.transaction == Transaction::Queueing;
                 if !unknown && !queued {
-                    self.wild = true;
+                    self.strayed = true;
                 }
             }
             _ => {}
@@ -438,9 +514,9 @@ impl Own {
     fn confirmed(&mut self, link: usize, frame: &[u8]) {
         let total = Value::decode(frame).ok().and_then(|v| v.array().get(2)?.integer());
         let Some(total) = total.and_then(|n| usize::try_from(n).ok()) else {
-            // The name is so long that the number has not come yet. Nobody will know when
-            // this connection is free of subscriptions: it is the client's for good.
-            self.wild = true;
+            // Not a confirmation as servers write it, since names are short (`decide`): nobody will
+            // know when this connection is free of subscriptions, so it is the client's for good.
+            self.pinned = true;
             self.expected.pop_front();
             return;
         };

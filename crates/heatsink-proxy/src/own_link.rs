@@ -3,15 +3,17 @@
 //! See [`crate::own`] for what such a connection is in the middle of.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use heatsink_resp::command::{Command, CommandTable, Role};
 use heatsink_resp::encode;
 use heatsink_resp::request::RequestScan;
+use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::Framing;
 
 use crate::clients::MAX_OUTSTANDING;
-use crate::connection::{Client, ClientKey, Lost};
+use crate::connection::{ClientKey, Lost};
 use crate::decide::LostStep;
 use crate::intake::{BACKLOG_BYTES, Flow};
 use crate::lanes::Owner;
@@ -60,8 +62,12 @@ impl Worker {
             own.hops = 0;
             own.retry_until = None;
         }
-        let was_settled = own.expected.is_empty();
+        // A name that was just told is no answer that the client waits for.
+        let was_settled = own.expected.iter().all(|expected| *expected == Expected::Unasked);
         own.sent(expected);
+        if expected == Expected::Blocking {
+            client.card.facts().blocked = true;
+        }
         let (link, others) = own.ask();
         for link in std::iter::once(link).chain(others) {
             if was_settled {
@@ -72,6 +78,9 @@ impl Worker {
         }
         if self.cluster.is_some() {
             self.tell_everywhere(key, bytes, expected);
+        }
+        if expected == Expected::Blocking {
+            self.note_blocking(key);
         }
         Flow::Taken
     }
@@ -86,67 +95,60 @@ impl Worker {
         self.push_own(key, link, bytes);
     }
 
-    /// `WAIT` speaks of the writes of its own connection, but the client's went along the
-    /// shared one. They are answered by now, so executed; and a connection is taken to have
-    /// written all that was written when it sent its last command. One more sees to that.
+    /// `WAIT`, when all that the client wrote is answered; see [`crate::written`].
     pub(crate) fn send_wait(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
         let node = self.home(key);
-        match self.send_own(key, node, b"*1\r\n$4\r\nPING\r\n", Expected::Unasked) {
+        let writing = self.writing_to(node);
+        match self.send_own(key, node, &writing.request, Expected::Writing) {
             Flow::Taken => {}
             Flow::Wait => return Flow::Wait,
+        }
+        if let Some(removal) = writing.removal {
+            self.say_unasked(key, &removal, 1);
         }
         if self.clients.get_ref(key).is_some_and(|client| client.own.is_some()) {
             self.send_own(key, node, bytes, Expected::Blocking)
         } else {
-            // Refused, and said so in answer to the ping.
+            // Refused, and said so in answer to what writes.
             Flow::Taken
         }
     }
 
-    /// From now on requests pass without being understood, but for the names in them, and replies
-    /// unseen.
-    pub(crate) fn open_tunnel(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
-        if let Some(flow) = self.wait_for_tunnel(key) {
+    /// `AUTH`, `HELLO` or `SELECT` in the middle of something that its connection must not lose. From
+    /// then on that has another user, database or protocol than those that the client shares, and
+    /// stays the client's: nobody can say which keys its requests name.
+    pub(crate) fn stray(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        if let Some(flow) = self.wait_for_whole(key) {
             return flow;
         }
+        let says_hello = request.is(0, "hello");
+        let protocol = match request.arg(1) {
+            Some(b"2") if says_hello => Some(Protocol::Resp2),
+            Some(b"3") if says_hello => Some(Protocol::Resp3),
+            _ => None,
+        };
         let node = self.home(key);
-        match self.ensure_own(key, node) {
-            Ensured::Wait => return Flow::Wait,
-            Ensured::Unavailable(why) => {
-                self.clients.error(key, &why);
-                return Flow::Taken;
-            }
-            Ensured::Ready => {}
-        }
-        if !self.clients.get_ref(key).is_some_and(Client::is_settled) {
-            // In a tunnel, the answer to a request of our own would reach the client.
-            return Flow::Wait;
-        }
-        self.make_tunnel(key);
-        if let Some(client) = self.clients.get(key)
-            && let Some(own) = &client.own
-        {
-            let link = own.link;
-            self.links[link].requests += 1;
-            self.push_own(key, link, bytes);
-        }
-        Flow::Taken
+        self.send_own(key, node, request.bytes, Expected::Stray { protocol })
     }
 
-    fn make_tunnel(&mut self, key: ClientKey) {
-        if let Some(client) = self.clients.get(key)
-            && let Some(own) = &mut client.own
-        {
-            own.tunnel = true;
-            own.expected.clear();
-            self.links[own.link].link.set_framing(Framing::Raw);
+    /// `MONITOR`: the connection is the client's until it leaves, if the server agrees.
+    pub(crate) fn monitor(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
+        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+        if own.is_some_and(|own| own.is_monitor()) {
+            // A server says nothing to the second one.
+            return Flow::Taken;
         }
+        let flow = self.send_own(key, self.home(key), bytes, Expected::Monitor);
+        if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
+            own.sockets = Some(Arc::clone(&self.shared.sockets));
+        }
+        flow
     }
 
     /// A request too large to hold begins; `None` if it has to be held all the same: what it may
     /// touch has to be known before any of it is sent, and its keys may stand at its end. So only
     /// those of one key are passed on in pieces, if nothing is done about that key. Should the key
-    /// become hot, or be split, meanwhile, that waits for the answer: see `fences` and `tunnels`.
+    /// become hot, or be split, meanwhile, that waits for the answer: see `fences` and `hidden_keys`.
     pub(crate) fn begin_upload(
         &mut self,
         key: ClientKey,
@@ -154,12 +156,8 @@ impl Worker {
         table: &CommandTable,
         args: &mut Vec<Range<usize>>,
     ) -> Option<Flow> {
-        let tunnel = self.clients.get_ref(key)?.own.as_ref().is_some_and(|own| own.tunnel);
-        if tunnel && self.shared.verifier.is_none() {
-            return self.begin_tunnel_upload(key, buf, table, args);
-        }
-        if self.cluster.is_some() || tunnel {
-            // It may have to be sent elsewhere, or be looked at: it must be there, whole.
+        if self.cluster.is_some() {
+            // It may have to be sent elsewhere: it must be there, whole.
             return None;
         }
         args.clear();
@@ -200,32 +198,6 @@ impl Worker {
             }
         }
         Some(flow)
-    }
-
-    /// The same in a tunnel: only a request of one key is passed on before it is complete, if that key
-    /// is not the fleet's. Others are looked at when they are.
-    fn begin_tunnel_upload(
-        &mut self,
-        key: ClientKey,
-        buf: &[u8],
-        table: &CommandTable,
-        args: &mut Vec<Range<usize>>,
-    ) -> Option<Flow> {
-        args.clear();
-        let limits = &self.request_limits[0];
-        RequestScan::default().advance(buf, limits, |span| args.push(span)).ok()?;
-        let request = Request { bytes: buf, args };
-        if args.is_empty() {
-            return None;
-        }
-        let command = table.lookup(request.name(), request.arg(1))?;
-        let name = command.single_key_index().and_then(|at| request.arg(at))?;
-        let client = self.clients.get(key)?;
-        if command.role != Role::Plain || !client.within && reserved::is_reserved(name) {
-            return None;
-        }
-        client.own.as_mut()?.uploading = true;
-        Some(Flow::Taken)
     }
 
     /// Counts the keys of a large request, so far as it is there.
@@ -334,12 +306,13 @@ impl Worker {
         client.card.set_upstream_id(upstream.link.connection_id());
         client.own = Some(Box::new(Own::new(link, node, protocol)));
         self.wait_in_line(key, link);
+        self.keep_spare(lane, node);
         self.name_own(key);
         Ok(())
     }
 
     /// Gives a client's own connection the client's name, if it has another one: a queued
-    /// `CLIENT GETNAME`, or one in a tunnel, is the server's to answer.
+    /// `CLIENT GETNAME` is the server's to answer.
     pub(crate) fn name_own(&mut self, key: ClientKey) {
         let Self { clients, links, dirty_links, .. } = self;
         let Some(client) = clients.get(key) else { return };
@@ -366,35 +339,43 @@ impl Worker {
         let Owner::Client(key) = owner else { return };
         let Some(client) = self.clients.get(key) else { return };
         let Some(own) = &client.own else { return };
-        if own.tunnel {
-            return;
-        }
-        let (subscriber, queueing) =
-            (own.is_subscriber(), own.transaction == Transaction::Queueing);
+        let (subscriber, queueing, blocked) =
+            (own.is_subscriber(), own.transaction == Transaction::Queueing, own.is_blocking());
         {
             let mut facts = client.card.facts();
             facts.subscriber = subscriber;
             facts.in_transaction = queueing;
+            facts.blocked = blocked;
+            if let Some(own) = &mut client.own
+                && let Some(name) = own.named.take()
+            {
+                if let Some(upstream) = self.links.get_mut(own.link) {
+                    upstream.name.clone_from(&name);
+                }
+                facts.name = name;
+            }
         }
         self.look_beside(key);
         let Some(client) = self.clients.get(key) else { return };
         let Some(own) = &client.own else { return };
         let settled = own.is_settled();
         let few = own.expected.len() <= MAX_OUTSTANDING as usize / 4;
-        let (wild, releasable, link) = (own.wild, own.is_releasable(), own.link);
+        let (strayed, releasable, link) = (own.strayed, own.is_releasable(), own.link);
         let ended = own.shut && settled;
         if few && client.stopped {
             self.clients.resume.push(key);
         }
-        if wild && settled && self.cluster.is_some() {
-            // A tunnel leads to one node only. The command has named no key that anybody knows
-            // of, and what it may have left behind goes with its connection.
+        if strayed && settled && self.cluster.is_some() {
+            // It leads to one node only. The command has named no key that anybody knows of, and
+            // what it may have left behind goes with its connection.
             self.end_own_state(key);
-        } else if wild && settled {
-            self.make_tunnel(key);
-            // It is too late to wait for that.
+            return self.finish_if_leaving(key);
+        }
+        if strayed {
+            // After a command that nobody knew it is too late to wait for that.
             self.want_all_whole();
-        } else if ended {
+        }
+        if ended {
             // It was told that nothing more will come.
             self.end_own_state(key);
             self.clients.resume.push(key);
@@ -451,11 +432,12 @@ impl Worker {
         let Some(client) = self.clients.get(key) else { return };
         let Some(own) = client.own.take() else { return };
         client.card.set_upstream_id(None);
+        client.card.facts().blocked = false;
         client.transaction = None;
         self.drop_own_links(key, &own);
         let Some(client) = self.clients.get(key) else { return };
         let waited = own.shut && !own.expected.is_empty();
-        let state = own.tunnel || own.pinned || own.wild || own.is_subscriber();
+        let state = own.is_pinned() || own.strayed || own.is_monitor() || own.is_subscriber();
         if waited || state || own.within_frame {
             // As on a connection to the server itself: what it was is gone with it.
             self.clients.close_after_replies(key);
@@ -487,7 +469,7 @@ impl Worker {
     fn answer_lost(&mut self, key: ClientKey, expected: Expected, error: &LinkError, text: &str) {
         let Some(client) = self.clients.get(key) else { return };
         match (expected, client.lost) {
-            (Expected::Unasked, _) => {}
+            (Expected::Unasked | Expected::Writing, _) => {}
             (Expected::Multi, _) => self.step_lost(key, LostStep::Begin),
             (Expected::Watch, Lost::Nothing) => {
                 client.lost = Lost::Watch;

@@ -125,7 +125,8 @@ impl Worker {
                     let inner;
                     let mark = match *mark {
                         Mark::Hot(write) => {
-                            ended.push(write);
+                            let refused = before == 0 && reply.first() == Some(&b'-');
+                            ended.push((write, refused));
                             inner = writes.inner_mark(write);
                             &inner
                         }
@@ -268,6 +269,7 @@ impl Worker {
             Purpose::Members => self.learn_members(frame),
             Purpose::Topology => self.learn_topology(frame),
             Purpose::Fill(fill) => self.fill_arrived(fill, frame, detoured),
+            Purpose::FillFields(fill) => self.fill_fields_arrived(fill, frame),
             Purpose::FillTtl(fill) => self.fill_ttl_arrived(fill, frame),
             Purpose::Combined(batch) => self.batch_arrived(batch, frame),
             Purpose::Health(node) => self.learn_health(node, frame),
@@ -430,16 +432,14 @@ impl Sorting<'_> {
                         _ => {}
                     }
                 }
-                if own.on_frame(slot, bytes, begins, ends) == Pass::ToClient {
-                    match own.rewritten.take() {
-                        Some(rewritten) => clients.reply(key, &rewritten),
-                        None => clients.reply(key, bytes),
-                    }
+                let pass = own.on_frame(slot, bytes, begins, ends);
+                let rewritten = own.rewritten.take();
+                let bytes = rewritten.as_deref().unwrap_or(bytes);
+                match pass {
+                    Pass::ToClient => clients.reply(key, bytes),
+                    Pass::Message => clients.message(key, bytes),
+                    Pass::Drop => {}
                 }
-            }
-            Delivery::Raw(bytes) => {
-                let Owner::Client(key) = owner else { return };
-                clients.reply(key, bytes);
             }
         }
     }

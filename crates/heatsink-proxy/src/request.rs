@@ -41,6 +41,8 @@ pub(crate) fn reaches_other_databases(command: &Command, request: Request<'_>) -
     match &*command.name {
         "flushall" | "swapdb" | "move" => true,
         "copy" => request.args_from(3).any(|arg| arg.eq_ignore_ascii_case(b"db")),
+        // A script that names no keys may flush, or select another database.
+        "eval" | "evalsha" | "fcall" => request.unnamed(command) == Unnamed::Anything,
         _ => false,
     }
 }

@@ -126,13 +126,6 @@ impl Worker {
     /// part of is not executed.
     pub(crate) fn refuse_reserved(&mut self, key: ClientKey) -> Flow {
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        if client.own.as_ref().is_some_and(|own| own.tunnel) {
-            // Nobody can say when what was asked before has been answered, so there is no place
-            // for an answer from here.
-            tracing::info!("a client was closed: it named a key of the fleet in a tunnel");
-            self.close_client(key);
-            return Flow::Taken;
-        }
         if client.own.is_some() && !client.is_settled() {
             return Flow::Wait;
         }

@@ -71,31 +71,6 @@ impl Worker {
         Some(Flow::Taken)
     }
 
-    /// A request of a client whose connection is a tunnel. Nobody can say when what was asked before
-    /// has been answered, so there is no place for an answer from here. The request reaches the
-    /// server, unless it is about who the client is and the server must not be asked; then the
-    /// client is closed as if it had left behind the request before. Clients that are named have
-    /// other ids there.
-    pub(crate) fn step_tunnel(
-        &mut self,
-        key: ClientKey,
-        role: Option<Role>,
-        request: Request<'_>,
-    ) -> Option<Flow> {
-        let link = self.clients.get(key)?.own.as_ref().filter(|own| own.tunnel)?.link;
-        let service = self.shared.verifier.is_some();
-        if service && matches!(role, Some(Role::Auth | Role::Hello | Role::Reset)) {
-            tracing::info!("a client was closed: a login or RESET in the middle of a tunnel");
-            self.leave_tunnel(key);
-        } else if role == Some(Role::Client) {
-            let bytes = self.renamed_clients(key, request);
-            self.push_own(key, link, &bytes);
-        } else {
-            self.push_own(key, link, request.bytes);
-        }
-        Some(Flow::Taken)
-    }
-
     /// `HELLO`, well-formed.
     pub(crate) fn hello_service(
         &mut self,

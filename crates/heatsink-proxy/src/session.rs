@@ -13,7 +13,7 @@ use heatsink_upstream::{Login, Protocol};
 
 use crate::client_command::Answer;
 use crate::client_tracking::Redirected;
-use crate::connection::{ClientKey, Lost};
+use crate::connection::{ClientKey, Lost, Replies};
 use crate::intake::Flow;
 use crate::lanes::{Purpose, Ticket};
 use crate::logins::{Tried, Turn, Wanted};
@@ -110,15 +110,14 @@ impl Worker {
                     name = Some(wanted.to_vec());
                     at += 2;
                 }
-                _ if self.cluster.is_some() || self.shared.verifier.is_some() => {
+                // Some servers authenticate before they find the mistake: not on a connection that
+                // others use.
+                _ => {
                     let option = String::from_utf8_lossy(request.arg(at).unwrap_or_default());
                     let text = format!("ERR Syntax error in HELLO option '{option}'");
                     self.clients.error(key, &text);
                     return Flow::Taken;
                 }
-                // Some servers authenticate before they find the mistake: not on a
-                // connection that others use.
-                _ => return self.open_tunnel(key, request.bytes),
             }
         }
         // Without the name, which is the client's and not the connection's.
@@ -162,6 +161,7 @@ impl Worker {
             self.drop_own_links(key, &own);
         }
         self.note_login(key);
+        self.clients.set_replies(key, Replies::On);
         self.clients.reply(key, b"+RESET\r\n");
     }
 

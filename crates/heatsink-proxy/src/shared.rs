@@ -22,10 +22,11 @@ use crate::connection::ClientKey;
 use crate::directory::Directory;
 use crate::health::Troubles;
 use crate::hot_keys::{Cooled, HotKeys};
+use crate::monitored::Sockets;
 use crate::nodes::Nodes;
-use crate::output::Output;
 use crate::socket::Accepted;
 use crate::splits::Desk;
+use crate::total::Total;
 
 /// What a worker is told by others.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(crate) enum Message {
     PrimaryMoved,
     /// All clients together have too much output, and it has the slowest of them.
     BoundOutput,
+    /// All clients together have too much input held, and it has the client with most of it.
+    BoundInput,
     /// Take no more requests, answer what is in flight, be done by then.
     Drain(Instant),
 }
@@ -105,8 +108,12 @@ pub(crate) struct Shared {
     pub(crate) max_links: usize,
     /// Logins that a server has accepted, by how many workers use them.
     pub(crate) proven: Mutex<HashMap<Login, u32>>,
+    /// Upstream connections, for those who monitor the server.
+    pub(crate) sockets: Arc<Sockets>,
     /// What clients have not read yet.
-    pub(crate) output: Output,
+    pub(crate) output: Total,
+    /// What clients have sent of requests that are not taken yet.
+    pub(crate) input: Total,
     /// Requests that were taken from clients, as of the workers' last ticks.
     pub(crate) requests_total: AtomicU64,
     pub(crate) pauses_total: AtomicU64,
@@ -180,7 +187,9 @@ impl Shared {
             link_count: AtomicUsize::new(0),
             max_links,
             proven: Mutex::default(),
-            output: Output::new(told_workers),
+            sockets: Arc::default(),
+            output: Total::new(told_workers),
+            input: Total::new(told_workers),
             requests_total: AtomicU64::new(0),
             pauses_total: AtomicU64::new(0),
             unanswered: AtomicUsize::new(0),

@@ -80,6 +80,8 @@ pub(crate) struct Desk {
     settled: Vec<AtomicU64>,
     /// Until when what is known of split keys may be relied on, in milliseconds of [`uptime`].
     believed: AtomicU64,
+    /// Until when no command may take away the tombstones of splits that have ended, in the same.
+    kept: AtomicU64,
     wanted: Mutex<Vec<WholeWanted>>,
     /// Keys at which a marker was found that no version of the hot keys has told of.
     markers: Mutex<BTreeSet<Vec<u8>>>,
@@ -101,6 +103,7 @@ impl Desk {
         Self {
             settled: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             believed: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
             wanted: Mutex::default(),
             markers: Mutex::default(),
             alarm: OnceLock::new(),
@@ -145,6 +148,16 @@ impl Desk {
     /// the beginning of its turn will not do: it may have stood still since.
     pub(crate) fn is_believed(&self) -> bool {
         uptime().as_millis() as u64 <= self.believed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn keep_tombstones(&self, until: Duration) {
+        self.kept.fetch_max(until.as_millis() as u64, Ordering::AcqRel);
+    }
+
+    /// Whether tombstones are still needed: other proxies may believe in their shards.
+    pub(crate) fn keeps_tombstones(&self) -> bool {
+        let kept = self.kept.load(Ordering::Acquire);
+        kept > 0 && uptime().as_millis() as u64 <= kept
     }
 
     pub(crate) fn want_whole(&self, key: &[u8], command: &str) {

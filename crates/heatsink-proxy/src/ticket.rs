@@ -63,7 +63,9 @@ pub(crate) enum Purpose {
     Fill(u32),
     /// Whether the server tracks the read of a hot key that is sent right behind.
     Caching(u32),
-    /// How long the key lives that was read right before.
+    /// How long the fields live that a read of a hash shows, right before the next.
+    FillFields(u32),
+    /// How long the key lives that was read before.
     FillTtl(u32),
     /// The reply to writes of a hot key that were combined.
     Combined(u32),

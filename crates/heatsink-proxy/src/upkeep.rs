@@ -11,7 +11,7 @@ use crate::worker::Worker;
 
 /// How often overdue things are looked for, and totals told, while requests come or something is
 /// waited for, and while not.
-const BUSY_TICK: Duration = Duration::from_millis(50);
+pub(crate) const BUSY_TICK: Duration = Duration::from_millis(50);
 const IDLE_TICK: Duration = Duration::from_secs(1);
 /// How long a client may take to agree on how to encrypt.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -29,6 +29,7 @@ impl Worker {
         let serving = self.taken > 0;
         self.count_requests();
         self.tell_slowest();
+        self.look_after_input();
         let waiting = self.links.iter().any(|(_, upstream)| {
             let own = matches!(upstream.owner, Owner::Client(_) | Owner::Listener);
             own || !upstream.link.is_ready() || upstream.link.waiting() > 0
@@ -116,6 +117,7 @@ impl Worker {
         }
         let mut client = self.clients.slab.remove(key.slot as usize);
         self.clients.copied_bytes -= client.counted;
+        self.clients.input_bytes -= client.input_counted;
         self.end_stall(key);
         let _ = self.registry.deregister(client.socket.stream());
         self.shared.directory.remove(client.card.id);

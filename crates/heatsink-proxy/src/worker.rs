@@ -38,6 +38,7 @@ use crate::config::Live;
 use crate::connection::{Client, ClientKey};
 use crate::cool::Cooling;
 use crate::directory::Card;
+use crate::input::WorkerInput;
 use crate::intake::Scratch;
 use crate::lanes::{Lane, Owner, Ticket, Upstream};
 use crate::logins::Logins;
@@ -166,6 +167,8 @@ pub(crate) struct Worker {
     pub(crate) reads_replicas: bool,
     /// What this worker has told of its clients' output.
     pub(crate) output: WorkerOutput,
+    /// The same of their input.
+    pub(crate) input: WorkerInput,
     pub(crate) now: Instant,
     /// Whether the process stood still, which matters while keys are split.
     pub(crate) awake: Awake,
@@ -229,6 +232,7 @@ impl Worker {
             stalls: Vec::new(),
             kept: Vec::new(),
             output: WorkerOutput::new(now),
+            input: WorkerInput::new(now),
             goes_around: false,
             pins: Vec::new(),
             now,
@@ -383,6 +387,7 @@ impl Worker {
                 Message::Kill(key) => self.close_client(key),
                 Message::Drain(until) => self.drain(until),
                 Message::BoundOutput => self.output_bound_asked(),
+                Message::BoundInput => self.input_bound_asked(),
             }
         }
     }
@@ -574,7 +579,7 @@ impl Worker {
     /// A request will not be answered.
     pub(crate) fn give_up(&mut self, mark: Mark) {
         let mark = match mark {
-            Mark::Hot(write) => self.end_hot_write(write),
+            Mark::Hot(write) => self.end_hot_write(write, false),
             mark => mark,
         };
         if let Some(observer) = &mut self.observer {

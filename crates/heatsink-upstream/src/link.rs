@@ -510,6 +510,11 @@ impl<W: Waiter> Link<W> {
         now.saturating_duration_since(self.since) < time
     }
 
+    /// The address of this side, by which the server knows the connection unless it was translated.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.stream.local_address()
+    }
+
     /// The address it was opened to, if it has one.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
@@ -581,10 +586,6 @@ impl<W: Waiter> Link<W> {
         used += match self.framing {
             Framing::Replies => self.take_replies(&buf[used..], deliver, answered)?,
             Framing::Frames => self.take_frames(&buf[used..], deliver)?,
-            Framing::Raw => {
-                deliver(Delivery::Raw(&buf[used..]));
-                buf.len() - used
-            }
         };
         Ok(used)
     }

@@ -1,7 +1,7 @@
 //! A non-blocking socket to the upstream, of any kind.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 
 use heatsink_tls::TlsStream;
 use mio::event::Source;
@@ -24,6 +24,14 @@ impl Stream {
             Self::Tcp(stream) => stream.get_ref().take_error(),
             Self::Tls(stream) => stream.get_ref().get_ref().take_error(),
             Self::Unix(stream) => stream.get_ref().take_error(),
+        }
+    }
+
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.get_ref().local_addr().ok(),
+            Self::Tls(stream) => stream.get_ref().get_ref().local_addr().ok(),
+            Self::Unix(_) => None,
         }
     }
 

@@ -80,6 +80,16 @@ fn traffic(text: &mut Lines, metrics: &Metrics) {
         "Clients that were closed because they did not read their replies.",
         traffic.map(|traffic| traffic.slow_clients_closed_total),
     );
+    text.one_gauge(
+        "heatsink_client_input_bytes",
+        "Bytes held of requests that are not complete, or have to wait.",
+        traffic.map(|traffic| traffic.held_input_bytes as f64),
+    );
+    text.one_counter(
+        "heatsink_large_clients_closed_total",
+        "Clients that were closed because unfinished requests took too much memory.",
+        traffic.map(|traffic| traffic.large_clients_closed_total),
+    );
 }
 
 fn keys(text: &mut Lines, keys: &[KeyMetrics], privacy: Privacy, limit: usize) {

@@ -83,7 +83,7 @@ const fn live(path: &'static str, kind: Kind, default: &'static str, doc: &'stat
 
 /// Every key but those of `[[policy]]`.
 #[rustfmt::skip] // One row a key: it is read as a table.
-pub(crate) static KEYS: [Key; 69] = [
+pub(crate) static KEYS: [Key; 70] = [
     start("listen", Kind::Address, "127.0.0.1:6380", "Address that clients connect to; port 0 takes a free one"),
     start("admin", Kind::Optional(&Kind::Address), "127.0.0.1:9600", "Address of the admin API; empty is none"),
     start("admin_token_file", PATH, "", "File with the token that the admin API wants; needed unless it listens on loopback"),
@@ -120,6 +120,7 @@ pub(crate) static KEYS: [Key; 69] = [
     live("limits.unauthenticated_max_bytes", bytes(64, GIB), "16KiB", "Size of one request before authentication"),
     live("limits.max_output_bytes", bytes(64, 64 * GIB), "512MiB", "Replies that a client has not read yet"),
     live("limits.max_total_output_bytes", bytes(0, 1024 * GIB), "0", "The same of all clients together; over it the slowest are closed. 0 is a quarter of the memory"),
+    live("limits.max_total_input_bytes", bytes(0, 1024 * GIB), "0", "Unfinished requests of all clients together; over it those with most are closed. 0 is a quarter of the memory"),
     live("limits.idle_seconds", whole(0, YEAR_SECONDS), "0", "Close a client that is silent this long; 0 is never"),
 
     live("timeouts.connect_ms", whole(1, HOUR_MS), "1000", "Connecting to the upstream, TLS and login included"),

@@ -221,10 +221,15 @@ fn control_rule(settings: &[Setting]) -> ControlRule {
 }
 
 /// What all clients together may leave unread where it is not known how much memory there is.
-const DEFAULT_TOTAL_OUTPUT: u64 = 1 << 30;
+const DEFAULT_TOTAL: u64 = 1 << 30;
 
 fn live(settings: &Settings) -> Live {
     let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
+    // Of all clients together.
+    let total = |bytes| match bytes {
+        0 => memory::available().map_or(DEFAULT_TOTAL, |bytes| bytes / 4),
+        bytes => bytes,
+    };
     Live {
         limits: Limits {
             max_clients: settings.whole("limits.max_clients") as usize,
@@ -234,10 +239,8 @@ fn live(settings: &Settings) -> Live {
             unauthenticated_max_args: settings.whole("limits.unauthenticated_max_args"),
             unauthenticated_max_bytes: settings.whole("limits.unauthenticated_max_bytes"),
             max_output_bytes: settings.whole("limits.max_output_bytes"),
-            max_total_output_bytes: match settings.whole("limits.max_total_output_bytes") {
-                0 => memory::available().map_or(DEFAULT_TOTAL_OUTPUT, |bytes| bytes / 4),
-                bytes => bytes,
-            },
+            max_total_output_bytes: total(settings.whole("limits.max_total_output_bytes")),
+            max_total_input_bytes: total(settings.whole("limits.max_total_input_bytes")),
             idle: unless_zero(Duration::from_secs(settings.whole("limits.idle_seconds"))),
         },
         timeouts: Timeouts {
@@ -287,6 +290,7 @@ mod tests {
         let detect = Some(heatsink_detect::config::Settings::default());
         let mut live = Live { detect, ..Live::default() };
         live.limits.max_total_output_bytes = memory::available().expect("some memory") / 4;
+        live.limits.max_total_input_bytes = live.limits.max_total_output_bytes;
         assert_eq!(config.live, live);
         assert_eq!(config.detect, heatsink_detect::config::Settings::default());
         assert_eq!(config.upstream, Url::Embedded);
@@ -309,7 +313,7 @@ mod tests {
              [limits]\nmax_clients = 11\nmax_request_bytes = 2001\nmax_bulk_bytes = 2002\n\
              max_args = 2003\nunauthenticated_max_args = 12\nunauthenticated_max_bytes = 2004\n\
              max_output_bytes = \"4KiB\"\nmax_total_output_bytes = \"8KiB\"\n\
-             idle_seconds = 13\n\
+             max_total_input_bytes = \"12KiB\"\nidle_seconds = 13\n\
              [timeouts]\nconnect_ms = 14\nsilence_ms = 0\nshutdown_ms = 15\n\
              cluster_retry_ms = 16\nhandover_ms = 17\n\
              [detect]\nwindow_ms = 2000\ntick_ms = 40\nhot_threshold = 21\n\
@@ -361,6 +365,7 @@ mod tests {
                     unauthenticated_max_bytes: 2004,
                     max_output_bytes: 4096,
                     max_total_output_bytes: 8192,
+                    max_total_input_bytes: 12288,
                     idle: Some(Duration::from_secs(13)),
                 },
                 timeouts: Timeouts {

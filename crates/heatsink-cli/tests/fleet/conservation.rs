@@ -16,6 +16,7 @@ mod clients;
 mod cluster;
 mod one_server;
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -186,10 +187,26 @@ impl Fleet {
                 let accounts = accounts.iter().map(|account| &**account as &Account);
                 if let Some(fault) = books::fault(key, &reply, accounts) {
                     let log = schedule.log.join("\n");
-                    panic!("database {database}, proxy {number}, {key}: {fault}\n{log}");
+                    let seen = self.seen(database, key);
+                    panic!("database {database}, proxy {number}, {key}: {fault}\n{log}\n{seen}");
                 }
             }
         }
+    }
+
+    /// What each proxy says of a key, at once and a while later: whether a wrong reply was only late.
+    fn seen(&self, database: u32, key: &str) -> String {
+        let mut seen = String::new();
+        for time in [0, 1, 5, 15] {
+            thread::sleep(Duration::from_secs(time));
+            for number in 0..2 {
+                let reply = self.client(number, database).try_command(&books::read(key));
+                let stats = self.nodes[number].json(&format!("/hotkeys/{key}/stats"));
+                writeln!(seen, "after {time} s more, proxy {number}: {reply:?}\n{stats:?}")
+                    .unwrap();
+            }
+        }
+        seen
     }
 
     /// Values that are gone as a whole are given up; what is there must be complete.

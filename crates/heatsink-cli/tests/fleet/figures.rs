@@ -1,13 +1,15 @@
-//! What is shown is what happened: the figures of the API, of the metrics and of `top` against what
-//! clients have sent.
+//! What is shown is what happened: the figures of the API, of the metrics, of `top` and of the page
+//! against what clients have sent.
 
 use std::io::Read;
 use std::num::NonZero;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heatsink_testkit::browser::{Browser, with_browser};
 use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use serde_json::Value;
@@ -144,35 +146,61 @@ fn last_sample(node: &Node) -> Option<Value> {
     node.json("/history?samples=1")?["samples"].as_array()?.last().cloned()
 }
 
-/// Rates that are steady: 1000 requests a second, nine of ten of which the cache answers.
+/// A client with a steady rate: 1000 requests a second, of which nine of ten read a key that is cached.
+struct Steady {
+    stop: Arc<AtomicBool>,
+    load: Option<thread::JoinHandle<()>>,
+}
+
+impl Steady {
+    fn start(node: &Node) -> Self {
+        const PER_ROUND: usize = 50;
+        const ROUND: Duration = Duration::from_millis(50);
+        let address = node.clients();
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&stop);
+        let load = thread::spawn(move || {
+            let mut client = RawClient::connect(address);
+            client.set_timeout(PATIENCE);
+            client.command(&["SET", "cached", "v"]);
+            let cached = encode(&["GET", "cached"]);
+            let mut next = Instant::now();
+            while !ended.load(Ordering::Relaxed) {
+                for number in 0..PER_ROUND {
+                    let other = encode(&["ECHO", "x"]);
+                    client.send_raw(if number % 10 == 0 { &other } else { &cached });
+                }
+                for _ in 0..PER_ROUND {
+                    client.read_reply();
+                }
+                next += ROUND;
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+        });
+        Self { stop, load: Some(load) }
+    }
+
+    fn end(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.load.take().expect("it runs").join().expect("it sent");
+    }
+}
+
+impl Drop for Steady {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn near(rate: f64, of: f64) -> bool {
+    (rate - of).abs() <= of * 0.3
+}
+
 #[test]
 fn rates_agree_with_what_was_sent_and_with_each_other() {
-    const PER_ROUND: usize = 50;
-    const ROUND: Duration = Duration::from_millis(50);
     let (place, server) = (Place::empty(), RedisServer::start());
     let node = start(&place, &server, &["cached"]);
-    let address = node.clients();
-    let stop = Arc::new(AtomicBool::new(false));
-    let ended = Arc::clone(&stop);
-    let load = thread::spawn(move || {
-        let mut client = RawClient::connect(address);
-        client.set_timeout(PATIENCE);
-        client.command(&["SET", "cached", "v"]);
-        let cached = encode(&["GET", "cached"]);
-        let mut next = Instant::now();
-        while !ended.load(Ordering::Relaxed) {
-            for number in 0..PER_ROUND {
-                let other = encode(&["ECHO", "x"]);
-                client.send_raw(if number % 10 == 0 { &other } else { &cached });
-            }
-            for _ in 0..PER_ROUND {
-                client.read_reply();
-            }
-            next += ROUND;
-            thread::sleep(next.saturating_duration_since(Instant::now()));
-        }
-    });
-    let near = |rate: f64, of: f64| (rate - of).abs() <= of * 0.3;
+    let load = Steady::start(&node);
     let mut said = String::new();
     let agrees = |said: &mut String| {
         let (Some(sample), Some(fleet)) = (last_sample(&node), node.json("/proxies")) else {
@@ -201,6 +229,91 @@ fn rates_agree_with_what_was_sent_and_with_each_other() {
         assert!(saved <= requests, "more saved than asked:\n{shown}");
         near(requests, 1000.0) && near(saved, 900.0)
     });
-    stop.store(true, Ordering::Relaxed);
-    load.join().expect("it sent");
+    load.end();
+}
+
+/// The number that a text begins with, as a person reads it; those that are not known are no number.
+fn read(text: &str) -> f64 {
+    let word = text.split_whitespace().next().unwrap_or_default();
+    word.replace(',', "").parse().unwrap_or(-1.0)
+}
+
+/// Reads texts of the page, all of one moment, until they are as expected.
+async fn reads(
+    browser: &Browser,
+    node: &Node,
+    path: &str,
+    what: &[&str],
+    is_expected: impl Fn(&[String]) -> bool,
+) {
+    browser.open(node.admin, path).await;
+    let list = serde_json::to_string(what).expect("a list");
+    // What is hidden, or not there yet, nobody reads.
+    let look = format!(
+        "{list}.map((one) => document.querySelector(one)).map((element) => \
+         element?.checkVisibility() ? element.innerText : '')"
+    );
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let texts = browser.value(&look).await;
+        let texts: Vec<String> = serde_json::from_value(texts).expect("texts");
+        if is_expected(&texts) {
+            return;
+        }
+        if Instant::now() > until {
+            browser.screenshot("figures-failed").await;
+            panic!("{path} shows {texts:?} as {what:?}");
+        }
+        browser.sample().await;
+    }
+}
+
+#[test]
+fn the_page_shows_a_person_what_was_sent() {
+    let (place, server) = (Place::empty(), RedisServer::start());
+    let node = start(&place, &server, &["cached", "idle"]);
+    let load = Steady::start(&node);
+    let screenshots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page-screenshots");
+    with_browser((1280, 900), &screenshots, async |browser| {
+        let tiles = ["#tile-requests", "#tile-saved", "#tile-saved-note", "#tile-keys"];
+        reads(browser, &node, "/", &tiles, |texts| {
+            let [requests, saved, share] = [0, 1, 2].map(|tile| read(&texts[tile]));
+            assert!(saved <= requests, "more saved than asked: {texts:?}");
+            let shares = near(share, 90.0) && texts[2].ends_with("of all requests");
+            near(requests, 1000.0) && near(saved, 900.0) && shares && texts[3] == "2"
+        })
+        .await;
+        // The hottest key first, and one that nobody uses.
+        let [used, idle] = [1, 2].map(|row| {
+            let cell =
+                |name: &str| format!("#key-rows tr:nth-child({row}) td[data-label='{name}']");
+            ["Key", "Requests/s", "Reads", "Hit ratio"].map(cell)
+        });
+        let cells: Vec<_> = used.iter().chain(&idle).map(String::as_str).collect();
+        reads(browser, &node, "/", &cells, |texts| {
+            let [rate, reads, hits] = [1, 2, 3].map(|cell| read(&texts[cell]));
+            let is_used = near(rate, 900.0) && near(reads, 100.0) && (70.0..=100.0).contains(&hits);
+            texts[0] == "cached" && is_used && texts[4] == "idle" && texts[5] == "0"
+        })
+        .await;
+        let facts = [1, 2, 3, 4].map(|fact| format!("#key-facts div:nth-child({fact})"));
+        reads(browser, &node, "/#/key/cached", &facts.each_ref().map(String::as_str), |texts| {
+            let names = ["Requests/s", "Reads/s", "Writes/s", "Hit ratio"];
+            let figure = |fact: usize| {
+                let name = |text: &String| text.strip_prefix(names[fact]).map(read);
+                texts.get(fact).and_then(name).unwrap_or(-1.0)
+            };
+            let rates = near(figure(0), 900.0) && near(figure(1), 900.0) && figure(2) == 0.0;
+            rates && (70.0..=100.0).contains(&figure(3))
+        })
+        .await;
+        let cells =
+            ["Requests/s", "Saved"].map(|name| format!("#proxy-rows td[data-label='{name}']"));
+        reads(browser, &node, "/#/proxies", &cells.each_ref().map(String::as_str), |texts| {
+            near(read(&texts[0]), 1000.0) && near(read(&texts[1]), 90.0)
+        })
+        .await;
+        browser.no_errors().await;
+    });
+    load.end();
 }

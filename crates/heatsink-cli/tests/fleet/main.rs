@@ -22,6 +22,7 @@ mod split_behind;
 mod split_chaos;
 mod split_ends;
 mod split_failover;
+mod split_fields;
 mod split_kills;
 mod split_load;
 mod split_marker;

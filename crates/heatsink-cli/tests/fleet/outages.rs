@@ -67,8 +67,9 @@ fn an_outage_is_told_with_its_reason_and_so_is_its_end() {
     assert_eq!(down["node"], address.to_string());
     assert_eq!(down["error"], "connection refused");
     servers.upstream.start_again();
-    eventually(PATIENCE, || is_ready(&node) && up(&node, &servers.upstream, 1));
-    assert_eq!(reasons(&node), Vec::<String>::new());
+    let is_well =
+        || is_ready(&node) && up(&node, &servers.upstream, 1) && reasons(&node).is_empty();
+    eventually(PATIENCE, is_well);
     assert!(count(&node, "heatsink_upstream_reconnects_total") > 0);
     eventually(PATIENCE, || {
         node.json("/proxies").is_some_and(|fleet| {

@@ -1,6 +1,6 @@
 //! A large reply that many clients are sent is held once, not once for each of them.
 
-use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
+use heatsink_testkit::{LUA_NOW_MS, RawClient, RedisServer, Reply, encode, eventually};
 
 use crate::node::{CACHE, Node};
 use crate::support::{PATIENCE, Place};
@@ -37,8 +37,9 @@ fn start(place: &Place, server: &RedisServer, len: usize) -> Node {
 }
 
 /// Keeps the server busy for a moment, less than makes a proxy give up a connection.
-const BUSY: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
-    local start = now() while now() - start < 200000 do end return 1";
+fn busy_script() -> String {
+    format!("{LUA_NOW_MS} local start = now() while now() - start < 200 do end return 1")
+}
 
 /// So many clients read what they were sent, to its end; the others never do.
 const READERS: usize = 5;
@@ -51,7 +52,7 @@ const ATTEMPTS: usize = 10;
 fn ask_all(node: &Node, server: &RedisServer, requests: &[u8]) -> Option<Vec<RawClient>> {
     let mut clients: Vec<RawClient> = (0..CLIENTS).map(|_| node.client()).collect();
     let mut busy = server.client();
-    busy.send(&["EVAL", BUSY, "0"]);
+    busy.send(&["EVAL", &busy_script(), "0"]);
     for client in &mut clients {
         client.set_timeout(PATIENCE);
         client.send_raw(requests);

@@ -121,7 +121,7 @@ followed! {
 }
 
 /// A key whose mover has ended at a labelled place, and a proxy that has to do with that.
-fn left_behind(place: &Place, servers: &Servers, label: &str) -> (Node, String) {
+pub(crate) fn left_behind(place: &Place, servers: &Servers, label: &str) -> (Node, String) {
     let other = servers.member(place, "all", &[]);
     let mut first = doomed(place, servers, label);
     assemble(&[&other, &first]);

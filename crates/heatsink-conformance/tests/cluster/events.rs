@@ -139,11 +139,21 @@ fn events_are_heard_of_a_new_primary() {
             closed += 1;
         }
     }
+    // One that has heard of the new primary may still lose its own connection, to the old one.
+    left.retain_mut(|client| {
+        loop {
+            match client.try_read_frame(MOMENT) {
+                Ok(Some(_)) => {}
+                Ok(None) => break true,
+                Err(_) => {
+                    closed += 1;
+                    break false;
+                }
+            }
+        }
+    });
     // Those whose own connection was to it, and they alone.
     assert!(closed < SUBSCRIBERS, "{closed} closed");
-    for client in &mut left {
-        while client.try_read_frame(MOMENT).expect("open").is_some() {}
-    }
     for key in &keys {
         assert_eq!(writer.command(&["SET", key, "1"]), Reply::ok());
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use heatsink_conformance::Heatsink;
 use heatsink_proxy::config::Auth;
-use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually, key_slot};
+use heatsink_testkit::{LUA_NOW_MS, RawClient, RedisCluster, Reply, eventually, key_slot};
 use heatsink_users::{Users, hash};
 
 use crate::open::{OPEN, before_open};
@@ -60,12 +60,12 @@ fn script(error: &str) -> String {
 /// The same, but the first time it takes long enough for the client to leave meanwhile.
 fn slow_script(error: &str) -> String {
     format!(
-        "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
+        "{LUA_NOW_MS} \
          if redis.call('INCR', KEYS[1]) == 1 then \
              local start = now() repeat until now() > start + {} \
          end \
          return redis.error_reply('{error}')",
-        SLOW.as_micros()
+        SLOW.as_millis()
     )
 }
 

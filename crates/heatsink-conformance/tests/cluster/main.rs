@@ -3,6 +3,7 @@
 //! `HEATSINK_CLUSTER_SECONDS` makes the runs under load longer, `HEATSINK_CLUSTER_SEED`
 //! repeats a random one; see also `differential`.
 
+mod busy;
 mod cut;
 mod differential;
 mod events;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heatsink_conformance::Heatsink;
-use heatsink_testkit::{RawClient, RedisCluster, Reply, encode, key_slot};
+use heatsink_testkit::{LUA_NOW_MS, RawClient, RedisCluster, Reply, encode, key_slot};
 
 use crate::open::{OPEN, before_open, elsewhere, send_all};
 
@@ -130,11 +130,8 @@ fn a_transaction_waits_for_what_was_sent_before_it() {
 /// Has a node do nothing else for so long.
 fn keep_busy(cluster: &RedisCluster, node: usize, milliseconds: u32) -> RawClient {
     let mut client = cluster.node(node).client();
-    let script = format!(
-        "local t = redis.call('TIME')
-         local till = t[1] * 1000 + t[2] / 1000 + {milliseconds}
-         repeat t = redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > till"
-    );
+    let script =
+        format!("{LUA_NOW_MS} local till = now() + {milliseconds} repeat until now() > till");
     client.send(&["EVAL", &script, "0"]);
     let mut other = cluster.node(node).client();
     other.send(&["PING"]);

@@ -5,7 +5,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::Heatsink;
-use heatsink_testkit::{RawClient, RedisCluster, Reply, encode, eventually};
+use heatsink_testkit::{LUA_NOW_MS, RawClient, RedisCluster, Reply, encode, eventually};
 
 use crate::half::{HALF_MOVED, Half, MOMENT, says_nothing};
 
@@ -58,9 +58,7 @@ fn turn() -> MutexGuard<'static, ()> {
 /// A script that only reads and takes its time.
 fn slow(time: Duration, key: &str, padding: usize) -> Vec<u8> {
     let script = format!(
-        "local t = redis.call('TIME')
-        local till = t[1] * 1000 + t[2] / 1000 + {}
-        repeat t = redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > till
+        "{LUA_NOW_MS} local till = now() + {} repeat until now() > till
         return redis.call('GET', KEYS[1])",
         time.as_millis()
     );

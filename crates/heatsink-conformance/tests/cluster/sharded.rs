@@ -196,3 +196,27 @@ fn a_subscriber_is_closed_with_any_of_its_nodes() {
     let left = || source.command(&["PUBSUB", "SHARDCHANNELS"]).items().is_empty();
     eventually(SOON, left);
 }
+
+/// Messages are no replies: they come to a client that wants none, whatever it asks meanwhile.
+#[test]
+fn messages_come_to_a_client_that_wants_no_replies() {
+    const MESSAGES: usize = 100;
+    let rig = ClusterRig::new(1);
+    let (mut client, mut publisher) = (rig.client(), rig.client());
+    assert!(!client.command(&["HELLO", "3"]).is_error());
+    client.command(&["SUBSCRIBE", "news"]);
+    client.send(&["CLIENT", "REPLY", "OFF"]);
+    let keys: Vec<Vec<u8>> =
+        (0..MESSAGES).map(|n| encode(&["GET".to_owned(), format!("key{n}")])).collect();
+    for n in 0..MESSAGES {
+        client.send_raw(&keys.concat());
+        publisher.command(&["PUBLISH", "news", &n.to_string()]);
+    }
+    for n in 0..MESSAGES {
+        let told = client.read_reply();
+        assert_eq!(told.items()[2], Reply::bulk(n.to_string()), "{told:?}");
+    }
+    client.send(&["CLIENT", "REPLY", "ON"]);
+    assert_eq!(client.read_reply(), Reply::ok());
+    assert_eq!(client.command(&["PING"]).text(), "PONG");
+}

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{Reply, encode};
+use heatsink_testkit::{RedisCluster, Reply, encode};
 
 /// One for all tests here: they only add keys, and count none but their own.
 static RIG: LazyLock<ClusterRig> = LazyLock::new(|| ClusterRig::new(1));
@@ -12,6 +12,28 @@ fn fill(prefix: &str) {
     let mut client = RIG.client();
     for n in 0..30 {
         assert_eq!(client.command(&["SET", &format!("{prefix}:{n}"), "v"]), Reply::ok());
+    }
+}
+
+/// Writes go along shared connections, `WAIT` along others.
+#[test]
+fn wait_speaks_of_writes_on_shared_connections() {
+    let mut rig = ClusterRig::with(RedisCluster::builder(), |config| config.workers = 1);
+    let key = rig.cluster.key_on(0, "waited");
+    let replica = rig.cluster.replicas_of(0)[0];
+    let mut client = rig.client();
+    assert_eq!(client.command(&["SET", &key, "1"]), Reply::ok());
+    assert_eq!(client.command(&["WAIT", "1", "10000"]), Reply::Integer(1));
+    rig.cluster.pause(replica);
+    assert_eq!(client.command(&["SET", &key, "2"]), Reply::ok());
+    assert_eq!(client.command(&["WAIT", "1", "50"]), Reply::Integer(0));
+    rig.cluster.resume(replica);
+    assert_eq!(client.command(&["WAIT", "1", "10000"]), Reply::Integer(1));
+    // What was written for it is gone.
+    assert_eq!(client.command(&["DBSIZE"]), Reply::Integer(1));
+    for node in rig.cluster.primaries() {
+        let keys = rig.cluster.node(node).client().command(&["KEYS", "*:wait"]);
+        assert_eq!(keys, Reply::Array(Vec::new()));
     }
 }
 

@@ -2,7 +2,7 @@
 //! it did itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -64,34 +64,106 @@ fn an_idle_client_does_not_take_the_cache_from_the_others() {
     assert_cached(&rig, "a client that waits");
 }
 
+/// How many of many reads of `k` reach the server while somebody sends commands in a loop.
+fn asked_beside(rig: &Rig, commands: &'static [&'static [&'static str]]) -> u64 {
+    warm(rig, "k");
+    let (stop, sent) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    let busy = {
+        let (addr, stop, sent) = (rig.addr(), Arc::clone(&stop), Arc::clone(&sent));
+        thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let mut client = RawClient::connect(addr);
+                for command in commands.iter().cycle().take(20) {
+                    client.command(command);
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        })
+    };
+    eventually(SOON, || sent.load(Ordering::Relaxed) >= 20);
+    let mut client = rig.client();
+    let before = rig.server().calls("get");
+    for _ in 0..READS {
+        client.command(&["GET", "k"]);
+    }
+    let asked = rig.server().calls("get") - before;
+    stop.store(true, Ordering::Relaxed);
+    busy.join().expect("it is served");
+    asked
+}
+
+/// Those of the cases beside which the others lost the cache.
+#[track_caller]
+fn assert_none_takes_it(
+    rig: impl Fn() -> Rig,
+    cases: &[(&str, &'static [&'static [&'static str]])],
+) {
+    let mut taken = Vec::new();
+    for (what, commands) in cases {
+        let asked = asked_beside(&rig(), commands);
+        println!("{what}: {asked} of {READS} reads reached the server");
+        if asked >= READS / 10 {
+            taken.push((what, asked));
+        }
+    }
+    assert!(taken.is_empty(), "of {READS} reads reached the server: {taken:?}");
+}
+
 #[test]
 fn a_busy_client_does_not_take_the_cache_from_the_others() {
-    let what: [(&str, &[&[&str]]); 5] = [
-        ("unknown commands", &[&["NOSUCHCOMMAND", "x"]]),
-        ("empty transactions", &[&["MULTI"], &["EXEC"]]),
-        ("transactions", &[&["MULTI"], &["SET", "other", "1"], &["EXEC"]]),
-        ("scripts", &[&["EVAL", "return 1", "0"]]),
-        ("flushes that are refused", &[&["FLUSHDB", "NEVER"], &["FLUSHALL", "NEVER"]]),
-    ];
-    for (what, commands) in what {
+    let with_value = || {
         let rig = rig(&["k"], 2);
         rig.client().command(&["SET", "k", "v"]);
-        let stop = Arc::<AtomicBool>::default();
-        let busy = {
-            let (addr, stop) = (rig.addr(), Arc::clone(&stop));
-            thread::spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let mut client = RawClient::connect(addr);
-                    for command in commands.iter().cycle().take(20) {
-                        client.command(command);
-                    }
-                }
-            })
-        };
-        assert_cached(&rig, what);
-        stop.store(true, Ordering::Relaxed);
-        busy.join().expect("it is served");
-    }
+        rig
+    };
+    assert_none_takes_it(
+        with_value,
+        &[
+            ("unknown commands", &[&["NOSUCHCOMMAND", "x"]]),
+            ("empty transactions", &[&["MULTI"], &["EXEC"]]),
+            ("transactions", &[&["MULTI"], &["SET", "other", "1"], &["EXEC"]]),
+            ("scripts", &[&["EVAL", "return 1", "0"]]),
+            ("flushes that are refused", &[&["FLUSHDB", "NEVER"], &["FLUSHALL", "NEVER"]]),
+        ],
+    );
+}
+
+/// What the server refuses changes nothing, and what changes nothing takes nothing from anybody.
+#[test]
+fn a_client_whose_writes_change_nothing_does_not_take_the_cache_from_the_others() {
+    let with_users = || {
+        let rig = rig(&["k"], 2);
+        let mut admin = rig.server().client();
+        admin.command(&["SET", "k", "v"]);
+        let rules = ["+@all", "-@write", "-swapdb", "-script", "-publish"];
+        let weak = [&["ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*"][..], &rules].concat();
+        assert_eq!(admin.command(&weak), Reply::ok());
+        rig
+    };
+    assert_none_takes_it(
+        with_users,
+        &[
+            ("SET without the right", &[&["AUTH", "weak", "pw"], &["SET", "k", "x"]]),
+            ("APPEND without the right", &[&["AUTH", "weak", "pw"], &["APPEND", "k", "x"]]),
+            ("INCR without the right", &[&["AUTH", "weak", "pw"], &["INCR", "k"]]),
+            ("GETSET without the right", &[&["AUTH", "weak", "pw"], &["GETSET", "k", "x"]]),
+            ("SWAPDB without the right", &[&["AUTH", "weak", "pw"], &["SWAPDB", "0", "1"]]),
+            (
+                "transactions without the right",
+                &[&["AUTH", "weak", "pw"], &["MULTI"], &["APPEND", "k", "x"], &["EXEC"]],
+            ),
+            ("the wrong type", &[&["LPUSH", "k", "x"]]),
+            ("no number", &[&["INCR", "k"]]),
+            ("too few arguments", &[&["APPEND", "k"]]),
+            ("SET NX", &[&["SET", "k", "x", "NX"]]),
+            ("SETNX", &[&["SETNX", "k", "x"]]),
+            ("a script that fails", &[&["EVAL", "return nothing", "1", "k"]]),
+            ("SWAPDB of none", &[&["SWAPDB", "0", "99999"]]),
+            ("MGET", &[&["MGET", "k", "other"]]),
+            ("transactions that read", &[&["MULTI"], &["STRLEN", "k"], &["EXEC"]]),
+            ("watches", &[&["WATCH", "k"], &["UNWATCH"]]),
+        ],
+    );
 }
 
 /// ```text
@@ -122,6 +194,48 @@ fn a_client_sees_what_it_did_before_word_of_it_has_come() {
         rig.relay.set(Way::Open);
         assert_eq!(client.read_reply(), Reply::Integer(length));
         eventually(SOON, || other.command(&["STRLEN", "k"]) == Reply::Integer(length));
+    }
+}
+
+/// ```text
+/// 1. k is cached       2. C changes it, or is told what somebody else has made of it
+/// 3. word of the change is still on its way: others are served what is cached
+/// 4. C reads k: it must not go back
+/// ```
+#[test]
+fn a_client_is_not_served_what_it_knows_to_be_old() {
+    let script = "return redis.call('set', KEYS[1], 'new')";
+    let cases: [&[&[&str]]; 7] = [
+        &[&["SET", "k", "new"]],
+        &[&["GETSET", "k", "new"]],
+        &[&["SET", "k", ""], &["APPEND", "k", "new"]],
+        &[&["MSET", "k", "new", "other", "1"]],
+        &[&["EVAL", script, "1", "k"]],
+        &[&["MULTI"], &["SET", "k", "new"], &["EXEC"]],
+        &[&["MGET", "k", "other"]],
+    ];
+    for commands in cases {
+        let rig = Arranged::new(Treatment::COHERENT);
+        let (mut client, mut other) = (rig.client(), rig.client());
+        rig.relay.set(Way::HoldTracked);
+        if commands[0][0] == "MGET" {
+            assert_eq!(rig.server.client().command(&["SET", "k", "new"]), Reply::ok());
+        }
+        for command in commands {
+            assert!(!client.command(command).is_error(), "{command:?}");
+        }
+        client.send(&["GET", "k"]);
+        assert_eq!(other.command(&["GET", "k"]), Reply::bulk("old"), "{commands:?}");
+        rig.relay.set(Way::Open);
+        assert_eq!(client.read_reply(), Reply::bulk("new"), "{commands:?}");
+        eventually(SOON, || other.command(&["GET", "k"]) == Reply::bulk("new"));
+        // It is served here again, like everybody.
+        let cached = || {
+            let before = rig.server.calls("get");
+            assert_eq!(client.command(&["GET", "k"]), Reply::bulk("new"));
+            rig.server.calls("get") == before
+        };
+        eventually(SOON, cached);
     }
 }
 

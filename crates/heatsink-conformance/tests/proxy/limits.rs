@@ -255,3 +255,61 @@ fn a_client_that_breaks_the_protocol_and_does_not_listen_is_closed_soon() {
     let best = times.min().unwrap();
     assert!(best < Duration::from_millis(400), "{best:?}");
 }
+
+/// Many clients that each send most of a large request, and then nothing more.
+#[test]
+fn over_the_total_of_unfinished_requests_the_largest_is_refused_and_others_go_on() {
+    const LEN: usize = 3 << 20;
+    const MAX: u64 = 10 << 20;
+    const END: usize = 10;
+    for workers in [1, 2] {
+        let rig = Rig::with(RedisServer::builder(), |config| {
+            config.workers = workers;
+            config.live.limits.max_total_input_bytes = MAX;
+        });
+        let handle = rig.heatsink().proxy().handle();
+        let mut other = rig.client();
+        // Of several keys, so that it is held until it is complete; this is all but its end.
+        let begin = |len: usize| {
+            let mut client = rig.client();
+            client.set_timeout(SOON);
+            let before = handle.input();
+            let bytes = encode(&["MSET", "a", &"x".repeat(len), "b", "y"]);
+            client.send_raw(&bytes[..bytes.len() - END]);
+            eventually(SOON, || {
+                let now = handle.input();
+                now.held_bytes >= before.held_bytes + len as u64
+                    || now.closed_total > before.closed_total
+            });
+            (client, bytes)
+        };
+        let small: Vec<_> = (0..4).map(|_| begin(LEN / 8)).collect();
+        let mut large: Vec<_> = (0..8).map(|_| begin(LEN)).collect();
+        eventually(SOON, || handle.input().held_bytes <= MAX);
+        let closed = handle.input().closed_total;
+        assert!(closed >= 5, "at most three fit, and {closed} were closed");
+        for (mut client, bytes) in small {
+            client.send_raw(&bytes[bytes.len() - END..]);
+            assert_eq!(client.read_reply(), Reply::ok(), "it is not the largest");
+        }
+        let refused = large.iter_mut().filter_map(|(client, bytes)| {
+            let _ = client.try_send_raw(&bytes[bytes.len() - END..]);
+            match client.try_read_reply() {
+                Ok(Reply::Error(error)) => {
+                    assert!(error.contains("too many bytes of unfinished requests"), "{error}");
+                    client.expect_closed();
+                    Some(())
+                }
+                reply => {
+                    assert_eq!(reply.expect("an answer"), Reply::ok());
+                    None
+                }
+            }
+        });
+        assert_eq!(refused.count() as u64, closed);
+        assert_eq!(other.command(&["PING"]).text(), "PONG");
+        eventually(SOON, || handle.input().held_bytes == 0);
+        // There is room again.
+        assert_eq!(other.command(&["MSET", "a", &"x".repeat(LEN), "b", "y"]), Reply::ok());
+    }
+}

@@ -4,6 +4,7 @@ mod disconnects;
 mod hidden;
 mod leaving;
 mod limits;
+mod monitor;
 mod outages;
 mod reserved;
 mod shutdown;

@@ -1,5 +1,6 @@
 //! State that belongs to one connection behaves as on a direct one.
 
+use std::thread;
 use std::time::Duration;
 
 use heatsink_conformance::{Heatsink, Relay, Rig, Way};
@@ -261,6 +262,24 @@ fn monitor_and_unknown_commands_have_a_connection_of_their_own() {
 }
 
 #[test]
+fn the_list_of_clients_tells_who_is_blocked() {
+    let rig = Rig::new(2);
+    let (mut blocked, mut other) = (rig.client(), rig.client());
+    let id = blocked.command(&["CLIENT", "ID"]).integer().to_string();
+    let mut flags = || {
+        let line = other.command(&["CLIENT", "LIST", "ID", &id]).text();
+        let word = line.split(' ').find_map(|word| word.strip_prefix("flags="));
+        word.expect("flags").to_owned()
+    };
+    assert_eq!(flags(), "N");
+    blocked.send(&["BLPOP", "nothing", "0"]);
+    eventually(SOON, || flags() == "b");
+    rig.client().command(&["RPUSH", "nothing", "1"]);
+    assert_eq!(blocked.read_reply(), Reply::bulks(["nothing", "1"]));
+    eventually(SOON, || flags() == "N");
+}
+
+#[test]
 fn wait_speaks_of_writes_on_the_shared_pipeline() {
     // Without the delay in which a primary hopes for further replicas.
     let rig = Rig::with_server(RedisServer::builder().arg("repl-diskless-sync-delay", "0"), 1);
@@ -451,13 +470,13 @@ fn a_name_given_while_watching_or_subscribed_is_the_clients_name_afterwards() {
     subscribed.command(&["HELLO", "3"]);
     subscribed.command(&["SUBSCRIBE", "news"]);
     assert_eq!(subscribed.command(&["CLIENT", "SETNAME", "two"]), Reply::ok());
-    // A tunnel from now on: the server answers everything itself.
+    // Its connection has a database of its own from now on.
     assert_eq!(subscribed.command(&["SELECT", "0"]), Reply::ok());
     assert_eq!(subscribed.command(&["CLIENT", "GETNAME"]).text(), "two");
 }
 
 #[test]
-fn what_was_sent_into_a_tunnel_before_leaving_arrives() {
+fn what_a_client_that_wants_no_replies_sends_before_it_leaves_arrives() {
     let rig = Rig::new(1);
     for n in 0..20 {
         let mut client = rig.client();
@@ -509,6 +528,41 @@ fn blocked_clients_are_served_in_the_order_in_which_they_came() {
     }
 }
 
+/// Nobody who blocks waits for a connection where others have blocked before, on whatever worker.
+#[test]
+fn blocked_clients_of_two_workers_are_served_in_the_order_in_which_they_came() {
+    let server = RedisServer::start();
+    let relay = Relay::before(server.addr());
+    let heatsink = Heatsink::before_url(&relay.url(), |config| config.workers = 2);
+    // A connection is ready when it has been told its number.
+    let ready = || server.calls("client|id");
+    let blocked = || server.info_u64("clients", "blocked_clients");
+    // They are dealt out to the workers in turn.
+    let mut clients: [RawClient; 4] = std::array::from_fn(|_| {
+        let mut client = heatsink.client();
+        assert_eq!(client.command(&["PING"]).text(), "PONG");
+        client
+    });
+    let [before, second, first, writer] = &mut clients;
+    let shared = ready();
+    before.send(&["BLPOP", "other", "0"]);
+    eventually(SOON, || blocked() == 1);
+    // Its own, and a spare one of each worker.
+    eventually(SOON, || ready() == shared + 3);
+    // From now on none can be opened.
+    relay.set(Way::HoldRequest(encode(&["CLIENT", "ID"])));
+    first.send(&["BLPOP", "queue", "0"]);
+    eventually(SOON, || blocked() == 2);
+    second.send(&["BLPOP", "queue", "0"]);
+    eventually(SOON, || blocked() == 3);
+    relay.set(Way::Open);
+    for (n, client) in [first, second].into_iter().enumerate() {
+        let value = format!("value{n}");
+        assert_eq!(writer.command(&["RPUSH", "queue", &value]), Reply::Integer(1));
+        assert_eq!(client.read_reply(), Reply::bulks(["queue", &value]));
+    }
+}
+
 /// Whether somebody who comes now is answered, and with what.
 fn newcomer(rig: &Rig, command: &[&str]) -> Option<Reply> {
     let mut client = rig.client();
@@ -516,10 +570,32 @@ fn newcomer(rig: &Rig, command: &[&str]) -> Option<Reply> {
     client.try_command(command).ok()
 }
 
+/// Ticks are far apart while nobody asks anything; a request brings the next one near.
+#[test]
+fn a_script_is_noticed_as_soon_behind_a_pause_of_all_clients() {
+    for _ in 0..3 {
+        let rig = Rig::with_server(RedisServer::builder().arg("busy-reply-threshold", "10"), 1);
+        let (mut busy, mut other) = (rig.client(), rig.client());
+        // In a database that a new connection has to select first, which the server refuses then.
+        assert_eq!(busy.command(&["SELECT", "9"]), Reply::ok());
+        assert_eq!(other.command(&["SELECT", "9"]), Reply::ok());
+        // Nothing happens, whatever the machine does meanwhile: the time is what is tested.
+        thread::sleep(Duration::from_millis(300));
+        busy.send(&["EVAL", "while true do end", "0"]);
+        thread::sleep(Duration::from_millis(400));
+        other.set_timeout(Duration::from_secs(5));
+        assert!(other.command(&["PING"]).error().starts_with("BUSY"));
+        // In that database nothing can be asked, not even this.
+        assert_eq!(rig.client().command(&["SCRIPT", "KILL"]), Reply::ok());
+        assert!(busy.read_reply().error().contains("killed"));
+    }
+}
+
 #[test]
 fn a_script_that_does_not_end_holds_up_nobody_who_comes_later() {
     let rig = Rig::with_server(RedisServer::builder().arg("busy-reply-threshold", "50"), 1);
     let (mut busy, mut behind, mut other) = (rig.client(), rig.client(), rig.client());
+    let is_valkey = rig.server().is_valkey();
     busy.send(&["EVAL", "while true do end", "0"]);
     behind.send_raw(&[encode(&["SET", "a", "1"]), encode(&["INCR", "a"])].concat());
     eventually(SOON, || {
@@ -527,7 +603,11 @@ fn a_script_that_does_not_end_holds_up_nobody_who_comes_later() {
     });
     // So for whoever has been there before and has nothing under way, whatever it asks.
     assert!(other.command(&["GET", "a"]).error().starts_with("BUSY"));
-    assert!(other.command(&["SELECT", "1"]).error().starts_with("BUSY"));
+    // Valkey 9 lets others change the database meanwhile.
+    if !is_valkey {
+        assert!(other.command(&["SELECT", "1"]).error().starts_with("BUSY"));
+    }
+    assert!(other.command(&["DBSIZE"]).error().starts_with("BUSY"));
     eventually(SOON, || other.command(&["SCRIPT", "KILL"]) == Reply::ok());
     assert!(busy.read_reply().error().contains("killed"));
     assert_eq!([behind.read_reply(), behind.read_reply()], [Reply::ok(), Reply::Integer(2)]);
@@ -579,4 +659,49 @@ fn connections_go_to_clients_of_the_same_user_only() {
     assert_eq!(first.read_reply(), Reply::ok());
     assert_eq!(first.read_reply().text(), "QUEUED");
     assert_eq!(first.read_reply(), Reply::bulks(["app"]));
+}
+
+/// What a transaction cannot hold is refused, and the transaction fails.
+#[test]
+fn what_changes_a_connection_has_no_place_in_a_transaction() {
+    let rig = Rig::new(1);
+    for request in [
+        &["SUBSCRIBE", "a"][..],
+        &["HELLO", "3", "SETNAME", "a"],
+        &["CLIENT", "REPLY", "OFF"],
+        &["MONITOR"],
+        &["SYNC"],
+    ] {
+        let mut client = rig.client();
+        assert_eq!(client.command(&["MULTI"]), Reply::ok());
+        assert_eq!(client.command(&["SET", "a", "1"]).text(), "QUEUED");
+        let refused = client.command(request).error();
+        assert!(refused.starts_with("ERR heatsink: not possible"), "{request:?}: {refused}");
+        assert!(client.command(&["EXEC"]).error().starts_with("EXECABORT"), "{request:?}");
+        assert_eq!(client.command(&["EXISTS", "a"]), Reply::Integer(0), "{request:?}");
+    }
+}
+
+/// A spare connection has been idle for longer than a server may be silent; its new client has a name,
+/// which the connection is told first. The server has all its time to answer what the client asks.
+#[test]
+fn a_client_with_a_name_is_not_given_up_on_a_connection_that_was_idle() {
+    const SILENCE: Duration = Duration::from_millis(600);
+    let mut rig = Rig::with(RedisServer::builder(), |config| {
+        config.workers = 1;
+        config.live.timeouts.silence = Some(SILENCE);
+    });
+    let (mut first, mut named) = (rig.client(), rig.client());
+    assert_eq!(named.command(&["CLIENT", "SETNAME", "somebody"]), Reply::ok());
+    assert_eq!(first.command(&["WATCH", "k"]), Reply::ok());
+    assert_eq!(first.command(&["UNWATCH"]), Reply::ok());
+    // Nothing happens: the time is what is tested.
+    thread::sleep(SILENCE + SILENCE / 2);
+    rig.server_mut().pause();
+    named.send(&["WATCH", "k"]);
+    thread::sleep(SILENCE / 3);
+    rig.server_mut().resume();
+    assert_eq!(named.read_reply(), Reply::ok());
+    assert_eq!(named.command(&["MULTI"]), Reply::ok());
+    assert_eq!(named.command(&["EXEC"]), Reply::Array(Vec::new()));
 }

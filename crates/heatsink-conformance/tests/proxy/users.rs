@@ -291,3 +291,21 @@ fn what_a_client_is_refused_is_no_outage() {
     assert!(heatsink.client().command(&["GET", "k"]).is_error());
     eventually(SOON, || log.lines(&address).iter().any(|line| line.contains("WRONGPASS")));
 }
+
+/// Who has become somebody else in the middle of a watch may do what that user may.
+#[test]
+fn a_login_behind_a_watch_holds_for_what_is_about_clients() {
+    let rig = Rig::new(1);
+    let rule = ["ACL", "SETUSER", "limited", "on", "nopass", "~*", "+@all", "-client|kill"];
+    assert_eq!(rig.server().client().command(&rule), Reply::ok());
+    let (mut client, mut other) = (rig.client(), rig.client());
+    let id = other.command(&["CLIENT", "ID"]).integer().to_string();
+    assert_eq!(client.command(&["WATCH", "a"]), Reply::ok());
+    assert_eq!(client.command(&["AUTH", "limited", "x"]), Reply::ok());
+    for id in [&id, "999999999"] {
+        let refused = client.command(&["CLIENT", "KILL", "ID", id]);
+        assert!(refused.is_error(), "{refused:?}");
+    }
+    assert_eq!(client.command(&["ACL", "WHOAMI"]), Reply::bulk("limited"));
+    assert_eq!(other.command(&["PING"]).text(), "PONG");
+}

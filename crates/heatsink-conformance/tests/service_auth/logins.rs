@@ -289,7 +289,7 @@ fn what_came_before_a_second_login_is_carried_out_and_answered() {
         });
         assert_eq!(replies[0], replies[1], "{state:?}");
     }
-    // In a tunnel there is no place for an answer: the client is closed, behind all others.
+    // The same behind a reply that nobody wants.
     let mut client = fixture.app();
     let pipeline: [&[&str]; 5] = [
         &["SET", "m", "1"],
@@ -299,6 +299,35 @@ fn what_came_before_a_second_login_is_carried_out_and_answered() {
         &["AUTH", "app", "app-pw"],
     ];
     client.send_raw(&pipeline.iter().flat_map(|command| encode(command)).collect::<Vec<_>>());
-    assert_eq!(client.read_to_close(), b"+OK\r\n:3\r\n");
+    client.shutdown_write();
+    assert_eq!(client.read_to_close(), b"+OK\r\n:3\r\n+OK\r\n");
     assert_eq!(fixture.app().command(&["GET", "m"]), Reply::bulk("3"));
+}
+
+/// A subscription to a name so long that its confirmation came in pieces was counted for ever. What
+/// was sent behind it was passed on as on a connection that may only subscribe, logins too.
+#[test]
+fn no_login_gets_to_the_server_behind_a_subscription_to_a_long_name() {
+    let fixture = Fixture::new();
+    let guest = |client: &mut RawClient| {
+        let who = client.command(&["ACL", "WHOAMI"]);
+        assert!(who.is_error() || who.text() != "default", "{who:?}");
+    };
+    for length in [1_000, 20_000, 100_000, 300_000] {
+        let name = "x".repeat(length);
+        let mut client = fixture.app();
+        for command in ["SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE"] {
+            client.send(&[command, &name]);
+            assert_eq!(client.read_reply().is_error(), length > 16_384, "{command} {length}");
+        }
+        for login in [&["AUTH", "default", "x"][..], &["HELLO", "3", "AUTH", "default", "x"]] {
+            assert!(client.command(login).is_error(), "{login:?} {length}");
+        }
+        guest(&mut client);
+        // Nor while it is subscribed.
+        client.command(&["SUBSCRIBE", "short"]);
+        assert!(client.command(&["AUTH", "default", "x"]).is_error());
+        client.command(&["UNSUBSCRIBE", "short"]);
+        guest(&mut client);
+    }
 }

@@ -61,7 +61,7 @@ fn a_key_of_the_same_name_in_another_database_is_another_key() {
 }
 
 /// What is sent from database 1 while `key`, of database 0, is split.
-const REACHING: [&[&[&str]]; 9] = [
+const REACHING: [&[&[&str]]; 12] = [
     &[&["SWAPDB", "0", "1"]],
     &[&["SWAPDB", "1", "0"]],
     &[&["FLUSHALL"]],
@@ -71,6 +71,9 @@ const REACHING: [&[&[&str]]; 9] = [
     &[&["MULTI"], &["INCR", "n"], &["SWAPDB", "0", "1"], &["EXEC"]],
     &[&["MULTI"], &["COPY", "key", "key", "DB", "0", "REPLACE"], &["EXEC"]],
     &[&["WATCH", "n"], &["MULTI"], &["FLUSHALL"], &["EXEC"]],
+    &[&["EVAL", "return redis.call('flushall')", "0"]],
+    &[&["EVAL", "return redis.call('swapdb', 0, 1)", "0"]],
+    &[&["MULTI"], &["EVAL", "return redis.call('flushall')", "0"], &["EXEC"]],
 ];
 
 #[test]

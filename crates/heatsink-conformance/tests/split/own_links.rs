@@ -18,12 +18,21 @@ const WAYS: [&[&str]; 4] = [
     &["CLIENT", "NO-EVICT", "ON"],
 ];
 
-/// What gives it one that nobody looks into, or on which the server names keys, and how many replies
-/// that has.
-const TUNNELS: [(&[&str], usize); 3] = [
-    (&["CLIENT", "TRACKING", "ON"], 1),
-    (&["CLIENT", "REPLY", "SKIP"], 0),
-    (&["HELLO", "3", "NOSUCH", "option"], 1),
+/// What gives it one on which the server names keys, or which has a database of its own.
+const HIDDEN: [&[&[&str]]; 3] = [
+    &[&["CLIENT", "TRACKING", "ON"]],
+    &[&["WATCH", "another"], &["SELECT", "0"]],
+    &[&["CLIENT", "NO-EVICT", "ON"], &["AUTH", "default", "any"]],
+];
+
+/// What the server, or Heatsink, refuses.
+const REFUSED: [&[&[&str]]; 6] = [
+    &[&["MONITOR", "x"]],
+    &[&["SYNC"]],
+    &[&["CLIENT", "REPLY", "NONE"]],
+    &[&["HELLO", "3", "NOSUCH", "option"]],
+    &[&["READONLY"]],
+    &[&["WATCH", "another"], &["SELECT", "99"], &["AUTH", "nobody", "x"], &["UNWATCH"]],
 ];
 
 fn client(rig: &Rig) -> RawClient {
@@ -43,13 +52,9 @@ fn ask(client: &mut RawClient, args: &[&str]) -> Reply {
     }
 }
 
-fn open(client: &mut RawClient, command: &[&str], replies: usize) {
-    client.send(command);
-    for _ in 0..replies {
-        client.read_reply();
-    }
-    if command.contains(&"SKIP") {
-        client.send(&["PING"]);
+fn open(client: &mut RawClient, commands: &[&[&str]]) {
+    for command in commands {
+        client.command(command);
     }
 }
 
@@ -80,33 +85,46 @@ fn clients_with_a_connection_of_their_own_see_the_whole_key() {
         for before in [true, false] {
             let mut own = client(&rig);
             if before {
-                open(&mut own, way, 1);
+                open(&mut own, &[way]);
             }
             for key in [&b"set"[..], b"counter"] {
                 assert!(mover.split(key, 3) || mover.is_split(key), "{way:?}");
             }
             if !before {
-                open(&mut own, way, 1);
+                open(&mut own, &[way]);
             }
             use_both(&mut own, way);
         }
     }
 }
 
-/// In a tunnel nobody sees which keys are asked for: there are no split keys while there is one.
+/// Nobody sees which keys are asked for there: there are no split keys while there is such a connection.
 #[test]
-fn no_key_is_split_while_a_client_has_a_tunnel() {
+fn no_key_is_split_while_a_client_has_a_connection_that_hides_keys() {
     let rig = rig();
     let mover = Mover::new(&rig.heatsink().proxy().handle());
-    for (way, replies) in TUNNELS {
+    for way in HIDDEN {
         assert!(mover.split(b"set", 3) && mover.split(b"counter", 3), "{way:?}");
         let mut own = client(&rig);
-        open(&mut own, way, replies);
-        use_both(&mut own, way);
+        open(&mut own, way);
+        use_both(&mut own, way[0]);
         assert!(!mover.is_split(b"set") && !mover.is_split(b"counter"), "{way:?}");
         assert!(!mover.try_freeze(b"set", Duration::from_millis(50)), "{way:?}");
         assert_eq!(ask(&mut own, &["SCARD", "set"]), Reply::Integer(2), "{way:?}");
         drop(own);
+        assert!(mover.try_freeze(b"set", SOON), "{way:?}");
+        mover.release(b"set");
+    }
+}
+
+/// Nor does what was refused keep keys from being split, or what changes no key's name.
+#[test]
+fn what_is_refused_keeps_no_key_from_being_split() {
+    let rig = rig();
+    let mover = Mover::new(&rig.heatsink().proxy().handle());
+    for way in REFUSED.into_iter().chain([&[&["MONITOR"][..]][..]]) {
+        let mut own = client(&rig);
+        open(&mut own, way);
         assert!(mover.try_freeze(b"set", SOON), "{way:?}");
         mover.release(b"set");
     }

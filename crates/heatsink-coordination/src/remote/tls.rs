@@ -1,6 +1,6 @@
 //! TLS to the store.
 //!
-//! Called by: `connect`.
+//! Called by: `connect`; the library `heatsink`, for its shared tier.
 //! Invariant: the certificate is always verified, name included. The cryptography is the same
 //! as on the data path; see `heatsink-tls`, whose streams need no runtime and so do not fit
 //! here.
@@ -41,13 +41,15 @@ impl fmt::Debug for TlsFiles {
     }
 }
 
-pub(super) struct Tls {
+/// TLS to a server, ready to use.
+pub struct Tls {
     connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
 }
 
 impl Tls {
-    pub(super) fn new(files: &TlsFiles) -> Result<Self, SettingsError> {
+    /// From PEM text.
+    pub fn new(files: &TlsFiles) -> Result<Self, SettingsError> {
         let server_name = files.server_name.as_deref().map(server_name).transpose()?;
         let roots = match &files.ca_pem {
             Some(pem) => given_authorities(pem)?,
@@ -72,7 +74,8 @@ impl Tls {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name })
     }
 
-    pub(super) async fn connect(
+    /// Speaks TLS on a connection to `host`, whose name is verified.
+    pub async fn connect(
         &self,
         socket: TcpStream,
         host: &str,

@@ -85,8 +85,16 @@ pub(crate) fn seen(state: &State, key: &[u8]) -> Option<Seen> {
 }
 
 /// The record of a key, as the store has it.
-pub(crate) async fn asked(store: &Store, key: &[u8]) -> Result<Option<Seen>, StoreError> {
-    let snapshot = records::snapshot(store.snapshot().await?);
+pub(crate) async fn asked(
+    state: &State,
+    store: &Store,
+    key: &[u8],
+) -> Result<Option<Seen>, StoreError> {
+    let snapshot = store.snapshot().await;
+    if let Err(error) = &snapshot {
+        state.lock().hearing.on_failure(error);
+    }
+    let snapshot = records::snapshot(snapshot?);
     let record = snapshot.records.into_iter().find(|(of, _)| of == key);
     Ok(record.map(|(_, stored)| Seen {
         epoch: stored.epoch,
@@ -100,13 +108,26 @@ pub(crate) async fn change(
     state: &State,
     store: &Store,
     key: &[u8],
+    decide: impl FnMut(Option<&Seen>) -> Next,
+) -> Result<Changed, NotChanged> {
+    let changed = try_change(state, store, key, decide).await;
+    if let Err(NotChanged::Store(error)) = &changed {
+        state.lock().hearing.on_failure(error);
+    }
+    changed
+}
+
+async fn try_change(
+    state: &State,
+    store: &Store,
+    key: &[u8],
     mut decide: impl FnMut(Option<&Seen>) -> Next,
 ) -> Result<Changed, NotChanged> {
     let is_synced = state.lock().registry.is_synced();
     let mut found = if is_synced {
         seen(state, key)
     } else {
-        asked(store, key).await.map_err(NotChanged::Store)?
+        asked(state, store, key).await.map_err(NotChanged::Store)?
     };
     for _ in 0..MAX_TRIES {
         let epoch = found.as_ref().map_or(0, |seen| seen.epoch);
@@ -153,7 +174,7 @@ pub(crate) async fn change(
                 }
             }
         }
-        found = asked(store, key).await.map_err(NotChanged::Store)?;
+        found = asked(state, store, key).await.map_err(NotChanged::Store)?;
     }
     Err(NotChanged::Contended)
 }

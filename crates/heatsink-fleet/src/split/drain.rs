@@ -310,7 +310,7 @@ async fn marked(mover: &Mover) -> Result<BTreeMap<String, Vec<u8>>, DataError> {
 async fn end_copies(mover: &Mover, ledger: &mut Ledger<'_, impl FnMut(Progress)>) {
     for (id, key) in ledger.copies.clone() {
         let phase = async || {
-            let seen = change::asked(&mover.store, &key).await?;
+            let seen = change::asked(&mover.state, &mover.store, &key).await?;
             let split = seen.and_then(|seen| seen.entry.split).filter(|split| split.id == id);
             Ok::<_, StoreError>(split.map(|split| split.phase))
         };
@@ -350,7 +350,11 @@ async fn forget_wishes(
     let card = serde_json::to_vec(&card).unwrap_or_default();
     let members = store.heartbeat(&state.id, &card, MEMBER_LIFE).await;
     let members = members.map_err(|error| error.to_string())?;
-    state.lock().members = members.into_iter().map(Present::of).collect();
+    {
+        let mut inner = state.lock();
+        inner.members = members.into_iter().map(Present::of).collect();
+        inner.hearing.on_answer(state.now(), None);
+    }
     let snapshot = store.snapshot().await.map_err(|error| error.to_string())?;
     let block_ms = block.as_millis() as u64;
     let records = records::snapshot(snapshot).records;
@@ -392,7 +396,7 @@ fn wants_any(entry: &Entry) -> bool {
 async fn make_whole(mover: &Mover, known: &Known) -> Result<Outcome, String> {
     let Known { key, layout, .. } = known;
     let id = &layout.id;
-    let registered = match change::asked(&mover.store, key).await {
+    let registered = match change::asked(&mover.state, &mover.store, key).await {
         Ok(seen) => seen.and_then(|seen| seen.entry.split).filter(|split| split.id == *id),
         Err(_) => None,
     };

@@ -167,14 +167,14 @@ impl Mover {
         }
         let Known { layout, .. } = &known;
         let id = &layout.id;
-        let asked = change::asked(&self.store, key).await;
+        let asked = change::asked(&self.state, &self.store, key).await;
         if asked.as_ref().is_ok_and(|seen| is_of(seen.as_ref())) {
             return;
         }
         tracing::warn!("the marker of split {id} stands at a key, and nobody knows of it");
         if asked.is_err() && known.key == key {
             // Nobody can be told. Those who know of it look at its marker.
-            self.unsplit_untold(key, layout, Instant::now()).await;
+            self.make_whole(key, layout, Instant::now()).await;
             return;
         }
         if known.key == key {

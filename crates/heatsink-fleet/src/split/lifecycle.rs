@@ -2,7 +2,9 @@
 //! the registry, the fleet's acknowledgements, and the data steps, in their order.
 //!
 //! Called by: the reconciler, in a task a move; `heatsink drain`.
-//! Bound: a few attempts; what is left is taken up by whoever reconciles next.
+//! Bound: a few attempts; what is left is taken up by whoever reconciles next. A value that a client
+//! waits for is made whole with at most one call to the store that gets no answer, and with none once
+//! the store is known to be away ([`crate::hearing`]).
 //! Invariant: a record says `split` only after the commit of the split, and is rid of it only
 //! after the commit of its end. A mover changes a record only while it names the mover's split,
 //! so a mover that comes too late changes nothing.
@@ -29,7 +31,8 @@ use crate::state::{State, unix_ms};
 const MAX_TRIES: usize = 5;
 /// Attempts to make a value whole, before it is left to the reconciler.
 const MAX_WHOLE_TRIES: usize = 5;
-/// Attempts at a change of the registry that says what was done to the data.
+/// Attempts at a change of the registry that says what was done to the data, beside others who change
+/// the same record.
 const MAX_TELLS: usize = 20;
 /// Time between two of them.
 const RETRY: Duration = Duration::from_millis(100);
@@ -37,6 +40,9 @@ const RETRY: Duration = Duration::from_millis(100);
 const POLL: Duration = Duration::from_millis(1);
 /// Nobody waits for the acknowledgements of an un-split for longer than so many freeze times.
 const PATIENCE: u32 = 3;
+/// A look at the markers, and what it may take: whoever was not told of the end of a split knows of it
+/// then, unless it stands still.
+const TOMBSTONES: Duration = Duration::from_millis(1500);
 /// A pause after a command that needed the key whole, and after a value that cannot be split.
 pub(crate) const PAUSE_MS: (u64, u64) = (60_000, 600_000);
 /// A pause after something went wrong.
@@ -48,9 +54,6 @@ const ROOM_MS: (u64, u64) = (1_000, 10_000);
 /// Of a list's elements that were there before: below whatever proxies give to new ones, whatever
 /// their clocks say.
 const FIRST_STAMP: u64 = 1;
-
-/// A topic that nobody acknowledges, to find out whether the store answers.
-const REACHED: &str = "reached";
 
 /// Who moves values in this process.
 #[derive(Clone)]
@@ -161,7 +164,7 @@ impl Mover {
             }
             if !self.tell_split(key, &id).await {
                 // Nobody will hear of it until the store is back: the key serves better whole.
-                self.unsplit_untold(key, &layout, begun).await;
+                self.make_whole(key, &layout, begun).await;
                 return Ok(());
             }
             self.observe_freeze(begun);
@@ -252,14 +255,20 @@ impl Mover {
     pub(super) async fn missing(&self, topic: &str, time: Duration) -> usize {
         let end = Instant::now() + time;
         loop {
-            let asked = self.store.acknowledged(topic).await.unwrap_or_default();
-            let acknowledged: HashSet<String> = asked.into_iter().collect();
+            let is_away = self.state.is_store_away();
+            let mut acknowledged = HashSet::new();
+            if !is_away {
+                match self.store.acknowledged(topic).await {
+                    Ok(members) => acknowledged.extend(members),
+                    Err(error) => self.state.lock().hearing.on_failure(&error),
+                }
+            }
             let missing = {
                 let inner = self.state.lock();
                 let proxies = inner.members.iter().filter(|present| present.member().proxy);
                 proxies.filter(|present| !acknowledged.contains(&present.id)).count()
             };
-            if missing == 0 || Instant::now() >= end {
+            if missing == 0 || is_away || Instant::now() >= end {
                 return missing;
             }
             tokio::time::sleep(POLL).await;
@@ -335,12 +344,6 @@ impl Mover {
             return false;
         }
         let is_needed = why.is_some() || record.as_ref().is_some_and(is_draining);
-        if is_needed
-            && !self.can_tell().await
-            && let Some(layout) = record.as_ref().and_then(layout)
-        {
-            return self.unsplit_untold(key, &layout, begun).await;
-        }
         let taken = self
             .tell(key, |seen| {
                 let Some(seen) = seen.filter(|seen| is_of(Some(seen), id)) else {
@@ -361,8 +364,14 @@ impl Mover {
             .await;
         let split = match taken {
             Some(Changed::Put(entry)) => entry.split,
+            // Nobody hears of it now, but somebody waits for it.
+            None if is_needed => {
+                let Some(layout) = record.as_ref().and_then(layout) else { return true };
+                return self.make_whole(key, &layout, begun).await;
+            }
+            None => return false,
             // It is this process's already, or nobody's.
-            _ => change::seen(&self.state, key).and_then(|seen| seen.entry.split),
+            Some(_) => change::seen(&self.state, key).and_then(|seen| seen.entry.split),
         };
         let split = split.filter(|split| split.id == id && split.phase == Phase::Draining);
         let Some(layout) = split.as_ref().and_then(layout) else { return true };
@@ -376,14 +385,27 @@ impl Mover {
         self.make_whole(key, &layout, begun).await
     }
 
-    /// Whether the registry can be reached.
-    async fn can_tell(&self) -> bool {
-        self.store.acknowledged(REACHED).await.is_ok()
+    /// A marker was looked for: what the data plane believes follows.
+    pub(super) fn note_marker(&self, id: &str, is_there: bool) {
+        let mut inner = self.state.lock();
+        let has_ended = inner.splits.note_marker(id, is_there) && !is_there;
+        if let Some(proxy) = &self.state.proxy
+            && has_ended
+        {
+            // A proxy that cannot be told, because it or the store is cut off, finds out by itself. Until
+            // then nothing but tombstones stops it, and whether there is one nobody knows for certain.
+            proxy.keep_tombstones(TOMBSTONES);
+        }
+        drop(inner);
+        self.state.changed.notify_one();
     }
 
-    /// Makes a value whole that somebody waits for, although the registry cannot be told. Other proxies
-    /// are refused by tombstones until they look at the marker, within a second; whoever reaches the
-    /// registry next finds that the marker is gone, and tells it.
+    /// Makes a value whole, and tells of it; false if it could not be done.
+    ///
+    /// Nobody who waits for the value waits for more than one call to the registry that gets no answer:
+    /// then this process's clients go on. If the registry cannot be told, other proxies are refused by
+    /// tombstones until they look at the marker, within a second; whoever reaches the registry next
+    /// finds that the marker is gone, and tells it.
     ///
     /// ```text
     /// this process                       another proxy                the store
@@ -395,38 +417,30 @@ impl Mover {
     ///                                                                 is back: "split"
     /// no marker: registry: split no more
     /// ```
-    pub(super) async fn unsplit_untold(&self, key: &[u8], layout: &Layout, begun: Instant) -> bool {
-        for attempt in 1..=MAX_WHOLE_TRIES {
-            match self.steps.unsplit(key, layout).await {
-                Ok(_) => {
-                    self.note_marker(&layout.id, false);
-                    self.count("unsplit", "untold");
-                    self.observe_freeze(begun);
-                    return true;
-                }
-                Err(error) if attempt == MAX_WHOLE_TRIES => {
-                    tracing::warn!("a key could not be made whole, and is tried again: {error}");
-                    self.count("unsplit", "failed");
-                }
-                Err(_) => tokio::time::sleep(RETRY).await,
-            }
-        }
-        false
-    }
-
-    /// A marker was looked for: what the data plane believes follows.
-    pub(super) fn note_marker(&self, id: &str, is_there: bool) {
-        self.state.lock().splits.note_marker(id, is_there);
-        self.state.changed.notify_one();
-    }
-
-    /// Makes a value whole whose writes are held, and tells of it; false if it could not be done.
-    async fn make_whole(&self, key: &[u8], layout: &Layout, begun: Instant) -> bool {
+    ///
+    /// Without the registry nobody is the first choice: two proxies whose clients need the same key do
+    /// the same work, each in names of its own, and the commit of one is seen by the other:
+    ///
+    /// ```text
+    /// one proxy                          the other
+    /// EVAL key x: waits                  EVAL key y: waits
+    /// a marker: seals the shards         a marker: they are sealed already
+    /// builds whole:1                     builds whole:2
+    /// WATCH key: a marker                WATCH key: a marker
+    /// EXEC: whole:1 for the marker
+    /// the split is over: EVAL key x      EXEC: nil, or no marker at the WATCH; removes whole:2
+    ///                                    no marker: the split is over: EVAL key y
+    /// ```
+    ///
+    /// If the first has removed the key and all parts meanwhile (`FLUSHALL`), the other finds parts
+    /// without what their guards say, does nothing, and finds at its next attempt that there is no
+    /// marker.
+    pub(super) async fn make_whole(&self, key: &[u8], layout: &Layout, begun: Instant) -> bool {
         for attempt in 1..=MAX_WHOLE_TRIES {
             match self.steps.unsplit(key, layout).await {
                 Ok(whole) => {
-                    self.tell_whole(key, layout, whole).await;
                     self.observe_freeze(begun);
+                    self.tell_whole(key, layout, whole).await;
                     return true;
                 }
                 Err(error) if attempt == MAX_WHOLE_TRIES => {
@@ -488,12 +502,14 @@ impl Mover {
                 None => Next::Leave,
             })
             .await;
+        // Only now, when it is known whether others will hear of it.
+        self.note_marker(&layout.id, false);
         fault::point("unsplit:told");
-        self.count("unsplit", if whole == Whole::Committed { "done" } else { "found_done" });
-        // A registry that was not told comes back to it, and finds the key whole.
         if told.is_none() {
-            return;
+            // Whoever reaches the registry next finds the key whole.
+            return self.count("unsplit", "untold");
         }
+        self.count("unsplit", if whole == Whole::Committed { "done" } else { "found_done" });
         if whole == Whole::NotOurs {
             return self.let_go(key, layout).await;
         }
@@ -538,15 +554,19 @@ impl Mover {
     pub(crate) async fn thaw(&self, key: &[u8], layout: &Layout) {
         match self.steps.forbid(key, layout).await {
             Ok(Fate::Committed) => {
-                self.tell_split(key, &layout.id).await;
                 self.count("split", "taken_over");
+                if !self.tell_split(key, &layout.id).await {
+                    self.make_whole(key, layout, Instant::now()).await;
+                }
             }
             Ok(Fate::Unmarked) => {
+                self.note_marker(&layout.id, false);
                 self.give_up(key, &layout.id, None).await;
                 self.let_go(key, layout).await;
                 self.count("split", "given_up");
             }
             Ok(Fate::Never) => {
+                self.note_marker(&layout.id, false);
                 if let Err(error) = self.steps.drop_shards(layout).await {
                     let key = self.state.named(key);
                     tracing::debug!(key, "what is left of a split is dropped later: {error}");
@@ -652,21 +672,25 @@ impl Mover {
         .await;
     }
 
-    /// Changes the registry according to what was done; tries for a while if the store is away.
+    /// Changes the registry according to what was done. Nothing if it cannot be told, which takes one
+    /// call at most: the reconciler comes back to it when the store answers.
     pub(super) async fn tell(
         &self,
         key: &[u8],
         mut decide: impl FnMut(Option<&Seen>) -> Next,
     ) -> Option<Changed> {
         for _ in 0..MAX_TELLS {
+            if self.state.is_store_away() {
+                return None;
+            }
             match change::change(&self.state, &self.store, key, &mut decide).await {
                 Ok(changed) => return Some(changed),
-                Err(NotChanged::Full) => return None,
                 Err(NotChanged::Contended) => {}
+                Err(NotChanged::Full) => return None,
                 Err(NotChanged::Store(error)) => {
                     let key = self.state.named(key);
                     tracing::debug!(key, %error, "the registry is not told yet");
-                    tokio::time::sleep(RETRY).await;
+                    return None;
                 }
             }
         }

@@ -2,7 +2,8 @@
 //! finished, and markers are looked at.
 //!
 //! Called by: two tasks of each process with a proxy, beside the loop.
-//! Bound: [`MAX_MOVES`] moves at a time, one for a key.
+//! Bound: [`MAX_MOVES`] moves at a time, one for a key, and as many of those that clients may wait
+//! for, so that none of these waits for a move that the store keeps waiting.
 //! Invariant: any number of processes may do this at once. One is the first choice for a key;
 //! the others step in when nothing happens. What is known of split keys is relied on only after
 //! a look at all of them; after a pause of the process, only after the registry was read anew:
@@ -12,6 +13,17 @@
 //! 2. woken: the lease is over
 //! 3. a look finds nothing split        would renew the lease
 //! 4. the old message "it is split" is read: its shards are long gone, and would be written to
+//! ```
+//!
+//! While the store is away, nobody can be told of anything. Then no split begins, one that has begun
+//! is given up, and what commands need whole is made whole by whoever is asked, as the data allows:
+//!
+//! ```text
+//! this process                        another                     the store
+//! SET permit; registry: freezing      holds writes
+//!                                                                 is away
+//!                                     DEL permit; no marker: the key is as before, its writes go on
+//! EXEC: nil; permit, marker: the same
 //! ```
 
 use std::collections::{HashMap, HashSet};
@@ -28,16 +40,21 @@ use super::marker::Marker;
 use super::names::Known;
 use crate::state::{Inner, unix_ms};
 
-/// Moves of this process that are under way at once.
+/// Moves of this process that are under way at once, of those that clients may wait for, and of the
+/// others.
 const MAX_MOVES: usize = 4;
 /// Time between two looks at the markers.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same while the store is away: what others have ended is seen nowhere else.
+const LOOK_AWAY: Duration = Duration::from_millis(250);
 /// How long what was seen there may be relied on.
 pub(super) const BELIEF: Duration = Duration::from_secs(10);
 /// The first choice is given so long to begin.
 pub(super) const STEP_IN: Duration = Duration::from_secs(2);
 /// And one that is alive so long to come to an end.
 const SLOW: Duration = Duration::from_secs(10);
+/// The same while the store is away: writes are held, and nobody can be told of anything.
+const UNTOLD: Duration = Duration::from_secs(1);
 /// A split that only the upstream knows may be one that the registry is about to tell of.
 const STRANGE: Duration = Duration::from_secs(5);
 /// Shards that are not where they should be are left there for so long: slots may still move.
@@ -58,7 +75,9 @@ const UNSURE: Duration = Duration::from_secs(10);
 /// What both tasks know.
 pub(crate) struct Reconciler {
     pub(super) mover: Mover,
-    moves: Semaphore,
+    /// Of moves that clients may wait for, and of others.
+    waited_for: Semaphore,
+    others: Semaphore,
     /// There is a split that nobody here has looked at.
     unseen: Notify,
     memory: Mutex<Memory>,
@@ -108,11 +127,20 @@ enum Task {
     Find,
 }
 
+impl Task {
+    /// Whether a client may wait for it.
+    fn is_waited_for(&self) -> bool {
+        matches!(self, Self::Unsplit(..) | Self::Thaw(_) | Self::Find)
+    }
+}
+
 impl Reconciler {
     pub(crate) fn new(mover: Mover) -> Arc<Self> {
         let memory = Mutex::default();
         let unseen = Notify::new();
-        Arc::new(Self { mover, moves: Semaphore::new(MAX_MOVES), unseen, memory })
+        let semaphore = || Semaphore::new(MAX_MOVES);
+        let (waited_for, others) = (semaphore(), semaphore());
+        Arc::new(Self { mover, waited_for, others, unseen, memory })
     }
 
     /// Begins what the registry asks for, whenever it changed, and what commands ask for.
@@ -142,7 +170,8 @@ impl Reconciler {
                 tracing::debug!("split keys could not be looked at: {error}");
             }
             number = number.wrapping_add(1);
-            let rest = LOOK.saturating_sub(begun.elapsed());
+            let period = if self.mover.state.is_store_away() { LOOK_AWAY } else { LOOK };
+            let rest = period.saturating_sub(begun.elapsed());
             let _ = tokio::time::timeout(rest, self.unseen.notified()).await;
             // The sleep of a machine counts, too.
             if heatsink_proxy::uptime().saturating_sub(awake_at) > PAUSED {
@@ -187,6 +216,7 @@ impl Reconciler {
         if is_synced && !state.informed.is_open() {
             self.unseen.notify_one();
         }
+        let can_tell = is_synced && !inner.hearing.is_away();
         let mut memory = self.memory();
         let Memory { busy, since, wanted, seen, later, .. } = &mut *memory;
         later.retain(|key, _| inner.registry.get(key).is_some());
@@ -223,23 +253,13 @@ impl Reconciler {
             let allowed = inner.live.split.enabled && policy.allows(Mitigation::Split);
             let task = match &entry.split {
                 // What is known may be old: only what somebody waits for is done, and what was begun.
-                Some(split) if !is_synced => {
-                    let is_over = inner.splits.is_over(&split.id);
-                    let is_left = split.phase == Phase::Draining && waited >= SLOW;
-                    let is_urgent = wanted.contains_key(key) || is_left;
-                    let unfinished = unfinished(
-                        &inner,
-                        &state.id,
-                        split,
-                        waited,
-                        is_mine,
-                        wanted.get(key),
-                        false,
-                    );
-                    let ends = |task: &Task| matches!(task, Task::Unsplit(..));
-                    unfinished.filter(|task| is_urgent && !is_over && ends(task))
+                Some(split) if !can_tell => {
+                    let is_away = inner.hearing.is_away();
+                    let is_left = is_away && split.mover == state.id;
+                    let task = without_registry(split, waited, is_away, is_left, wanted.get(key));
+                    task.filter(|_| !inner.splits.is_over(&split.id))
                 }
-                None if !is_synced => None,
+                None if !can_tell => None,
                 None => {
                     let paused = entry.pause.as_ref().is_some_and(|pause| now_ms < pause.until_ms);
                     (is_mine && allowed && !paused).then_some(Task::Split)
@@ -266,7 +286,8 @@ impl Reconciler {
         tokio::spawn(async move {
             {
                 let _free = Free { reconciler: &this, key: key.clone() };
-                let Ok(_permit) = this.moves.acquire().await else { return };
+                let limit = if task.is_waited_for() { &this.waited_for } else { &this.others };
+                let Ok(_permit) = limit.acquire().await else { return };
                 let mover = &this.mover;
                 match task {
                     Task::Split => mover.split(&key).await,
@@ -356,7 +377,9 @@ impl Reconciler {
                 let still = now.iter().any(|one| one.1.id == layout.id && one.2 == Phase::Split);
                 if still && !steps.is_marked(key, layout).await? {
                     self.mover.note_marker(&layout.id, false);
-                    self.begin(key.clone(), Task::Overwritten(layout.clone()));
+                    if !self.mover.state.is_store_away() {
+                        self.begin(key.clone(), Task::Overwritten(layout.clone()));
+                    }
                 }
             } else if self.is_uneven(layout) {
                 // Split again, its shards are where the nodes are now.
@@ -425,7 +448,7 @@ impl Reconciler {
         {
             let inner = self.mover.state.lock();
             let mut memory = self.memory();
-            if !inner.registry.is_synced() {
+            if !inner.registry.is_synced() || inner.hearing.is_away() {
                 return Ok(());
             }
             let strange = known.into_iter().filter(|known| !registered.contains(&known.layout.id));
@@ -506,12 +529,35 @@ fn unfinished(
             (begins && is_mine).then(|| Task::Unsplit(split.id.clone(), None))
         }
         Phase::Split => {
-            let why =
-                needed.map(|command| format!("not split: {} needs the key whole", shown(command)));
-            let begins = why.is_some() || outgrown && is_mine;
-            begins.then(|| Task::Unsplit(split.id.clone(), why))
+            let begins = needed.is_some() || outgrown && is_mine;
+            begins.then(|| {
+                Task::Unsplit(split.id.clone(), needed.map(|command| needs_whole(command)))
+            })
         }
     }
+}
+
+/// What is to be done about a split while the copy of the registry may be old, because it is being
+/// read or because the store is away: several processes may do it at once.
+fn without_registry(
+    split: &SplitRecord,
+    waited: Duration,
+    is_away: bool,
+    is_left: bool,
+    needed: Option<&String>,
+) -> Option<Task> {
+    let layout = lifecycle::layout(split)?;
+    let is_left = is_left || waited >= if is_away { UNTOLD } else { SLOW };
+    let unsplit = Task::Unsplit(split.id.clone(), needed.map(|command| needs_whole(command)));
+    match split.phase {
+        Phase::Freezing => (is_away && is_left).then_some(Task::Thaw(layout)),
+        Phase::Draining => (is_left || is_away && needed.is_some()).then_some(unsplit),
+        Phase::Split => needed.is_some().then_some(unsplit),
+    }
+}
+
+fn needs_whole(command: &str) -> String {
+    format!("not split: {} needs the key whole", shown(command))
 }
 
 /// What wants a key whole: a command, or something else in words.

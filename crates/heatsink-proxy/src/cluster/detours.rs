@@ -192,10 +192,13 @@ impl Worker {
         error: &[u8],
         standing: Standing,
     ) {
-        if matches!(ticket.purpose, Purpose::FillTtl(_)) {
-            // The read right before it has been sent elsewhere, too, and is not kept.
+        if matches!(ticket.purpose, Purpose::FillTtl(_) | Purpose::FillFields(_)) {
+            // Without it the read before it, if that was not sent elsewhere as well, is not kept.
             self.conclude(ticket, error);
             return;
+        }
+        if self.is_of_wait(ticket) {
+            return self.conclude(ticket, b"-TRYAGAIN heatsink: a slot is being moved\r\n");
         }
         if error.starts_with(WRONG_TYPE) {
             return self.meet_fence(lane, ticket, &request, error, standing != Standing::Last);

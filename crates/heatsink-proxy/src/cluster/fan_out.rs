@@ -29,8 +29,8 @@ pub(crate) enum Targets<'a> {
     Pieces(Vec<Piece>),
     /// One node.
     Node(NodeId, &'a [u8]),
-    /// Each primary, the same, on connections of their own: it may wait, or must overtake. The
-    /// connection is told something harmless first if it is to know of earlier writes.
+    /// Each primary, the same, on connections of their own: it may wait, or must overtake. If it is to
+    /// know of earlier writes, the connection is told first; see [`crate::written`].
     Apart { bytes: &'a [u8], after_writes: bool },
 }
 
@@ -97,6 +97,8 @@ struct Part {
     /// A replica's: if it cannot be reached, the others' replies will do.
     optional: bool,
     absent: bool,
+    /// What a connection is told before `WAIT`: the reply counts only if it is refused.
+    writes: bool,
 }
 
 /// What one node is asked.
@@ -140,6 +142,10 @@ impl Worker {
             };
             return self.forward_to(key, self.home(key), bytes);
         }
+        if self.goes_around {
+            let nodes: Vec<NodeId> = questions.iter().map(|question| question.node).collect();
+            self.decide_around(key, lane, &nodes);
+        }
         let Some((client, pool)) = self.clients.get_with_pool(key) else { return Flow::Taken };
         let seq = client.order.reserve(pool);
         client.apart += u32::from(matches!(targets, Targets::Apart { .. }));
@@ -163,11 +169,20 @@ impl Worker {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
             let link = match apart {
-                None => self.lane_link(lane, question.node),
-                Some(after_writes) => self.link_apart(lane, question.node, after_writes),
+                None => self.link_for(key, lane, question.node),
+                Some(_) => self.link_apart(lane, question.node),
             };
             match link {
                 Ok(link) => {
+                    if apart == Some(true) {
+                        let writing = self.writing_to(question.node);
+                        let ticket = self.part_that_writes(join, ticket);
+                        self.push_to_link(link, &writing.request, ticket, 1);
+                        if let Some(removal) = writing.removal {
+                            let ticket = Ticket::internal(Purpose::Ignored);
+                            self.push_to_link(link, &removal, ticket, 1);
+                        }
+                    }
                     self.push_to_link(link, question.bytes, ticket, 1);
                     if apart.is_none() && self.links[link].is_full() {
                         self.throttle(key, lane, link);
@@ -222,7 +237,11 @@ impl Worker {
         for (part, (lane, node, bytes)) in questions.into_iter().enumerate() {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
-            match self.lane_link(lane, node) {
+            let link = match self.clients.get_ref(key) {
+                Some(client) if client.lane == lane => self.link_for(key, lane, node),
+                _ => self.lane_link(lane, node),
+            };
+            match link {
                 Ok(link) => {
                     self.push_to_link(link, &bytes, ticket, 1);
                     if self.links[link].is_full() {
@@ -260,19 +279,26 @@ impl Worker {
         }
     }
 
-    fn link_apart(
-        &mut self,
-        lane: usize,
-        node: NodeId,
-        after_writes: bool,
-    ) -> Result<usize, String> {
+    fn link_apart(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
         let link = self.take_link(lane, node, Owner::Once)?;
         self.links[link].link.set_framing(heatsink_upstream::link::Framing::Replies);
-        if after_writes {
-            let ping = b"*1\r\n$4\r\nPING\r\n";
-            self.push_to_link(link, ping, Ticket::internal(Purpose::Ignored), 1);
-        }
         Ok(link)
+    }
+
+    /// One more part, for what stands before the `WAIT` with this ticket.
+    fn part_that_writes(&mut self, join: usize, ticket: Ticket) -> Ticket {
+        let joining = &mut self.joins[join];
+        joining.parts.push(Part { writes: true, ..Part::default() });
+        joining.missing += 1;
+        let part = joining.parts.len() as u32 - 1;
+        Ticket { purpose: Purpose::Part { join: join as u32, part }, ..ticket }
+    }
+
+    /// Whether a ticket is that of what stands before a `WAIT`, which is of no use elsewhere.
+    pub(crate) fn is_of_wait(&self, ticket: Ticket) -> bool {
+        let Purpose::Part { join, part } = ticket.purpose else { return false };
+        let joining = self.joins.get(join as usize);
+        joining.is_some_and(|joining| joining.parts.get(part as usize).is_some_and(|p| p.writes))
     }
 
     /// One of the replies has come.
@@ -280,9 +306,9 @@ impl Worker {
         let Some(joining) = self.joins.get_mut(join as usize) else { return };
         let Some(place) = joining.parts.get_mut(part as usize) else { return };
         let unable = [&b"-ERR heatsink: upstream "[..], b"-LOADING ", b"-MASTERDOWN "];
-        if place.optional && unable.iter().any(|text| frame.starts_with(text)) {
-            place.absent = true;
-        } else {
+        place.absent = place.writes && !frame.starts_with(b"-")
+            || place.optional && unable.iter().any(|text| frame.starts_with(text));
+        if !place.absent {
             place.reply = frame.to_vec();
         }
         joining.missing -= 1;

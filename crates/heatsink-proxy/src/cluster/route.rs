@@ -129,7 +129,8 @@ impl Worker {
         slot: u16,
         lots: &Lots,
     ) -> Option<NodeId> {
-        if client.bulky || client.within || client.epoch != self.epoch || self.reads_replicas {
+        let usual = !(client.bulky || client.within || self.reads_replicas || self.goes_around);
+        if !usual || client.epoch != self.epoch {
             return None;
         }
         let node = self.cluster.as_ref()?.routes.primary(slot)?;

@@ -132,7 +132,7 @@ impl Worker {
 
     /// Whether a server tells those who may have it of changes, so that nobody depends on
     /// announcements.
-    fn tells_of_changes(&self, node: NodeId) -> bool {
+    pub(super) fn tells_of_changes(&self, node: NodeId) -> bool {
         let Cooling { links, listening, .. } = &self.cooling;
         links.iter().any(|link| link.node == node)
             || listening.refusals.get(&node) == Some(&Refusal::NotAllowed)

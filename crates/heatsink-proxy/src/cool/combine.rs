@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use heatsink_cache::combine::{Added, Answer, BatchId, Change, Hold, LaneId, Shape, integer};
 use heatsink_cache::identity::LoginId;
-use heatsink_cache::local::WriteToken;
 use heatsink_resp::command::Command;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
@@ -19,6 +18,7 @@ use heatsink_upstream::Protocol;
 use super::Cooling;
 use super::reads::Waiter;
 use super::splits::PATIENCE;
+use super::writes::Sent;
 use crate::clients::{MAX_OUTSTANDING, error_line};
 use crate::connection::ClientKey;
 use crate::intake::Flow;
@@ -60,7 +60,8 @@ pub(crate) struct SentBatch {
     batch: BatchId,
     lane: usize,
     serial: u64,
-    token: Option<WriteToken>,
+    /// What it does to what is cached of the key.
+    touched: Sent,
     /// How long it may wait, if shards have refused it.
     until: Option<Instant>,
 }
@@ -163,7 +164,7 @@ impl Worker {
         let Some((_, name, members)) = self.cooling.batches.describe(batch) else { return };
         let name = name.to_vec();
         let shape = self.cooling.batches.shape(batch);
-        let token = self.cooling.cache.write_sent(&name);
+        let touched = self.write_sent(&name);
         if let Some(work) = self.cooling.work.get_mut(name.as_slice()) {
             work.batches += 1;
             if matches!(shape, Some(Shape::Score | Shape::Text)) {
@@ -176,13 +177,13 @@ impl Worker {
             }
         }
         let id = self.cooling.number();
-        self.cooling.sent.insert(id, SentBatch { batch, lane, serial, token, until: None });
+        self.cooling.sent.insert(id, SentBatch { batch, lane, serial, touched, until: None });
         let is_there = self.lanes.get(lane).is_some_and(|lane| lane.serial == serial);
         if is_there && self.step_split(id, &name, &bytes, lane) {
             return;
         }
         let link = if is_there {
-            self.lane_link(lane, self.node_of(&name))
+            self.link_for_many(lane, self.node_of(&name))
         } else {
             Err("ERR heatsink: given up".to_owned())
         };
@@ -210,7 +211,7 @@ impl Worker {
             let text = "ERR heatsink: the server's reply to an increment was not understood";
             return self.batch_lost(id, &error_line(text));
         };
-        let Some(sent) = self.end_batch(id) else { return };
+        let Some((sent, told)) = self.end_batch(id) else { return };
         let mut replies = std::mem::take(&mut self.cooling.replies);
         let next = self.cooling.batches.answered(sent.batch, answer, &mut replies);
         let answered = replies.len();
@@ -220,7 +221,7 @@ impl Worker {
         for (waiter, answer) in replies.drain(..) {
             reply.clear();
             write_answer(&mut reply, answer, shape, protocol);
-            self.end_change(waiter);
+            self.end_change(waiter, told);
             self.clients.fill(waiter.client, waiter.place, &reply);
         }
         self.cooling.replies = replies;
@@ -249,10 +250,10 @@ impl Worker {
 
     /// A change that went alone was answered; there is nothing to find out in that.
     fn batch_relayed(&mut self, id: u32, frame: &[u8]) {
-        let Some(sent) = self.end_batch(id) else { return };
+        let Some((sent, told)) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
         let next = self.cooling.batches.relayed(sent.batch, &mut waiters);
-        self.tell_changes(waiters, frame);
+        self.tell_changes(waiters, frame, told);
         self.go_on(next, &sent);
     }
 
@@ -261,19 +262,19 @@ impl Worker {
         if matches!(self.shape_of(id), Some(Shape::Score | Shape::Text)) {
             self.rest_scripts(id);
         }
-        let Some(sent) = self.end_batch(id) else { return };
+        let Some((sent, told)) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
         let next = self.cooling.batches.refused(sent.batch, &mut waiters);
-        self.tell_changes(waiters, error);
+        self.tell_changes(waiters, error, told);
         self.go_on(next, &sent);
     }
 
     /// Nobody knows what became of the batch, or nothing could be sent.
     pub(crate) fn batch_lost(&mut self, id: u32, error: &[u8]) {
-        let Some(sent) = self.end_batch(id) else { return };
+        let Some((sent, told)) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
         let next = self.cooling.batches.lost(sent.batch, &mut waiters);
-        self.tell_changes(waiters, error);
+        self.tell_changes(waiters, error, told);
         self.go_on(next, &sent);
     }
 
@@ -289,12 +290,15 @@ impl Worker {
         }
     }
 
-    fn end_batch(&mut self, id: u32) -> Option<SentBatch> {
+    /// A batch that is over, and whether the server tells of what it may have changed.
+    fn end_batch(&mut self, id: u32) -> Option<(SentBatch, bool)> {
         let mut sent = self.cooling.sent.remove(&id)?;
-        if let Some(token) = sent.token.take() {
+        let touched = std::mem::replace(&mut sent.touched, Sent::Uncached);
+        let told = matches!(touched, Sent::Told);
+        if let Sent::Pending(token) = touched {
             self.write_over(token);
         }
-        Some(sent)
+        Some((sent, told))
     }
 
     fn go_on(&mut self, next: Option<LaneId>, sent: &SentBatch) {
@@ -304,17 +308,20 @@ impl Worker {
         }
     }
 
-    fn tell_changes(&mut self, waiters: Vec<Waiter>, reply: &[u8]) {
+    fn tell_changes(&mut self, waiters: Vec<Waiter>, reply: &[u8], told: bool) {
         for waiter in waiters {
-            self.end_change(waiter);
+            self.end_change(waiter, told);
             self.clients.fill(waiter.client, waiter.place, reply);
         }
     }
 
-    fn end_change(&mut self, waiter: Waiter) {
+    fn end_change(&mut self, waiter: Waiter, told: bool) {
         if let Some(client) = self.clients.get(waiter.client) {
             client.hot_changes -= 1;
             client.hot_written_at = Some(self.now);
+            if told {
+                client.hear_of_changes();
+            }
             if client.hot_changes == 0 {
                 client.changes = None;
             }
@@ -334,7 +341,7 @@ impl Worker {
         self.cooling.batches.expired(time, &mut waiters);
         let text = "ERR heatsink: a change of a hot key waited too long behind another; \
                     it was not carried out";
-        self.tell_changes(waiters, &error_line(text));
+        self.tell_changes(waiters, &error_line(text), false);
     }
 }
 

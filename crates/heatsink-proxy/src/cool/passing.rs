@@ -46,6 +46,15 @@ impl Cooling {
         }
     }
 
+    /// A read of a key goes as usual, whether it would find others or not.
+    pub(super) fn note_as_usual(&mut self, request: Request<'_>, command: &Command) {
+        if let Some(name) = command.single_key_index().and_then(|index| request.arg(index))
+            && let Some(work) = self.work.get_mut(name)
+        {
+            work.passed += 1;
+        }
+    }
+
     /// Other keys are hot, or are treated otherwise: those that may not pass any more do not.
     pub(super) fn keep_passing(&mut self) {
         self.passing = 0;

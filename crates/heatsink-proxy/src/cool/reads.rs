@@ -5,16 +5,17 @@
 
 use std::time::{Duration, Instant};
 
-use heatsink_cache::commands::{Cacheable, cacheable};
+use heatsink_cache::commands::{Cacheable, Fields, cacheable};
 use heatsink_cache::flights::{FlightId, Joined};
 use heatsink_cache::identity::{LoginId, Protocol as Spoken, Reader};
-use heatsink_cache::local::{FillToken, Ttl};
+use heatsink_cache::local::{FillToken, LinkId, Ttl};
 use heatsink_resp::command::Command;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
 
 use super::Cooling;
+use super::fields;
 use super::late::{max_stale, may_be_told};
 use crate::clients::{MAX_OUTSTANDING, error_line};
 use crate::connection::ClientKey;
@@ -61,6 +62,8 @@ pub(crate) struct Fill {
     how: Cacheable,
     /// It was sent along the tracked link, in the newer protocol.
     tracked: bool,
+    /// That link, if it was ready.
+    link: Option<LinkId>,
     /// The reply has to be put into the older protocol.
     converts: bool,
     mark: Mark,
@@ -68,6 +71,10 @@ pub(crate) struct Fill {
     sent_at: Instant,
     /// The reply, while the time to live of the key is waited for.
     reply: Option<OwnedReply>,
+    /// The link that it was sent along, while the reply has to say which fields to ask about.
+    asks_on: Option<usize>,
+    /// How long the first of the fields to end still lives, if one does.
+    first_end: Option<Duration>,
 }
 
 impl Worker {
@@ -80,8 +87,8 @@ impl Worker {
         Reader { login: LoginId(lane.serial as u32), protocol }
     }
 
-    /// Answers a read of a hot key, or sees to it that it is answered; `None` if its reply
-    /// cannot be kept.
+    /// Answers a read of a hot key, or sees to it that it is answered; `None` if its reply cannot be
+    /// kept, or if it goes `around` the link that others wait on, and is not cached.
     pub(super) fn serve_read(
         &mut self,
         key: ClientKey,
@@ -89,6 +96,7 @@ impl Worker {
         command: &Command,
         name: &[u8],
         treatment: Treatment,
+        around: bool,
     ) -> Option<Flow> {
         let client = self.clients.get(key)?;
         let lane = client.lane;
@@ -118,6 +126,10 @@ impl Worker {
                 }
                 return Some(Flow::Taken);
             }
+        }
+        if around {
+            self.cooling.note_as_usual(request, command);
+            return None;
         }
         let args: Vec<&[u8]> = request.args_from(0).collect();
         let how = cacheable(&args)?;
@@ -216,7 +228,11 @@ impl Worker {
             let token = self.cooling.cache.fill_token(time, reader, &name, &request)?;
             Some(token.sent_on(id))
         });
-        let token = token.filter(FillToken::is_storable);
+        let about = if self.may_end(how) { how.fields() } else { Fields::None };
+        let named = if about == Fields::Named { fields::about_named(&request) } else { None };
+        // What cannot be asked about is not kept.
+        let can_ask = about != Fields::Untold && (about != Fields::Named || named.is_some());
+        let token = token.filter(|token| token.is_storable() && can_ask);
         let stores = token.is_some();
         let fill = Fill {
             flight,
@@ -224,10 +240,14 @@ impl Worker {
             token,
             how,
             tracked: tracked.is_some(),
+            link: tracked.and(link_id),
             converts: tracked.is_some() && reader.protocol == Spoken::Resp2,
             mark,
-            sent_at: self.now,
+            // Not the time of the turn: a write may have been answered in it.
+            sent_at: Instant::now(),
             reply: None,
+            asks_on: None,
+            first_end: None,
         };
         let id = self.cooling.number();
         self.cooling.fills.insert(id, fill);
@@ -235,7 +255,7 @@ impl Worker {
         self.cooling.leaving.push(flight);
         let link = match tracked {
             Some(link) => Ok(link),
-            None if is_there => self.lane_link(lane, node),
+            None if is_there => self.link_for_many(lane, node),
             None => Err("ERR heatsink: given up".to_owned()),
         };
         match link {
@@ -244,14 +264,34 @@ impl Worker {
                     self.push_to_link(link, CACHING, Ticket::internal(Purpose::Caching(fill)), 1);
                 }
                 self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(fill)), 1);
-                if stores {
-                    let mut pttl = Vec::new();
-                    encode::command(&mut pttl, &[b"PTTL", name.as_slice()]);
-                    self.push_to_link(link, &pttl, Ticket::internal(Purpose::FillTtl(fill)), 1);
+                if stores && matches!(about, Fields::Paired | Fields::Listed) {
+                    if let Some(fill) = self.cooling.fills.get_mut(&id) {
+                        fill.asks_on = Some(link);
+                    }
+                } else if stores {
+                    self.ask_ttls(link, fill, &name, named.as_deref());
                 }
             }
             Err(why) => self.fill_failed(fill, &error_line(&why)),
         }
+    }
+
+    /// Whether fields of hashes may end by themselves. As long as the server's commands are not known,
+    /// it is asked; one that does not know the question has no such fields.
+    fn may_end(&self, how: Cacheable) -> bool {
+        how.fields() != Fields::None
+            && (self.table_version == 0 || self.table.lookup(fields::HPTTL, None).is_some())
+    }
+
+    /// Asks, behind a read, how long what it shows still lives: the fields, by a question of their own,
+    /// and the key.
+    fn ask_ttls(&mut self, link: usize, fill: u32, name: &[u8], about_fields: Option<&[u8]>) {
+        if let Some(question) = about_fields {
+            self.push_to_link(link, question, Ticket::internal(Purpose::FillFields(fill)), 1);
+        }
+        let mut pttl = Vec::new();
+        encode::command(&mut pttl, &[b"PTTL", name]);
+        self.push_to_link(link, &pttl, Ticket::internal(Purpose::FillTtl(fill)), 1);
     }
 
     /// Reads for one client only, along the shared link.
@@ -314,6 +354,10 @@ impl Worker {
         }
         let Some(node) = self.links.get(slot).map(|upstream| upstream.node) else { return };
         let error = LinkError::Refused(error.trim_ascii_end().to_vec());
+        if !error.is_unsupported() && !error.is_not_allowed() {
+            // It runs a script, or loads its data: the read behind it is refused as well.
+            return;
+        }
         self.refuse_tracked(slot);
         self.tracking_refused(node, &error);
     }
@@ -331,7 +375,7 @@ impl Worker {
         let refused = if failed || detoured { fill.token.take() } else { None };
         let untracked = detoured || !fill.tracked;
         let (flight, lane, how, mark) = (fill.flight, fill.lane, fill.how, fill.mark);
-        let sent_at = fill.sent_at;
+        let (sent_at, link) = (fill.sent_at, fill.link.filter(|_| !untracked));
         if let Some(token) = refused.filter(|_| !detoured) {
             // Nothing is kept of it; what it was to replace goes, too: the right to read the key
             // may be gone.
@@ -340,6 +384,9 @@ impl Worker {
         }
         if untracked {
             self.note_untracked(lane, flight);
+        }
+        if let Some(link) = link {
+            self.heard_on(link, sent_at);
         }
         let Cooling { flights, late, hot, .. } = &mut self.cooling;
         let request = flights.request(flight);
@@ -364,6 +411,11 @@ impl Worker {
             fill.mark = Mark::Nothing;
             if fill.token.is_some() {
                 fill.reply = Some(reply);
+                if let Some(link) = fill.asks_on.take()
+                    && let Some((name, _)) = &request
+                {
+                    self.ask_ttls_of_told(link, id, name, how, frame);
+                }
             } else {
                 self.cooling.fills.remove(&id);
             }
@@ -381,6 +433,33 @@ impl Worker {
         }
     }
 
+    /// Asks about the fields that a reply shows. That this is a round trip later does no harm: if a
+    /// field is given an end meanwhile, or another one comes, the server tells of the change.
+    fn ask_ttls_of_told(
+        &mut self,
+        link: usize,
+        id: u32,
+        name: &[u8],
+        how: Cacheable,
+        frame: &[u8],
+    ) {
+        match fields::about_told(name, frame, how.fields()) {
+            Ok(question) => self.ask_ttls(link, id, name, question.as_deref()),
+            Err(fields::Strange) => drop(self.cooling.fills.remove(&id)),
+        }
+    }
+
+    /// When the fields of a reply end, before [`Self::fill_ttl_arrived`].
+    pub(crate) fn fill_fields_arrived(&mut self, id: u32, frame: &[u8]) {
+        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        let reply = fill.reply.as_ref().map(OwnedReply::bytes);
+        match reply.map(|reply| fields::first_end(frame, reply, fill.how.fields())) {
+            Some(Ok(first_end)) => fill.first_end = first_end,
+            // Nobody knows: it is not kept.
+            None | Some(Err(fields::Strange)) => fill.token = None,
+        }
+    }
+
     /// How long the key lives, right behind the reply.
     pub(crate) fn fill_ttl_arrived(&mut self, id: u32, frame: &[u8]) {
         let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
@@ -393,6 +472,7 @@ impl Worker {
         let time = self.cooling.time(self.now);
         let has_rights = self.lanes.get(lane).is_some_and(|lane| lane.login.credentials.is_some());
         let Some(fill) = self.cooling.fills.remove(&id) else { return };
+        let first_end = fill.first_end;
         let (Some(token), Some(reply)) = (fill.token, fill.reply) else { return };
         let number = frame.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
         let number = number.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
@@ -406,6 +486,7 @@ impl Worker {
             if has_rights || may_move || !is_told { RIGHTS_TIME } else { COMMON_RIGHTS_TIME };
         // The cache takes a fraction of it.
         let most = most.div_f64(self.live.local_cache.ttl_fraction);
+        let most = first_end.map_or(most, |left| left.min(most));
         ttl = match ttl {
             Ttl::Remaining(left) => Ttl::Remaining(left.min(most)),
             Ttl::Absent | Ttl::Unlimited => Ttl::Remaining(most),
@@ -449,14 +530,14 @@ impl Worker {
     /// executed twice does not matter, as it changes nothing and only one reply is passed on.
     pub(crate) fn fill_as_usual(&mut self, id: u32, error: &[u8]) {
         let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
-        (fill.tracked, fill.converts) = (false, false);
-        (fill.token, fill.sent_at) = (None, self.now);
+        (fill.tracked, fill.link, fill.converts) = (false, None, false);
+        (fill.token, fill.sent_at) = (None, Instant::now());
         let (lane, flight) = (fill.lane, fill.flight);
         let request = self.cooling.flights.request(flight);
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let Some((name, request)) = request else { return self.fill_failed(id, error) };
         let node = self.node_of(&name);
-        match self.lane_link(lane, node) {
+        match self.link_for_many(lane, node) {
             Ok(link) => {
                 self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(id)), 1);
             }

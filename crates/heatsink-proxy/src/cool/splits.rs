@@ -5,7 +5,15 @@
 //! Bound: a client that waits sends nothing more, and waits [`PATIENCE`] at most.
 //! Invariant: what stands in the marker's or a tombstone's place was never executed: the server
 //! refuses commands of the key's type there. So a worker that is behind may be wrong about where
-//! a value is, and is refused; what is left of that is listed in decision 15.
+//! a value is, and is refused; what is left of that is listed in decision 15. So what would take
+//! tombstones away waits for a while if a split has ended of which others could not be told
+//! ([`crate::Handle::keep_tombstones`]):
+//!
+//! ```text
+//! worker                              a worker of another process, which is behind
+//! the split has ended                 believes in it
+//! FLUSHALL at once                    SADD shard x    1, and nobody will ever read it
+//! ```
 
 mod asked;
 mod collected;
@@ -155,7 +163,9 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Option<Flow> {
-        if !self.cooling.hot.has_moved() || command.refuses_count(request.len()) {
+        let keeps_tombstones = self.shared.desk.keeps_tombstones();
+        let is_usual = !self.cooling.hot.has_moved() && !keeps_tombstones;
+        if is_usual || command.refuses_count(request.len()) {
             return None;
         }
         let client = self.clients.get_ref(key)?;
@@ -174,7 +184,7 @@ impl Worker {
         let queueing = client.is_queueing() && !executes;
         let unnamed = request.unnamed(command);
         let writes = command.access == Access::Write;
-        let (mut waits, mut overtakes) = (false, false);
+        let (mut waits, mut overtakes, mut may_flush) = (false, false, false);
         let mut look = |name: &[u8], writes: bool| match self.cooling.hot.split(name) {
             Some(Splitting::Freezing { .. }) => waits |= !queueing,
             Some(Splitting::Split(_) | Splitting::Draining(_)) => {
@@ -205,6 +215,7 @@ impl Worker {
             };
             if is_incomplete {
                 self.cooling.hot.moved().for_each(|name| look(name, true));
+                may_flush = true;
             }
         }
         match unnamed {
@@ -214,22 +225,27 @@ impl Worker {
                     self.cooling.hot.moved().filter(|name| request.matches(command, name));
                 matching.for_each(|name| look(name, false));
             }
-            Unnamed::Anything => self.cooling.hot.moved().for_each(|name| look(name, writes)),
+            Unnamed::Anything => {
+                self.cooling.hot.moved().for_each(|name| look(name, writes));
+                may_flush |= writes && !queueing;
+            }
         }
         if overtakes {
             return Some(Flow::Wait);
         }
-        waits.then(|| self.hold(key))
+        (waits || may_flush && keeps_tombstones).then(|| self.hold(key))
     }
 
     /// A command that nobody knows may be about any key: all have to be made whole first.
     pub(crate) fn make_all_whole(&mut self, key: ClientKey) -> Option<Flow> {
         let client = self.clients.get_ref(key)?;
         let hot = &self.cooling.hot;
-        if !hot.has_moved() || client.within || !self.is_in_database(key) {
+        let keeps_tombstones = self.shared.desk.keeps_tombstones();
+        let is_usual = !hot.has_moved() && !keeps_tombstones;
+        if is_usual || client.within {
             return None;
         }
-        let mut waits = false;
+        let mut waits = keeps_tombstones && !client.is_queueing();
         for name in hot.moved() {
             if matches!(hot.split(name), Some(Splitting::Freezing { .. })) {
                 // A transaction waits when it is executed.

@@ -16,11 +16,12 @@ impl Worker {
     /// A link of the cache is ready: what is read along it from now on can be kept.
     pub(crate) fn tracking_ready(&mut self, slot: usize) {
         let Some(upstream) = self.links.get(slot) else { return };
-        let login = LoginId(self.lanes[upstream.lane].serial as u32);
-        let (node, generation) = (upstream.node, upstream.generation);
+        let (lane, node, generation) = (upstream.lane, upstream.node, upstream.generation);
+        let login = LoginId(self.lanes[lane].serial as u32);
         let id = self.cooling.cache.link_opened(login, CacheNode(u32::from(node.0)));
         self.cooling.links.push(TrackedLink {
             slot,
+            lane,
             node,
             generation,
             id,
@@ -91,17 +92,39 @@ impl Worker {
     /// Asks each link of the cache whether it is still there.
     pub(super) fn feel_pulse(&mut self) {
         for at in 0..self.cooling.links.len() {
-            let link = &mut self.cooling.links[at];
-            let slot = link.slot;
-            let Some(upstream) = self.links.get(slot) else { continue };
-            debug_assert_eq!(upstream.owner, Owner::Tracked);
-            if link.asked_at.is_none() {
-                // Not the time of the turn, which may have gone on for a while.
-                link.asked_at = Some(Instant::now());
-                self.push_to_link(slot, PING, Ticket::internal(Purpose::Pulse), 1);
-                // When nothing was out at the last look, the next one may be a second away.
-                self.next_tick = self.next_tick.min(self.now + SILENCE);
+            self.ask_whether_there(at);
+        }
+    }
+
+    /// Asks those of a lane that have not been heard since a time.
+    pub(super) fn ask_for_word(&mut self, lane: usize, since: Instant) {
+        for at in 0..self.cooling.links.len() {
+            let link = &self.cooling.links[at];
+            if link.lane == lane && link.heard_up_to < since {
+                self.ask_whether_there(at);
             }
+        }
+    }
+
+    fn ask_whether_there(&mut self, at: usize) {
+        let link = &mut self.cooling.links[at];
+        let slot = link.slot;
+        let Some(upstream) = self.links.get(slot) else { return };
+        debug_assert_eq!(upstream.owner, Owner::Tracked);
+        if link.asked_at.is_none() {
+            // Not the time of the turn, which may have gone on for a while.
+            link.asked_at = Some(Instant::now());
+            self.push_to_link(slot, PING, Ticket::internal(Purpose::Pulse), 1);
+            // When nothing was out at the last look, the next one may be a second away.
+            self.next_tick = self.next_tick.min(self.now + SILENCE);
+        }
+    }
+
+    /// A read along a link of the cache is answered that was sent at that time: what the server had to
+    /// tell until then has been heard.
+    pub(super) fn heard_on(&mut self, id: LinkId, sent_at: Instant) {
+        if let Some(link) = self.cooling.links.iter_mut().find(|link| link.id == id) {
+            link.heard_up_to = link.heard_up_to.max(sent_at);
         }
     }
 
@@ -112,7 +135,7 @@ impl Worker {
             && let Some(asked_at) = link.asked_at.take()
         {
             link.delay = asked_at.elapsed();
-            link.heard_up_to = asked_at;
+            link.heard_up_to = link.heard_up_to.max(asked_at);
         }
     }
 }

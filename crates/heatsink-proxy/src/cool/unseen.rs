@@ -1,12 +1,15 @@
-//! Requests of which it is not known which keys they touch, or that may take for ever: commands that
-//! nobody knows, large requests that are passed on before they are complete, transactions without
-//! end, commands that block, and whatever was under way when a key became hot.
+//! Requests that may change, or show, hot keys past the cache: writes and reads of several keys,
+//! commands of which nobody knows what they touch, large requests that are passed on before they are
+//! complete, transactions without end, commands that block, and whatever was under way when a key became
+//! hot.
 //!
-//! Called by: `cool`, when other keys are hot, and with each read; `writes`, with such requests.
-//! Bound: a flag and a time for each client; nothing is looked at while nothing happens.
+//! Called by: `cool`, when other keys are hot, and with each read; `writes` and `combine`, with such
+//! requests.
+//! Bound: a flag and a time for each client; a `PING` for each link of the cache that is not answered.
 //! Invariant: a client never sees an older value than it has seen, or written, before. Nobody else
-//! is concerned: the server tells of what such a request changes as it does of any other change, and
-//! one client must not be able to take the cache from all.
+//! is concerned: the server tells of what such a request changes as it does of any other change. So one
+//! client cannot take the cache from all, whatever it tries; only what changes a key ends what is cached
+//! of it.
 //!
 //! ```text
 //! 1. k is cached, read along T             2. C's request goes along another link
@@ -14,9 +17,11 @@
 //! 4. C is answered                         5. C reads k: served from here, it would be the old value
 //! ```
 //!
-//! So from 2 on C is not served from the cache. After 4, T is asked whether it is there, as every
-//! [`super::PULSE`]; word of the change stands before the answer to that. Then C is served again.
-//! C's reads go along T meanwhile, as when nothing is cached: they are executed after 3.
+//! So from 2 on C is not served from the cache. Word of the change stands before the answer to anything
+//! that is asked along T after 4: the first read of C itself, which goes along T as when nothing is
+//! cached, and the question whether T is there, every [`super::PULSE`]. Then C is served again. Where
+//! the client's login has several such links, one to each node of a cluster, C's read asks the others
+//! at once.
 //!
 //! This is also why what was under way when a key became hot need not be followed, however often it
 //! is redirected or tried again:
@@ -39,10 +44,11 @@ use crate::connection::ClientKey;
 use crate::worker::Worker;
 
 impl Cooling {
-    /// Whether nothing is served here that was overwritten before that time.
-    fn has_heard_up_to(&self, time: Instant, now: Instant) -> bool {
+    /// Whether nothing is served to those of a lane that was overwritten before that time.
+    fn has_heard_up_to(&self, lane: usize, time: Instant, now: Instant) -> bool {
         let announced = self.listening.is_open() && now < time + RIGHTS_TIME;
-        !announced && self.links.iter().all(|link| link.heard_up_to >= time)
+        let mut links = self.links.iter().filter(|link| link.lane == lane);
+        !announced && links.all(|link| link.heard_up_to >= time)
     }
 }
 
@@ -71,9 +77,12 @@ impl Worker {
         let Self { cooling, clients, now, .. } = self;
         let Some(client) = clients.get(key) else { return false };
         let Some(since) = client.hot_unseen_since else { return true };
-        let has_heard = cooling.has_heard_up_to(since, *now);
+        let lane = client.lane;
+        let has_heard = cooling.has_heard_up_to(lane, since, *now);
         if has_heard {
             client.hot_unseen_since = None;
+        } else if self.cluster.is_some() {
+            self.ask_for_word(lane, since);
         }
         has_heard
     }

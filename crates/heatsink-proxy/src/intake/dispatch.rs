@@ -54,10 +54,6 @@ impl Worker {
         if client.is_known && !within && reserved::is_named(command, request) {
             return self.refuse_reserved(key);
         }
-        if let Some(flow) = self.step_tunnel(key, role, request) {
-            return flow;
-        }
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
         if needs_settled(role, client) && !client.is_settled() {
             return Flow::Wait;
         }

@@ -48,7 +48,7 @@ impl Worker {
             let waits = if stuck {
                 own.is_blocking() && !queueing
             } else {
-                own.tunnel || own.is_blocking() || own.uploading
+                own.is_blocking() || own.uploading
             };
             if waits {
                 if !own.shut {
@@ -108,18 +108,6 @@ impl Worker {
         self.end_stall(key);
         self.read_client(key);
         self.close_if_done(key);
-    }
-
-    /// A client that has a tunnel is closed, behind the answers to what it has asked so far.
-    pub(crate) fn leave_tunnel(&mut self, key: ClientKey) {
-        let Some(client) = self.clients.get(key) else { return };
-        client.closing = Closing::AfterReplies;
-        client.input = Vec::new();
-        if let Some(own) = &mut client.own {
-            own.shut = true;
-            let link = own.link;
-            self.shut_link(link);
-        }
     }
 
     /// The client's requests on connections apart: the servers are told that it has left.

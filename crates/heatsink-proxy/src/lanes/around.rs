@@ -12,10 +12,19 @@
 //! ```
 //!
 //! A client's requests stay in one line: it changes between the links only when all it has asked is
-//! answered.
+//! answered. Before a cluster, that holds for all nodes at once:
+//!
+//! ```text
+//! 1. C has nothing under way, and asks N, which is silent: link 2 of N is opened, and C goes around
+//! 2. C: GET -> link 1 of M, which has no link 2; M falls silent, and D goes around it
+//! 3. C: SET -> link 1 of M, not its link 2, which is younger than C's decision: it would pass the GET
+//! ```
+//!
+//! A hot key is an ordinary key for whoever goes around: it joins no read that is out on the silent link,
+//! and waits for no batch of increments there. What is cached is still told.
 //!
 //! Called by: whoever sends a client's requests along a lane; `tick`.
-//! Bound: one more link per lane, and none before a cluster. It may take as long to be there as an
+//! Bound: one more link per lane and node. It may take as long to be there as an
 //! answer may take, since the server may do nothing at all meanwhile, and is closed when the first
 //! link answers again and nobody waits on it.
 
@@ -26,8 +35,9 @@ use crate::lanes::{Owner, Upstream};
 use crate::nodes::NodeId;
 use crate::worker::Worker;
 
-/// A link that owes answers and has said nothing for so long is gone around.
-const QUIET: Duration = Duration::from_millis(200);
+/// A link that owes answers and has said nothing for so long is gone around. Who gives a script 200 ms
+/// to be busy, as people and test suites do, is told so then.
+const QUIET: Duration = Duration::from_millis(100);
 
 impl Worker {
     /// The shared link for what a client sends now.
@@ -44,31 +54,66 @@ impl Worker {
 
     #[cold]
     fn link_around(&mut self, key: ClientKey, lane: usize, node: NodeId, link: usize) -> usize {
-        let quiet = self.is_quiet(&self.links[link]);
+        self.decide_around(key, lane, &[node]);
+        // As long as there is a second link, every request comes by here.
+        let around = self.clients.get_ref(key).and_then(|client| client.around);
         let second = self.lanes[lane].way(node).second;
-        let generation = second.and_then(|second| Some(self.links.get(second)?.generation));
-        let Some(client) = self.clients.get(key) else { return link };
+        let is_older = |second: &usize| {
+            let generation = self.links.get(*second).map(|upstream| upstream.generation);
+            let age = around.zip(generation).map(|(at, opened)| at.wrapping_sub(opened));
+            age.is_some_and(|age| age.cast_signed() >= 0)
+        };
+        second.filter(is_older).unwrap_or(link)
+    }
+
+    /// A client that has nothing under way is about to ask these nodes: if one of them is silent, it
+    /// goes along second links from now on, until it has nothing under way again.
+    pub(crate) fn decide_around(&mut self, key: ClientKey, lane: usize, nodes: &[NodeId]) {
+        let Some(client) = self.clients.get(key).filter(|_| self.goes_around) else { return };
         if client.order.outstanding() > 0 {
-            // As long as there is a second link, every request comes by here.
-            return second.filter(|_| client.around == generation).unwrap_or(link);
+            return;
         }
         client.around = None;
-        if !quiet {
-            return link;
+        let mut goes_around = false;
+        for node in nodes {
+            let first = self.lanes[lane].open_link(*node).and_then(|link| self.links.get(link));
+            if !first.is_some_and(|upstream| self.is_quiet(upstream)) {
+                continue;
+            }
+            goes_around = true;
+            self.second_link(lane, *node);
         }
-        let second = match second {
-            Some(second) => second,
-            None => match self.open_link(lane, node, Owner::Lane) {
-                Ok(second) => second,
-                Err(_) => return link,
-            },
-        };
-        self.lanes[lane].way(node).second = Some(second);
-        let generation = self.links[second].generation;
-        if let Some(client) = self.clients.get(key) {
-            client.around = Some(generation);
+        let at = self.next_generation;
+        if let Some(client) = self.clients.get(key).filter(|_| goes_around) {
+            client.around = Some(at);
         }
-        second
+    }
+
+    fn second_link(&mut self, lane: usize, node: NodeId) -> Option<usize> {
+        if self.lanes[lane].way(node).second.is_none() {
+            let second = self.open_link(lane, node, Owner::Lane).ok()?;
+            self.lanes[lane].way(node).second = Some(second);
+        }
+        self.lanes[lane].way(node).second
+    }
+
+    /// Whether what a client sends now goes around the shared link; asked while there may be one that
+    /// is gone around.
+    #[cold]
+    pub(crate) fn is_around(&mut self, key: ClientKey, node: NodeId) -> bool {
+        let Some(lane) = self.clients.get_ref(key).map(|client| client.lane) else { return false };
+        let Some(first) = self.lanes[lane].open_link(node) else { return false };
+        self.link_around(key, lane, node, first) != first
+    }
+
+    /// The shared link for what several clients wait for, or nobody: in no line with what any of them
+    /// has under way.
+    pub(crate) fn link_for_many(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
+        let link = self.lane_link(lane, node)?;
+        if self.goes_around && self.is_quiet(&self.links[link]) {
+            return Ok(self.second_link(lane, node).unwrap_or(link));
+        }
+        Ok(link)
     }
 
     fn is_quiet(&self, upstream: &Upstream) -> bool {
@@ -80,9 +125,6 @@ impl Worker {
     /// Looks whether there are links to go around, and closes second ones that nobody needs.
     pub(super) fn look_around(&mut self) {
         self.goes_around = false;
-        if self.cluster.is_some() {
-            return;
-        }
         let mut unused = Vec::new();
         for (_, lane) in &self.lanes {
             for way in &lane.ways {

@@ -13,17 +13,32 @@
 //! So at 2 the connection goes to A, and the one that is being opened is free when it is there. The
 //! same if two are being opened and the later one is there first.
 //!
+//! Clients of two workers do not wait in one line: if A's worker has to open a connection, and B's has
+//! a free one, B is first. So where clients block, each worker has a connection open beforehand:
+//!
+//! ```text
+//! 1. A: BLPOP queue 0, on the spare connection of worker 1, which opens the next one
+//! 2. B: BLPOP queue 0, on that of worker 2
+//! ```
+//!
+//! What is left: clients of one worker that begin to block within the time in which a connection is
+//! opened, more of them than it has spare ones, and the first ones of all.
+//!
 //! Called by: `own_link` and `lanes`.
-//! Bound: an entry for each client that waits for its connection. It holds for the clients of one
-//! worker; another worker opens connections of its own.
+//! Bound: an entry for each client that waits for its connection; one spare connection that was
+//! opened beforehand for each lane and node to which blocking commands are sent, and none near the
+//! limit of open files.
 //! Invariant: while a client waits for a connection to a node, no other that leads there along the
 //! same lane is free and ready.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use heatsink_resp::encode;
 use heatsink_upstream::link::Framing;
 
 use crate::connection::ClientKey;
-use crate::lanes::Owner;
+use crate::lanes::{Lane, Owner};
 use crate::nodes::NodeId;
 use crate::own::{Expected, Own};
 use crate::worker::Worker;
@@ -39,7 +54,46 @@ impl Own {
     }
 }
 
+/// A connection that is kept beforehand and could not be had is tried again after this.
+const SPARE_RETRY: Duration = Duration::from_secs(1);
+
 impl Worker {
+    /// A client has sent a blocking command: others will, and are not to wait for a connection.
+    pub(crate) fn note_blocking(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get_ref(key) else { return };
+        let Some(node) = client.own.as_ref().map(|own| own.node) else { return };
+        let lane = client.lane;
+        self.node(node).blocks.store(true, Ordering::Relaxed);
+        self.keep_spare(lane, node);
+    }
+
+    /// Opens a connection for the next client that needs one, if there is none and clients block there.
+    pub(crate) fn keep_spare(&mut self, lane: usize, node: NodeId) {
+        let there = |slot: &usize| self.links.get(*slot).is_some_and(|link| link.node == node);
+        if self.lanes[lane].spare.iter().any(there)
+            || !self.node(node).blocks.load(Ordering::Relaxed)
+            // Nobody waits for it: a server that has no room is not asked at each tick.
+            || self.has_failed_within(lane, node, SPARE_RETRY)
+        {
+            return;
+        }
+        if let Ok(slot) = self.open_link(lane, node, Owner::Spare) {
+            self.lanes[lane].spare.push(slot);
+        }
+    }
+
+    /// The same wherever clients may block, because those of other workers do.
+    pub(crate) fn look_after_spares(&mut self) {
+        let used = |(slot, lane): (usize, &Lane)| (lane.clients > 0).then_some(slot);
+        let lanes: Vec<usize> = self.lanes.iter().filter_map(used).collect();
+        for lane in lanes {
+            let nodes: Vec<NodeId> = self.connected_nodes(lane).collect();
+            for node in nodes {
+                self.keep_spare(lane, node);
+            }
+        }
+    }
+
     /// A client has got a connection. If that is not ready, the client waits in line.
     pub(crate) fn wait_in_line(&mut self, key: ClientKey, link: usize) {
         let Some(upstream) = self.links.get_mut(link) else { return };
@@ -127,8 +181,7 @@ impl Worker {
         };
         let Some(own) = &mut client.own else { return };
         own.change_link(link);
-        let framing = if own.tunnel { Framing::Raw } else { Framing::Frames };
-        upstream.link.set_framing(framing);
+        upstream.link.set_framing(Framing::Frames);
         if upstream.owner == Owner::Spare && !upstream.name.is_empty() {
             // Of the client that had it before. If this one has a name, it is queued.
             let mut nameless = Vec::new();

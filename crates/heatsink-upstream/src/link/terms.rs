@@ -36,8 +36,6 @@ pub enum Framing {
     Replies,
     /// Each frame is handed over as it is; the owner knows what it answers.
     Frames,
-    /// Bytes are handed over as they come.
-    Raw,
 }
 
 /// What came from the server.
@@ -83,8 +81,6 @@ pub enum Delivery<'a, W> {
         /// They end a frame.
         ends: bool,
     },
-    /// Bytes on a link with [`Framing::Raw`].
-    Raw(&'a [u8]),
 }
 
 /// Requests that are not answered, with whoever waits for them.

@@ -1,11 +1,14 @@
-//! Tunnels, large requests, and keys whose values lie elsewhere.
+//! Connections on which keys are named that nobody here sees, large requests, and keys whose values
+//! lie elsewhere.
 //!
-//! Called by: `own_link`, before a client gets a tunnel; `cool`, when keys are to be split.
-//! Invariant: in a tunnel nobody sees which keys are asked for, so its client would find the
-//! markers of split keys; and a server that tells of changes to keys would name their shards. No key is split while a tunnel is open: it waits until all are whole,
-//! and a worker that has one does not say that it holds the writes of a key.
+//! Called by: `own_link` and `client_tracking`, before a client gets such a connection; `cool`, when
+//! keys are to be split.
+//! Invariant: on a connection that has another database than its lane, the client would find the
+//! markers of split keys; and a server that tells of changes to keys would name their shards. No key
+//! is split while there is one: it waits until all are whole, and a worker that has one does not say
+//! that it holds the writes of a key.
 //!
-//! On a cluster a tunnel serves nothing that names keys (`MONITOR` and the like).
+//! On a cluster there is none.
 //!
 //! A large request that is passed on in pieces is seen when it begins, and not when it is executed:
 //!
@@ -32,8 +35,8 @@ fn freezes(splitting: &Splitting) -> bool {
 }
 
 impl Worker {
-    /// A client is to get a tunnel: it waits while there are keys whose values lie elsewhere.
-    pub(crate) fn wait_for_tunnel(&mut self, key: ClientKey) -> Option<Flow> {
+    /// A client is to get such a connection: it waits while there are keys whose values lie elsewhere.
+    pub(crate) fn wait_for_whole(&mut self, key: ClientKey) -> Option<Flow> {
         self.want_all_whole().then(|| self.hold(key))
     }
 
@@ -50,7 +53,7 @@ impl Worker {
     }
 
     /// Whether a client may write to keys which are about to be split without anybody seeing it:
-    /// in a tunnel, or by a large request that has begun.
+    /// on such a connection, or by a large request that has begun.
     pub(super) fn writes_frozen_unseen(&self) -> impl Fn(&Client) -> bool + use<> {
         let splits = self.cooling.hot.splits().filter(|(_, how)| freezes(how));
         let splits = splits.filter(|_| self.cluster.is_none());
