@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
 
-use crate::node::{Node, assemble};
+use crate::node::{Node, Servers, all, assemble};
 use crate::splits::{rests_split, split};
 use crate::support::{PATIENCE, Place};
 
@@ -355,6 +355,54 @@ fn a_proxy_that_slept_longer_than_it_believes_refuses_nothing_at_shards() {
 #[test]
 fn a_proxy_that_slept_longer_than_it_believes_refuses_nothing_at_a_whole_key() {
     sleeps_longer_than_it_believes(false);
+}
+
+/// Sealed shards answer whoever asks. One that was told that a split ends, and stood still while others
+/// made the key whole and wrote to it, does not take what they say for the value.
+#[test]
+fn a_proxy_that_slept_while_a_key_was_made_whole_does_not_read_what_was_left() {
+    let (place, mut servers) = (Place::empty(), Servers::start());
+    let mut nodes = [servers.member(&place, "all", &[]), servers.member(&place, "all", &[])];
+    assemble(&[&nodes[0], &nodes[1]]);
+    let mut client = nodes[0].client();
+    client.command(&["SET", "counter", "10"]);
+    client.command(&["SADD", "set", "a", "b", "c"]);
+    for key in ["counter", "set"] {
+        nodes[0].api().promote(key.as_bytes(), split(4)).expect("promoted");
+        all(&nodes, PATIENCE, "it is split", |node| rests_split(node, key, 4));
+    }
+    let mut late: Vec<RawClient> = (0..3).map(|_| nodes[1].client()).collect();
+    for client in &mut late {
+        client.set_timeout(PATIENCE);
+        assert_eq!(client.command(&["GET", "counter"]), Reply::bulk("10"));
+    }
+    // While the server stands still, a split that is to end goes no further than the registry.
+    servers.upstream.pause();
+    thread::scope(|scope| {
+        for key in ["counter", "set"] {
+            let api = nodes[0].api();
+            scope.spawn(move || {
+                let _ = api.demote(key.as_bytes());
+            });
+        }
+        for key in ["counter", "set"] {
+            let drains = || nodes[1].entry(key).is_some_and(|entry| entry["status"] == "draining");
+            eventually(PATIENCE, drains);
+        }
+        nodes[1].process.pause();
+        servers.upstream.resume();
+    });
+    for key in ["counter", "set"] {
+        eventually(PATIENCE, || nodes[0].lacks(key));
+    }
+    assert_eq!(client.command(&["INCRBY", "counter", "5"]), Reply::Integer(15));
+    assert_eq!(client.command(&["SADD", "set", "d"]), Reply::Integer(1));
+    late[0].send(&["GET", "counter"]);
+    late[1].send(&["SCARD", "set"]);
+    late[2].send(&["SISMEMBER", "set", "d"]);
+    nodes[1].process.resume();
+    let replies: Vec<Reply> = late.iter_mut().map(RawClient::read_reply).collect();
+    assert_eq!(replies, [Reply::bulk("15"), Reply::Integer(4), Reply::Integer(1)]);
 }
 
 /// The store may be away: clients are served all the same, after a while.

@@ -18,7 +18,7 @@ const WORKERS: usize = 2;
 const BOUND_SECONDS: &str = "300";
 
 fn script(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/clients").join(path)
 }
 
 /// What `./test` puts into the environment.

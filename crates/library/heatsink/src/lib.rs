@@ -145,5 +145,5 @@ pub use store::{Store, StoreBuilder, StoreState, TlsFiles};
 
 /// The recipes compile, and those that need no server run.
 #[cfg(all(doctest, feature = "redis", feature = "json"))]
-#[doc = include_str!("../../../docs/library.md")]
+#[doc = include_str!("../../../../docs/library.md")]
 struct Recipes;

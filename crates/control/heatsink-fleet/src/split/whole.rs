@@ -1,4 +1,4 @@
-//! The end of a split ([decision 15](../../../../docs/adr/0015-splitting.md)): the shards are sealed,
+//! The end of a split ([decision 15](../../../../../docs/adr/0015-splitting.md)): the shards are sealed,
 //! the value is built beside its key, counted, and takes the place of the marker.
 //!
 //! Called by: the lifecycle, the reconciler and `heatsink drain`; by several at once.

@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::exposition::Exposition;
 use crate::rig::Rig;
 
-const DASHBOARD: &str = include_str!("../../../../deploy/grafana/heatsink.json");
-const RULES: &str = include_str!("../../../../deploy/prometheus/heatsink-rules.yml");
-const EXAMPLE: &str = include_str!("../../../../deploy/prometheus/prometheus.yml");
+const DASHBOARD: &str = include_str!("../../../../../deploy/grafana/heatsink.json");
+const RULES: &str = include_str!("../../../../../deploy/prometheus/heatsink-rules.yml");
+const EXAMPLE: &str = include_str!("../../../../../deploy/prometheus/prometheus.yml");
 
 /// Labels that Prometheus adds to every sample.
 const TARGET_LABELS: &[&str] = &["instance", "job"];

@@ -9,7 +9,7 @@
 //! | the order of a list's elements | [`stamp`] |
 //! | what a mover sends, and what it makes of the replies | [`moving`] |
 //!
-//! What is promised command by command is in [docs/splitting.md](../../../docs/splitting.md).
+//! What is promised command by command is in [docs/splitting.md](../../../../docs/splitting.md).
 //!
 //! ```
 //! use heatsink_split::layout::{Kind, Layout, Names};
@@ -26,7 +26,7 @@
 //! assert_eq!(plan::merge(&context, merge, &replies), Merged::Reply(b":42\r\n".to_vec()));
 //! ```
 //!
-//! See [decision 15](../../../docs/adr/0015-splitting.md) for why this is exact.
+//! See [decision 15](../../../../docs/adr/0015-splitting.md) for why this is exact.
 
 pub mod layout;
 pub mod moving;

@@ -1,4 +1,4 @@
-//! From a plain key to a split one and back ([decision 15](../../../../docs/adr/0015-splitting.md)):
+//! From a plain key to a split one and back ([decision 15](../../../../../docs/adr/0015-splitting.md)):
 //! the registry, the fleet's acknowledgements, and the data steps, in their order.
 //!
 //! Called by: the reconciler, in a task a move; `heatsink drain`.

@@ -1,4 +1,4 @@
-//! The data steps of a split ([decision 15](../../../../docs/adr/0015-splitting.md)): what is done on
+//! The data steps of a split ([decision 15](../../../../../docs/adr/0015-splitting.md)): what is done on
 //! the upstream, and in which order. Those of its end are in `whole`.
 //!
 //! Called by: the lifecycle, the reconciler and `heatsink drain`; by several at once.
