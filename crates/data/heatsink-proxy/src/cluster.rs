@@ -2,15 +2,15 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | which node has a slot, and who finds out | `routes`, `slot_map`, `refresh` |
-//! | a node owes an answer and says nothing | `still` |
+//! | which node has a slot, and who finds out | `topology`, `slot_map`, `refresh` |
+//! | a node owes an answer and says nothing | `silent_nodes` |
 //! | where does a request go | `route` |
-//! | a request for several nodes, and one reply made of theirs | `fan_out` |
-//! | a node says that it is not the one (`MOVED`, `ASK`, `TRYAGAIN` …) | `detours` |
-//! | requests for one slot that are sent on to different nodes | `ways` |
-//! | what was sent behind a request that is tried again | `recall` |
-//! | a slot is known to move: what is not sent behind such a request | `moving` |
-//! | the same on a connection of a client's own | `own_detours` |
+//! | a request for several nodes, and one reply made of theirs | `scatter_gather` |
+//! | a node says that it is not the one (`MOVED`, `ASK`, `TRYAGAIN` …) | `redirects` |
+//! | requests for one slot that are sent on to different nodes | `redirects_in_flight` |
+//! | what was sent behind a request that is tried again | `replay` |
+//! | a slot is known to move: what is not sent behind such a request | `moving_slots` |
+//! | the same on a connection of a client's own | `dedicated_redirects` |
 //! | transactions, whose node is known only by their first key | `transactions` |
 //! | `CLUSTER …` and what else only cluster clients ask | `commands` |
 //!
@@ -32,16 +32,17 @@
 //! request is not tried again.
 
 mod commands;
-pub(crate) mod detours;
-pub(crate) mod fan_out;
-pub(crate) mod lots;
-pub(crate) mod moving;
-pub(crate) mod own_detours;
-pub(crate) mod recall;
+pub(crate) mod dedicated_redirects;
+pub(crate) mod moving_slots;
+pub(crate) mod node_batches;
+pub(crate) mod own_writes;
+pub(crate) mod redirects;
+pub(crate) mod redirects_in_flight;
 pub(crate) mod refresh;
+pub(crate) mod replay;
 pub(crate) mod route;
-pub(crate) mod routes;
+pub(crate) mod scatter_gather;
+pub(crate) mod silent_nodes;
 mod slot_map;
-pub(crate) mod still;
+pub(crate) mod topology;
 pub(crate) mod transactions;
-pub(crate) mod ways;

@@ -6,10 +6,10 @@
 
 use heatsink_resp::command::Role;
 
-use crate::connection::{Client, Lost};
-use crate::intake::BIG_REQUEST_BYTES;
-use crate::own::{Expected, Own, Transaction};
-use crate::request::Request;
+use crate::downstream::connection::{Client, Lost};
+use crate::downstream::intake::BIG_REQUEST_BYTES;
+use crate::session::dedicated::{Expected, Own, Transaction};
+use crate::downstream::request::Request;
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub(crate) fn decide_clustered(
     decide(role, request, client, service)
 }
 
-/// With `service`, logins are checked here: the server is never asked to.
+/// With `service_auth`, logins are checked here: the server is never asked to.
 pub(crate) fn decide(
     role: Option<Role>,
     request: Request<'_>,
@@ -200,7 +200,7 @@ fn is_misplaced(role: Role, request: Request<'_>) -> bool {
 }
 
 /// Subcommands of `CLIENT` that may name clients, or after which a connection is the client's for
-/// good, or that Heatsink asks as well; see [`crate::client_command`].
+/// good, or that Heatsink asks as well; see [`crate::session::client_command`].
 fn names_client(request: Request<'_>) -> bool {
     ["id", "setname", "setinfo", "tracking", "unblock", "kill", "no-evict", "no-touch"]
         .iter()

@@ -7,18 +7,18 @@
 //! | a client's connection and buffers | `connection` |
 //! | bytes to requests | `intake` |
 //! | every key counted | `observe` |
-//! | what becomes of a request | `decide`, carried out by `act` |
-//! | the shared pipelines | `lanes`, to the servers in `nodes`; who waits for what: `ticket` |
+//! | what becomes of a request | `decide`, carried out by `apply` |
+//! | the shared pipelines | `pools`, to the servers in `nodes`; who waits for what: `ticket` |
 //! | a cluster behind: where a request goes, and what becomes of the replies | `cluster` |
-//! | names that belong to the fleet | `reserved`, `hidden` |
-//! | a connection of a client's own | `own` (its state), `own_link` (its life) |
-//! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `session`, `service` |
+//! | names that belong to the fleet | `names`, `listings` |
+//! | a connection of a client's own | `dedicated` (its state), `dedicated_link` (its life) |
+//! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `switch`, `service_auth` |
 //! | which servers can be reached | `health` |
 //! | `CLIENT …` | `client_command`, `client_tracking`, `directory` |
 //! | replies back to clients, in order | `replies`, `clients`, `order` |
-//! | large replies that several clients share | `lent` |
+//! | large replies that several clients share | `shared_reply` |
 //! | writing, once a turn | `flush` |
-//! | what `MONITOR` does not show a client | `monitored` |
+//! | what `MONITOR` does not show a client | `monitor` |
 //! | bounds on what all clients together have not read, and have sent of unfinished requests | `output`, `input`, both with `total` |
 //! | timeouts, idle clients, the end | `upkeep` |
 //!
@@ -27,51 +27,18 @@
 //! upstream connection only with clients of the same user; a request that may
 //! have been executed is not sent twice, but for reads that a lost replica owed.
 
-mod act;
-mod attempts;
-mod client_command;
-mod client_tracking;
-mod clients;
-mod clock;
 mod cluster;
 pub mod config;
-mod connection;
-mod cool;
 mod decide;
-mod directory;
-mod flush;
-mod health;
-mod hidden;
+mod downstream;
+mod hot;
 pub mod hot_keys;
-mod input;
-mod intake;
-mod lanes;
-mod lent;
-mod listener;
-mod load;
-mod logins;
-mod monitored;
-mod nodes;
 mod observe;
-mod order;
-mod output;
-mod own;
-mod own_link;
-mod replies;
-mod request;
 mod reserved;
-mod sentinel;
-mod service;
+mod runtime;
 mod session;
-mod shared;
-mod socket;
 pub mod splits;
-mod ticket;
-mod total;
-mod upkeep;
-mod wait;
-mod worker;
-mod written;
+mod upstream;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -85,20 +52,20 @@ use heatsink_upstream::{Login, Protocol};
 use heatsink_users::Verifier;
 use mio::{Poll, Waker};
 
-pub use clock::uptime;
+pub use runtime::clock::uptime;
 pub use config::Config;
 use config::{Auth, Live, Target};
-pub use health::UpstreamState;
+pub use upstream::health::UpstreamState;
 use hot_keys::{Cooled, Guard, HotKeys, Told};
-pub use input::InputFigures;
-use listener::Acceptor;
-pub use load::{NodeLoad, UpstreamLoad};
+pub use downstream::input::InputFigures;
+use runtime::listener::Acceptor;
+pub use upstream::load::{NodeLoad, UpstreamLoad};
 pub use observe::Detector;
 use observe::Observer;
-pub use output::OutputFigures;
-use shared::{Mailbox, Message, OwnKeys, Shared};
+pub use downstream::output::OutputFigures;
+use runtime::shared::{Mailbox, Message, OwnKeys, Shared};
 use splits::{FanOut, WholeWanted};
-use worker::{MAIL, Worker};
+use runtime::worker::{MAIL, Worker};
 
 /// A running proxy: its acceptors and its workers. Dropped without [`Proxy::shutdown`], it
 /// closes every connection at once.
@@ -162,7 +129,7 @@ impl Proxy {
             None => None,
         };
         if let Target::Sentinel(url) = config.upstream.target {
-            sentinel::watch(url, config.upstream.tls.as_ref(), &shared)?;
+            upstream::sentinel::watch(url, config.upstream.tls.as_ref(), &shared)?;
         }
         let mut workers = Vec::new();
         let count = loops.len();
@@ -245,7 +212,7 @@ impl Proxy {
 
     /// How busy each server behind is, as of the last second.
     pub fn upstream_load(&self) -> UpstreamLoad {
-        load::of(&self.shared)
+        upstream::load::of(&self.shared)
     }
 
     /// Something to ask the proxy by, from another thread.
@@ -286,7 +253,7 @@ impl Handle {
 
     /// How busy each server behind is, as of the last second.
     pub fn upstream_load(&self) -> UpstreamLoad {
-        load::of(&self.shared)
+        upstream::load::of(&self.shared)
     }
 
     /// Treats these keys in their own way from now on, and no others. The number of this
@@ -304,7 +271,7 @@ impl Handle {
     /// A connection that is a client of this proxy with the rights of the proxy itself, and whose
     /// commands are not changed for split or hot keys, nor counted.
     pub fn connect(&self) -> io::Result<TcpStream> {
-        listener::connect_within(&self.shared)
+        runtime::listener::connect_within(&self.shared)
     }
 
     /// Who has each slot, by a number of the node; `None` if the upstream is no cluster, or not
@@ -319,7 +286,7 @@ impl Handle {
     pub fn server_of_slot(&self, slot: u16) -> Option<String> {
         let node = match &self.shared.cluster {
             Some(cluster) => cluster.routes().primary(slot)?,
-            None => nodes::NodeId::FIRST,
+            None => upstream::nodes::NodeId::FIRST,
         };
         let nodes = self.shared.nodes.all();
         nodes.get(node.index()).map(|node| node.dialer.endpoint().to_string())
@@ -418,7 +385,7 @@ impl Handle {
 
     /// Whether each server that is in use can be reached, as far as that was tried.
     pub fn upstreams(&self) -> Vec<UpstreamState> {
-        health::states(&self.shared)
+        upstream::health::states(&self.shared)
     }
 
     /// What went wrong with connections to servers, by kind, since the start.

@@ -33,8 +33,8 @@ use heatsink_resp::reply::{ReplyScan, Status};
 use slab::Slab;
 
 use crate::config::{Live, Rule};
-use crate::own::Answer;
-use crate::request::Request;
+use crate::session::dedicated::Answer;
+use crate::downstream::request::Request;
 use batch::Awaited;
 pub use detector::Detector;
 pub(crate) use detector::{Station, stations};
@@ -54,7 +54,7 @@ pub(crate) enum Mark {
     Write(Tag, Writer),
     /// It names several; where their tags are.
     Several(u32),
-    /// It touches hot keys; see [`crate::cool`].
+    /// It touches hot keys; see [`crate::hot`].
     Hot(u32),
 }
 

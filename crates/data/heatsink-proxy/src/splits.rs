@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use heatsink_split::Layout;
 
-use crate::clock::uptime;
+use crate::runtime::clock::uptime;
 
 /// Where a key stands that is split, or about to be, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use heatsink_cluster::announce;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
-use crate::client_command::Answer;
-use crate::connection::ClientKey;
-use crate::intake::Flow;
-use crate::request::Request;
-use crate::session::Session;
-use crate::worker::Worker;
+use crate::session::client_command::Answer;
+use crate::downstream::connection::ClientKey;
+use crate::downstream::intake::Flow;
+use crate::downstream::request::Request;
+use crate::session::switch::Session;
+use crate::runtime::worker::Worker;
 
 impl Worker {
     /// `CLUSTER …`: the server is asked first, so that only a user who may ask gets an answer;

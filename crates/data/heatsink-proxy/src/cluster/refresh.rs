@@ -13,14 +13,14 @@ use heatsink_resp::value::Value;
 use heatsink_upstream::address::Endpoint;
 use heatsink_upstream::error::LinkError;
 
-use crate::cluster::routes::{Cluster, Routes};
-use crate::cluster::still::LOOKS_APART;
-use crate::connection::ClientKey;
-use crate::intake::Flow;
-use crate::lanes::{Lane, Owner, Purpose, Ticket, Upstream};
-use crate::nodes::NodeId;
-use crate::own::Expected;
-use crate::worker::Worker;
+use crate::cluster::topology::{Cluster, Routes};
+use crate::cluster::silent_nodes::LOOKS_APART;
+use crate::downstream::connection::ClientKey;
+use crate::downstream::intake::Flow;
+use crate::upstream::pools::{Lane, Owner, Purpose, Ticket, Upstream};
+use crate::upstream::nodes::NodeId;
+use crate::session::dedicated::Expected;
+use crate::runtime::worker::Worker;
 
 /// Time between two attempts to listen at primaries that could not be reached.
 const LISTENING_PAUSE: Duration = Duration::from_secs(1);

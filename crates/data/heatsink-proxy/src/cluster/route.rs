@@ -6,15 +6,15 @@ use heatsink_cluster::{cursor, slot, split};
 use heatsink_resp::command::{Access, Command, CommandTable, RequestPolicy, Unnamed};
 use heatsink_resp::glob;
 
-use crate::clients::MAX_OUTSTANDING;
-use crate::cluster::fan_out::{Ending, Targets};
-use crate::cluster::lots::{Departing, Lots};
-use crate::connection::{Client, ClientKey};
-use crate::intake::{Batch, Flow};
-use crate::lanes::{Purpose, Ticket};
-use crate::nodes::NodeId;
-use crate::request::{Request, spans};
-use crate::worker::Worker;
+use crate::downstream::clients::MAX_OUTSTANDING;
+use crate::cluster::scatter_gather::{Ending, Targets};
+use crate::cluster::node_batches::{Departing, Lots};
+use crate::downstream::connection::{Client, ClientKey};
+use crate::downstream::intake::{Batch, Flow};
+use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::nodes::NodeId;
+use crate::downstream::request::{Request, spans};
+use crate::runtime::worker::Worker;
 
 /// The slots that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Worker {
         Flow::Taken
     }
 
-    /// The node for a request that nothing stands in the way of, behind those of `lots`: the
+    /// The node for a request that nothing stands in the way of, behind those of `node_batches`: the
     /// link is there and has room, and the client may go on. `None` if anything needs a closer
     /// look.
     #[inline]
@@ -182,7 +182,7 @@ impl Worker {
         if !client.bulky {
             return None;
         }
-        if client.output.len() <= crate::clients::BULKY_BYTES / 2 {
+        if client.output.len() <= crate::downstream::clients::BULKY_BYTES / 2 {
             client.bulky = false;
             return None;
         }

@@ -1,13 +1,13 @@
 //! The primary of each slot, in little memory: it is asked for every request, and whatever it
 //! pushes out of the cache has to come back.
 //!
-//! Called by: `routes`.
+//! Called by: `topology`.
 //! Bound: a table of all slots, and one of 512 bytes that is looked into first: slots next to
 //! each other mostly have the same primary.
 
 use heatsink_cluster::slot;
 
-use crate::nodes::NodeId;
+use crate::upstream::nodes::NodeId;
 
 /// So many slots next to each other have one entry in the small table.
 const STRETCH: usize = 64;

@@ -9,11 +9,11 @@
 use heatsink_resp::command::{Command, Role};
 
 use crate::cluster::route::Slots;
-use crate::connection::{ClientKey, Lost};
+use crate::downstream::connection::{ClientKey, Lost};
 use crate::decide::decide;
-use crate::intake::Flow;
-use crate::request::Request;
-use crate::worker::Worker;
+use crate::downstream::intake::Flow;
+use crate::downstream::request::Request;
+use crate::runtime::worker::Worker;
 
 /// Commands of a transaction that are kept.
 const MAX_KEPT_BYTES: usize = 64 << 20;

@@ -16,8 +16,8 @@ use heatsink_detect::heat::Kind;
 use heatsink_resp::command::{Command, ValueKind};
 
 use super::{Mark, Observer, Writer, kind};
-use crate::connection::ClientKey;
-use crate::request::Request;
+use crate::downstream::connection::ClientKey;
+use crate::downstream::request::Request;
 
 /// Requests whose counters are fetched before the first of them is counted.
 const TOGETHER: usize = 16;

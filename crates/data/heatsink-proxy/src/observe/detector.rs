@@ -64,7 +64,7 @@ impl Detector {
         self.tick_with([])
     }
 
-    /// The same, and `asked` keys are in it whatever their count: those without a name with
+    /// The same, and `pending` keys are in it whatever their count: those without a name with
     /// what the sketches say of their requests, of which nothing is certain. One that was not
     /// requested at all is left out.
     pub fn tick_with<'a>(&mut self, asked: impl IntoIterator<Item = &'a [u8]>) -> Report {

@@ -1,0 +1,243 @@
+//! Detours of requests on a client's own connection: blocking commands, transactions, sharded
+//! subscriptions.
+//!
+//! On a cluster, one request at a time is under way on such a connection, and is kept; so if
+//! its node turns out to be another, the client gets a connection to that one, and what the
+//! old one had been told is told again.
+
+use std::time::Duration;
+
+use heatsink_cluster::redirect::{self, Redirect};
+use heatsink_resp::command::SubscriptionKind;
+use heatsink_upstream::Protocol;
+
+use crate::cluster::redirects::{Later, MAX_HOPS, RETRY_PAUSE, given_up};
+use crate::cluster::transactions::{CROSS_SLOT, MULTI};
+use crate::downstream::connection::{ClientKey, Lost};
+use crate::upstream::nodes::NodeId;
+use crate::session::dedicated::{Expected, Transaction};
+use crate::runtime::worker::Worker;
+
+/// After this long, being sent on again is not the same search any more.
+const ANOTHER_STORY: Duration = Duration::from_secs(2);
+
+impl Worker {
+    /// A node has not executed the request that is under way on a client's own connection.
+    pub(crate) fn own_elsewhere(&mut self, key: ClientKey, error: &[u8]) {
+        let until = self.now + self.live.timeouts.cluster_retry;
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = &mut client.own else { return };
+        let from = own.node;
+        if own.retry_until.is_some_and(|until| self.now > until + ANOTHER_STORY) {
+            // A command that waits for long may be sent on more than once in its life.
+            own.retry_until = None;
+            own.hops = 0;
+        }
+        own.hops += 1;
+        let give_up = *own.retry_until.get_or_insert(until) <= self.now || own.hops > MAX_HOPS;
+        let expected = own.expected.front().copied();
+        let in_transaction = client.transaction.is_some();
+        let (watched, bound_to) = match &client.transaction {
+            Some(transaction) => (false, transaction.slot),
+            None => (own.transaction != Transaction::None, own.slot),
+        };
+        // What cannot be said again elsewhere, or is for another slot than the state it is in.
+        let fixed = own.is_subscriber() || client.transaction.as_ref().is_some_and(|t| t.overflown);
+        let queueing = own.transaction == Transaction::Queueing;
+        let current = own.current.clone();
+        let confined = own.is_confined();
+        let slot = self.slot_of_request(&current);
+        if confined && !matches!(expected, Some(Expected::Subscription { .. })) {
+            // A server without slots looks at this first.
+            let name = self.name_of_request(&current);
+            let text = format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
+                 RESET are allowed in this context"
+            );
+            self.answer_own(key, &crate::downstream::clients::error_line(&text));
+            return;
+        }
+        let of_shard = |expected: Expected| {
+            matches!(expected, Expected::Subscription { subscription, .. }
+                if subscription.kind == SubscriptionKind::Shard)
+        };
+        if fixed && !queueing && expected.is_some_and(of_shard) {
+            self.subscribe_beside(key, error);
+            return;
+        }
+        if fixed || (slot.is_some() && bound_to.is_some() && slot != bound_to) {
+            self.answer_own(key, CROSS_SLOT);
+            return;
+        }
+        if watched && (queueing || expected == Some(Expected::Watch)) {
+            self.watch_moved(key);
+            return;
+        }
+        if watched && let Some(client) = self.clients.get(key) {
+            client.lost = Lost::Moved;
+        }
+        // `EXEC` names no key, and a command that nobody knows may say anything.
+        let believed = |redirect: &Redirect<'_>| match expected {
+            Some(Expected::Exec) => true,
+            Some(Expected::Unknown) => false,
+            _ => self.is_servers_own(*redirect, error, &current),
+        };
+        let Some(redirect) = redirect::parse(error).filter(believed) else {
+            self.answer_own(key, error);
+            return;
+        };
+        if give_up {
+            self.answer_own(key, given_up(redirect, error, in_transaction));
+            return;
+        }
+        let to = match redirect {
+            Redirect::Moved { host, port, .. } | Redirect::Ask { host, port, .. } => {
+                self.named_node(from, host, port)
+            }
+            _ => None,
+        };
+        self.want_topology();
+        match to {
+            Some(to) => self.replay_own(key, Some(to), matches!(redirect, Redirect::Ask { .. })),
+            None => self.try_own_again(key),
+        }
+    }
+
+    /// The request under way is said again after a pause, wherever it belongs then.
+    fn try_own_again(&mut self, key: ClientKey) {
+        let at = self.now + RETRY_PAUSE;
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = &mut client.own else { return };
+        // Trying again is not going further.
+        own.hops = 0;
+        let link = own.link;
+        if let Some(generation) = self.links.get(link).map(|upstream| upstream.generation) {
+            self.later.push(Later::Own { at, client: key, link, generation });
+            self.next_tick = self.next_tick.min(at);
+        }
+    }
+
+    /// The request under way is answered with this.
+    pub(crate) fn answer_own(&mut self, key: ClientKey, frame: &[u8]) {
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = &mut client.own else { return };
+        let link = own.link;
+        own.answer(frame);
+        self.clients.reply(key, frame);
+        self.look_at_own(crate::upstream::pools::Owner::Client(key));
+        self.look_at_passing(link);
+    }
+
+    /// Gives the client a connection to another node, or a new one to the node that has its
+    /// slot now, and says there what is to be said.
+    pub(crate) fn replay_own(&mut self, key: ClientKey, to: Option<NodeId>, asking: bool) {
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = client.own.take() else { return };
+        client.card.set_upstream_id(None);
+        let in_transaction = client.transaction.is_some();
+        let slot = self.slot_of_request(&own.current).or_else(|| {
+            self.clients.get_ref(key).and_then(|client| client.transaction.as_ref()?.slot)
+        });
+        let home = self.home(key);
+        let to = to.unwrap_or_else(|| slot.map_or(home, |slot| self.primary_of(slot, key)));
+        if own.transaction == Transaction::None {
+            self.spare_link(own.link);
+        } else {
+            self.drop_link(own.link);
+        }
+        let expected = own.expected.back().copied().unwrap_or(Expected::Plain);
+        let opened = if in_transaction {
+            self.begin_transaction_at(key, to, asking)
+        } else {
+            self.open_own(key, to).map(|()| {
+                if asking {
+                    self.say_unasked(key, b"*1\r\n$6\r\nASKING\r\n", 1);
+                }
+            })
+        };
+        if let Err(why) = opened {
+            self.own_unavailable(key, expected, &why);
+            if in_transaction && let Some(client) = self.clients.get(key) {
+                client.transaction = None;
+                let ended = matches!(expected, Expected::Exec | Expected::Discard);
+                client.lost = if ended { Lost::Nothing } else { Lost::Transaction };
+            }
+            self.clients.resume.push(key);
+            return;
+        }
+        self.send_own(key, to, &own.current, expected);
+        // Still the same request.
+        if let Some(client) = self.clients.get(key)
+            && let Some(new) = &mut client.own
+        {
+            new.hops = own.hops;
+            new.retry_until = own.retry_until;
+            new.executing = own.executing;
+            if let (Some(new), Some(old)) = (new.marks.back_mut(), own.marks.back()) {
+                *new = *old;
+            }
+        }
+        // The client may have left meanwhile.
+        self.close_if_done(key);
+    }
+
+    /// Opens a connection to the transaction's node and says there what was queued so far.
+    pub(crate) fn begin_transaction_at(
+        &mut self,
+        key: ClientKey,
+        node: NodeId,
+        asking: bool,
+    ) -> Result<(), String> {
+        self.open_own(key, node)?;
+        if asking {
+            // Lasts as long as the transaction.
+            self.say_unasked(key, b"*1\r\n$6\r\nASKING\r\n", 1);
+        }
+        self.say_unasked(key, MULTI, 1);
+        let Some(client) = self.clients.get(key) else { return Ok(()) };
+        let Some(transaction) = &client.transaction else { return Ok(()) };
+        let (queued, count) = (transaction.queued.clone(), transaction.count);
+        if let Some(own) = &mut client.own {
+            own.transaction = Transaction::Queueing;
+        }
+        if count > 0 {
+            self.say_unasked(key, &queued, count);
+        }
+        Ok(())
+    }
+
+    /// The keys that a client watches are on their way to another node, so they have been
+    /// touched: its transaction fails as if somebody had written to them.
+    fn watch_moved(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = client.own.take() else { return };
+        client.card.set_upstream_id(None);
+        let lane = client.lane;
+        let expected = own.expected.back().copied().unwrap_or(Expected::Plain);
+        let resp3 = self.lanes[lane].login.protocol == Protocol::Resp3;
+        self.drop_link(own.link);
+        let Some(client) = self.clients.get(key) else { return };
+        match (own.transaction, expected) {
+            (_, Expected::Exec) => {
+                client.lost = Lost::Nothing;
+                self.clients.reply(key, null(resp3));
+            }
+            (Transaction::Queueing, _) => {
+                client.lost = Lost::MovedTransaction;
+                self.clients.reply(key, b"+QUEUED\r\n");
+            }
+            _ => {
+                client.lost = Lost::Moved;
+                self.clients.reply(key, b"+OK\r\n");
+            }
+        }
+        self.clients.resume.push(key);
+        self.want_topology();
+        self.next_tick = self.next_tick.min(self.now + Duration::from_millis(20));
+    }
+}
+
+/// What `EXEC` answers when a watched key was touched.
+pub(crate) fn null(resp3: bool) -> &'static [u8] {
+    if resp3 { b"_\r\n" } else { b"*-1\r\n" }
+}

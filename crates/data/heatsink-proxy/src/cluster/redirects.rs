@@ -1,0 +1,554 @@
+//! A node does not execute a request because it is another's to execute, or because the time
+//! is not right: the request goes there, or is tried again.
+//!
+//! Bound: [`MAX_HOPS`] nodes and `timeouts.cluster_retry_ms`; then the client gets the node's
+//! error, or what [`given_up`] makes of it.
+//! Invariant: of two requests of one client for one slot, the later is not executed first; see
+//! [`crate::cluster`].
+
+use std::time::{Duration, Instant};
+
+use heatsink_cluster::redirect::{self, Redirect};
+use heatsink_cluster::topology::NodeAddress;
+use heatsink_resp::command::CommandTable;
+use heatsink_upstream::address::Endpoint;
+
+use crate::downstream::clients::{Clients, error_line};
+use crate::cluster::replay::Plan;
+use crate::cluster::route;
+use crate::downstream::connection::ClientKey;
+use crate::hot::splitting::WRONG_TYPE;
+use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::nodes::NodeId;
+use crate::runtime::worker::Worker;
+
+/// Nodes that a request is sent to, one after the other.
+pub(crate) const MAX_HOPS: u32 = 16;
+/// Time between two attempts.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(5);
+
+/// The texts of servers for what is tried again.
+const OWN_WORDS: [&[u8]; 7] = [
+    b"-TRYAGAIN Multiple keys request during rehashing of slot",
+    b"-CLUSTERDOWN The cluster is down",
+    b"-CLUSTERDOWN Hash slot not served",
+    b"-LOADING Redis is loading the dataset in memory",
+    b"-LOADING Valkey is loading the dataset in memory",
+    b"-MASTERDOWN Link with MASTER is down",
+    b"-MASTERDOWN Link with PRIMARY is down",
+];
+
+/// What a server says of several keys of a slot that are not all in one place.
+const HALF_MOVED: &[u8] = b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
+/// What a server says of a slot that nobody is known to have.
+const UNSERVED: &[u8] = b"-CLUSTERDOWN Hash slot not served\r\n";
+
+/// What a client is told of a request that is followed no further. Where another node is named,
+/// that is none of its business: to it, there is one server.
+pub(crate) fn given_up<'a>(
+    redirect: Redirect<'_>,
+    error: &'a [u8],
+    in_transaction: bool,
+) -> &'a [u8] {
+    match redirect {
+        // It was asked there, where others of its keys are missing.
+        Redirect::Ask { .. } if in_transaction => HALF_MOVED,
+        Redirect::Moved { .. } | Redirect::Ask { .. } => UNSERVED,
+        Redirect::TryAgain | Redirect::ClusterDown | Redirect::Loading | Redirect::MasterDown => {
+            error
+        }
+    }
+}
+
+/// A request that is not where it was first sent.
+#[derive(Debug, Default)]
+pub(crate) struct Detour {
+    hops: u32,
+    /// Its slot, and the node that it was sent on to.
+    pub(super) sent_to: Option<(u16, NodeId)>,
+    /// When it is no longer tried again, once it has been.
+    until: Option<Instant>,
+    refusal: Refusal,
+    /// The slot that it is about, if only one is known.
+    slot: Option<u16>,
+}
+
+impl Detour {
+    /// It may be tried again.
+    pub(super) fn may_go_on(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+
+    /// The slot that it is about, if only one is known.
+    pub(super) fn slot(&self) -> Option<u16> {
+        self.slot
+    }
+}
+
+/// What is known of why a request was refused for the type of a value, when it is sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It was not refused.
+    #[default]
+    None,
+    /// The value had been moved.
+    Explained,
+    /// Nothing was seen there that would explain it.
+    Unexplained,
+}
+
+/// What a request that a node did not execute means to others of its client for the same slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// None was sent behind it on the same link.
+    Last,
+    /// It is sent on at once, and keeps its place before those that may be behind it.
+    SentOn,
+    /// Others were sent behind it, and what they were told cannot be taken back.
+    Overtaken,
+    /// Those that were sent behind it on the same link are taken back; see
+    /// [`crate::cluster::replay`].
+    Leads(u32),
+}
+
+/// A request that is to be tried again.
+#[derive(Debug)]
+pub(crate) enum Later {
+    /// On a shared link.
+    Shared {
+        at: Instant,
+        lane: usize,
+        serial: u64,
+        /// The node that it goes to again if no key says otherwise.
+        from: NodeId,
+        ticket: Ticket,
+        request: Vec<u8>,
+    },
+    /// On the client's own connection, if that is still the same one.
+    Own { at: Instant, client: ClientKey, link: usize, generation: u32 },
+}
+
+/// With more than this many requests under way, one of a client counts as overtaken.
+pub(crate) const MAX_LOOKED_AT: u32 = 256;
+
+/// Whether two requests may be about the same keys. One that names none may be about all.
+pub(crate) fn may_meet(one: Option<u16>, other: Option<u16>) -> bool {
+    one.is_none() || other.is_none() || one == other
+}
+
+/// See [`Worker::is_servers_own`].
+pub(crate) fn is_servers_own(
+    table: &CommandTable,
+    redirect: Redirect<'_>,
+    error: &[u8],
+    request: &[u8],
+) -> bool {
+    let slot = route::slot_of(table, request);
+    match redirect {
+        Redirect::Moved { slot: named, .. } | Redirect::Ask { slot: named, .. } => {
+            slot == Some(named)
+        }
+        _ => {
+            !route::may_be_made_up(table, request)
+                || (slot.is_some() && OWN_WORDS.iter().any(|words| error.starts_with(words)))
+        }
+    }
+}
+
+impl Later {
+    pub(crate) fn at(&self) -> Instant {
+        match self {
+            Self::Shared { at, .. } | Self::Own { at, .. } => *at,
+        }
+    }
+}
+
+impl Clients {
+    /// The reply that `ticket` waits for will come from elsewhere, and those behind it must not
+    /// pass it.
+    pub(crate) fn detour(&mut self, ticket: Ticket) -> Ticket {
+        if ticket.purpose != Purpose::Forward {
+            return ticket;
+        }
+        match self.get_with_pool(ticket.client) {
+            Some((client, pool)) => {
+                let purpose = Purpose::Detour(client.order.hole(ticket.seq, pool));
+                Ticket { purpose, ..ticket }
+            }
+            // It has gone; what it wrote before is executed all the same.
+            None => Ticket::internal(Purpose::Ignored),
+        }
+    }
+}
+
+impl Worker {
+    /// A node has not executed a request; `ticket` waits for its reply.
+    pub(crate) fn go_elsewhere(
+        &mut self,
+        lane: usize,
+        from: NodeId,
+        ticket: Ticket,
+        request: Vec<u8>,
+        error: &[u8],
+        standing: Standing,
+    ) {
+        if matches!(ticket.purpose, Purpose::FillTtl(_) | Purpose::FillFields(_)) {
+            // Without it the read before it, if that was not sent elsewhere as well, is not kept.
+            self.conclude(ticket, error);
+            return;
+        }
+        if self.is_of_wait(ticket) {
+            return self.conclude(ticket, b"-TRYAGAIN heatsink: a slot is being moved\r\n");
+        }
+        if error.starts_with(WRONG_TYPE) {
+            return self.meet_fence(lane, ticket, &request, error, standing != Standing::Last);
+        }
+        let hops = self.note_hop(ticket, &request);
+        let own = |redirect: &Redirect<'_>| self.is_servers_own(*redirect, error, &request);
+        let redirect = redirect::parse(error).filter(own);
+        let Some(redirect) = redirect.filter(|_| hops <= MAX_HOPS) else {
+            let told = redirect.map_or(error, |redirect| given_up(redirect, error, false));
+            return match standing {
+                Standing::Leads(recall) => self.lead(recall, lane, told, None),
+                _ => self.conclude(ticket, told),
+            };
+        };
+        let leads = matches!(standing, Standing::Leads(_));
+        match redirect {
+            Redirect::Moved { host, port, slot } | Redirect::Ask { host, port, slot } => {
+                let asking = matches!(redirect, Redirect::Ask { .. });
+                if asking {
+                    self.moving.note(slot, self.now);
+                } else {
+                    self.want_topology();
+                }
+                if let Some(to) = self.named_node(from, host, port) {
+                    if self.parts_ways(ticket, slot, to) {
+                        return self.send_later(lane, to, ticket, request);
+                    }
+                    self.note_sent(ticket, slot, to);
+                    self.resend(lane, to, ticket, &request, asking);
+                } else {
+                    // It may have joined a moment ago.
+                    let told = given_up(redirect, error, false);
+                    self.try_again(lane, from, ticket, request, told, standing);
+                }
+            }
+            Redirect::Loading | Redirect::MasterDown if self.is_replica(from) && !leads => {
+                if let Some(view) = &mut self.cluster {
+                    view.avoid(from, self.now + Duration::from_secs(1));
+                }
+                match self.slot_of_request(&request) {
+                    Some(slot) => {
+                        let to = self.primary_of(slot, ticket.client);
+                        self.resend(lane, to, ticket, &request, false);
+                    }
+                    None => self.conclude(ticket, error),
+                }
+            }
+            Redirect::TryAgain
+            | Redirect::ClusterDown
+            | Redirect::Loading
+            | Redirect::MasterDown => {
+                self.want_topology();
+                if redirect == Redirect::TryAgain
+                    && let Some(slot) = self.slot_of_request(&request)
+                {
+                    self.moving.note(slot, self.now);
+                }
+                self.try_again(lane, from, ticket, request, error, standing);
+            }
+        }
+    }
+
+    /// Tries a request again after a pause, if that is allowed; else its client is told `error`.
+    fn try_again(
+        &mut self,
+        lane: usize,
+        from: NodeId,
+        ticket: Ticket,
+        request: Vec<u8>,
+        error: &[u8],
+        standing: Standing,
+    ) {
+        let serial = self.lanes.get(lane).map(|lane| lane.serial);
+        let is_over = self.detours.get(&ticket).is_some_and(|detour| !detour.may_go_on(self.now));
+        if is_over && let Some(slot) = self.slot_of_request(&request) {
+            self.moving.note_stuck(slot, self.now);
+        }
+        let until = self.may_try_again(ticket, standing);
+        let (recall, may) = match standing {
+            Standing::Last | Standing::Leads(_) if until.is_some() => {
+                self.recall_behind(lane, ticket, &request, standing)
+            }
+            Standing::Leads(recall) => (Some(recall), false),
+            _ => (None, true),
+        };
+        let plan = until.zip(serial).filter(|_| may);
+        if let Some((until, _)) = plan {
+            self.hold_back(ticket, &request, until);
+        }
+        match (recall, plan) {
+            (Some(recall), plan) => {
+                let plan = plan.map(|(until, serial)| Plan { serial, from, request, until });
+                self.lead(recall, lane, error, plan);
+            }
+            (None, Some((_, serial))) => {
+                let at = self.now + RETRY_PAUSE;
+                self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
+                self.next_tick = self.next_tick.min(at);
+            }
+            (None, None) => self.conclude(ticket, error),
+        }
+    }
+
+    /// A node says this of its own accord. What a script or a module says instead is an answer
+    /// like any other: following it would execute the script again.
+    pub(crate) fn is_servers_own(
+        &self,
+        redirect: Redirect<'_>,
+        error: &[u8],
+        request: &[u8],
+    ) -> bool {
+        is_servers_own(&self.table, redirect, error, request)
+    }
+
+    /// The node that another one has named, if it belongs to the cluster.
+    pub(crate) fn named_node(&mut self, from: NodeId, host: &str, port: u16) -> Option<NodeId> {
+        let host = match (host, self.endpoint(from)) {
+            ("", Endpoint::Tcp { host, .. }) => host,
+            _ => host.to_owned(),
+        };
+        let cluster = self.shared.cluster.as_ref()?;
+        cluster.member(&NodeAddress { host, port }, &self.shared.nodes)
+    }
+
+    fn note_hop(&mut self, ticket: Ticket, request: &[u8]) -> u32 {
+        if ticket.client == ClientKey::NOBODY && !ticket.is_for_many() {
+            // Nobody waits for it; one more node is tried, and that is it.
+            return 1;
+        }
+        let slot = self.slot_of_request(request);
+        let detour = self.detours.entry(ticket).or_default();
+        detour.slot = slot;
+        detour.hops += 1;
+        detour.hops
+    }
+
+    /// The reply has come at last.
+    pub(crate) fn end_detour(&mut self, ticket: Ticket) {
+        let detour = self.detours.remove(&ticket);
+        self.detoured.remove(detour.as_ref().and_then(|detour| detour.sent_to));
+        if let Some(detour) = detour
+            && detour.until.is_some()
+            && let Some(client) = self.clients.get(ticket.client)
+        {
+            client.retrying -= 1;
+            if client.retrying == 0 {
+                self.clients.resume.push(ticket.client);
+            }
+        }
+    }
+
+    /// Whether a request that was refused may wait before it is sent again, and until when: only
+    /// if none of the same client was sent behind it for the same slot. From then on the client
+    /// sends nothing. Until [`Self::go_on_waiting`] it is not on its way anywhere. And what
+    /// it was refused for before.
+    pub(crate) fn may_wait(
+        &mut self,
+        lane: usize,
+        ticket: Ticket,
+        request: &[u8],
+        overtaken: bool,
+        until: Instant,
+    ) -> (Option<Instant>, Refusal) {
+        let before = self.detours.remove(&ticket).unwrap_or_default();
+        self.detoured.remove(before.sent_to);
+        if before.until.is_some() {
+            return (before.until, before.refusal);
+        }
+        if overtaken || self.has_behind(lane, ticket, request) {
+            return (None, before.refusal);
+        }
+        if let Some(client) = self.clients.get(ticket.client) {
+            client.retrying += 1;
+        }
+        (Some(until), before.refusal)
+    }
+
+    /// A request that has waited is on its way again, or answered.
+    pub(crate) fn go_on_waiting(
+        &mut self,
+        ticket: Ticket,
+        until: Option<Instant>,
+        refusal: Refusal,
+    ) {
+        // It may be sent to a shard of its key, which is of another slot.
+        let (hops, sent_to, slot) = (0, None, None);
+        self.detours.insert(ticket, Detour { hops, sent_to, until, refusal, slot });
+    }
+
+    pub(crate) fn resend(
+        &mut self,
+        lane: usize,
+        to: NodeId,
+        ticket: Ticket,
+        request: &[u8],
+        asking: bool,
+    ) {
+        if self.lanes.get(lane).is_none() || to == NodeId::NONE {
+            self.conclude(ticket, &error_line("ERR heatsink: the node cannot be reached"));
+            return;
+        }
+        match self.lane_link(lane, to) {
+            Ok(link) => {
+                if asking {
+                    let ignored = Ticket::internal(Purpose::Ignored);
+                    self.push_to_link(link, b"*1\r\n$6\r\nASKING\r\n", ignored, 1);
+                }
+                self.push_to_link(link, request, ticket, 1);
+                self.extend_fences(link, ticket.client);
+            }
+            Err(why) => self.conclude(ticket, &error_line(&why)),
+        }
+    }
+
+    /// Until when a request may be tried again, if at all: not for ever, and not if it was
+    /// overtaken.
+    fn may_try_again(&self, ticket: Ticket, standing: Standing) -> Option<Instant> {
+        let detour = self.detours.get(&ticket)?;
+        match (standing, detour.until) {
+            (Standing::Overtaken, _) | (Standing::SentOn, None) => return None,
+            _ => {}
+        }
+        if self.clients.get_ref(ticket.client).is_none() && !ticket.is_for_many() {
+            return None;
+        }
+        let until = detour.until.unwrap_or(self.now + self.live.timeouts.cluster_retry);
+        (self.now < until).then_some(until)
+    }
+
+    /// From now on the client of a request sends nothing until it is answered. It is tried again
+    /// until a certain time, if that was not said before.
+    pub(super) fn hold_back(&mut self, ticket: Ticket, request: &[u8], until: Instant) {
+        let slot = self.slot_of_request(request);
+        let detour = self.detours.entry(ticket).or_default();
+        detour.slot = slot;
+        // Trying again is not going further.
+        detour.hops = 0;
+        if detour.until.is_none() {
+            detour.until = Some(until);
+            if let Some(client) = self.clients.get(ticket.client) {
+                client.retrying += 1;
+            }
+        }
+    }
+
+    /// Whether a client waits for another request that may be for the slot of this one,
+    /// anywhere.
+    fn has_behind(&self, lane: usize, ticket: Ticket, request: &[u8]) -> bool {
+        let outstanding =
+            self.clients.get_ref(ticket.client).map_or(0, |client| client.order.outstanding());
+        match outstanding {
+            0 | 1 => return false,
+            many if many > MAX_LOOKED_AT => return true,
+            _ => {}
+        }
+        let slot = self.slot_of_request(request);
+        let tried_again = |(other, detour): (&Ticket, &Detour)| {
+            other.client == ticket.client
+                && !other.is_sibling(ticket)
+                && detour.until.is_some()
+                && detour.slot.is_some_and(|other| may_meet(slot, Some(other)))
+        };
+        if self.detours.iter().any(tried_again) {
+            return true;
+        }
+        let of_lane = self.links.iter().filter(|(_, upstream)| upstream.lane == lane);
+        let mut requests = of_lane.flat_map(|(_, upstream)| upstream.link.unanswered());
+        requests.any(|(behind, request)| {
+            behind.client == ticket.client
+                && !behind.is_sibling(ticket)
+                && may_meet(slot, self.slot_of_request(request))
+        })
+    }
+
+    /// The requests that a link has not answered.
+    pub(crate) fn unanswered_requests(&self, slot: usize) -> Vec<(Ticket, Vec<u8>)> {
+        let Some(upstream) = self.links.get(slot) else { return Vec::new() };
+        let unanswered = upstream.link.unanswered();
+        unanswered.map(|(ticket, request)| (ticket, request.to_vec())).collect()
+    }
+
+    /// A link is given up: what it was asked is asked of the primaries, where `may` allows it.
+    pub(crate) fn send_elsewhere(
+        &mut self,
+        lane: usize,
+        requests: Vec<(Ticket, Vec<u8>)>,
+        may: impl Fn(&Self, &[u8]) -> bool,
+    ) {
+        for (ticket, request) in requests {
+            let slot = self.slot_of_request(&request).filter(|_| may(self, &request));
+            match (ticket.purpose, slot) {
+                (Purpose::Topology, _) => self.forget_topology_question(),
+                (Purpose::Commands, _) => self.forget_commands(),
+                (Purpose::Forward | Purpose::Detour(_), Some(slot)) => {
+                    let ticket = self.clients.detour(ticket);
+                    let to = self.primary_of(slot, ticket.client);
+                    self.resend(lane, to, ticket, &request, false);
+                }
+                (Purpose::Fill(_), Some(slot)) => {
+                    self.note_hop(ticket, &request);
+                    let to = self.primary_of(slot, ticket.client);
+                    self.resend(lane, to, ticket, &request, false);
+                }
+                _ => {
+                    let text = "ERR heatsink: upstream node lost; \
+                                it is unknown whether the command was executed";
+                    let ticket = self.clients.detour(ticket);
+                    self.conclude(ticket, &error_line(text));
+                }
+            }
+        }
+    }
+
+    /// Tries again what is due.
+    pub(crate) fn try_later(&mut self) {
+        let now = self.now;
+        if self.later.iter().all(|later| later.at() > now) {
+            return;
+        }
+        for later in std::mem::take(&mut self.later) {
+            match later {
+                later if later.at() > now => self.later.push(later),
+                Later::Shared { lane, serial, from, ticket, request, .. } => {
+                    if self.has_before(lane, ticket, &request) {
+                        let at = now + RETRY_PAUSE;
+                        self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
+                        self.next_tick = self.next_tick.min(at);
+                        continue;
+                    }
+                    if self.lanes.get(lane).is_none_or(|lane| lane.serial != serial) {
+                        // Whoever asked has gone, and the way it would have taken with it.
+                        self.conclude(ticket, &error_line("ERR heatsink: given up"));
+                        continue;
+                    }
+                    let slot = self.slot_of_request(&request);
+                    let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));
+                    if let Some(slot) = slot {
+                        self.note_sent(ticket, slot, to);
+                    }
+                    self.resend(lane, to, ticket, &request, false);
+                }
+                Later::Own { client, link, generation, .. } => {
+                    let own = self.clients.get_ref(client).and_then(|client| client.own.as_ref());
+                    let same = own.is_some_and(|own| own.link == link)
+                        && self.links.get(link).is_some_and(|l| l.generation == generation);
+                    if same {
+                        self.replay_own(client, None, false);
+                    }
+                }
+            }
+        }
+    }
+}

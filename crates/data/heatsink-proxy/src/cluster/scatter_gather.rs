@@ -1,0 +1,375 @@
+//! A request for several nodes: sent to each, and their replies joined to one.
+//!
+//! Bound: one join per request of a client; its replies are held until the last has come, and
+//! what they become counts towards the client's output.
+
+use heatsink_cluster::cursor;
+use heatsink_cluster::join::{self, Join};
+use heatsink_cluster::split::Piece;
+
+use crate::downstream::clients::error_line;
+use crate::downstream::connection::ClientKey;
+use crate::hot::copies::{CopiedWrite, CopyRead};
+use crate::hot::splitting::{Collected, Fenced, FrozenRead};
+use crate::reserved::listings::Telling;
+use crate::downstream::intake::Flow;
+use crate::upstream::pools::{Owner, Purpose, Ticket, Upstream};
+use crate::upstream::nodes::NodeId;
+use crate::observe::Mark;
+use crate::runtime::worker::Worker;
+
+/// Who is asked what.
+#[derive(Debug)]
+pub(crate) enum Targets<'a> {
+    /// Each primary, the same.
+    Primaries(&'a [u8]),
+    /// Each node, the same.
+    All(&'a [u8]),
+    /// Each slot its piece of the request.
+    Pieces(Vec<Piece>),
+    /// One node.
+    Node(NodeId, &'a [u8]),
+    /// Each primary, the same, on connections of their own: it may wait, or must overtake. If it is to
+    /// know of earlier writes, the connection is told first; see [`crate::cluster::own_writes`].
+    Apart { bytes: &'a [u8], after_writes: bool },
+}
+
+/// What becomes of the replies.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    Join(Join),
+    /// They are of the shards of a split key.
+    Collected(Box<Collected>),
+    /// They are of keys which are about to be split, or tell how far that is.
+    Frozen(Box<FrozenRead>),
+    /// They tell what stands at the key of a command that was refused, with the refusal.
+    Fenced(Box<(Fenced, Vec<u8>)>),
+    /// It is that of a copy.
+    CopyRead(Box<CopyRead>),
+    /// It is that of a key whose copy is gone.
+    KeyRead,
+    /// It is to a write of a key that has copies, or they are to their removal.
+    CopiedWrite(Box<CopiedWrite>),
+    /// They tell names of keys, or their number.
+    Names(Box<Telling>),
+    /// The cursor in the reply of `SCAN` is one node's.
+    Scan {
+        shard: usize,
+        count: usize,
+    },
+}
+
+/// What nodes are asked.
+pub(crate) type Questions = [(NodeId, Vec<u8>)];
+
+/// Who waits for replies that are made one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) client: ClientKey,
+    /// Among what the client waits for.
+    pub(crate) place: u32,
+}
+
+/// Replies that are waited for.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    client: ClientKey,
+    seq: u32,
+    ending: Ending,
+    parts: Vec<Part>,
+    missing: usize,
+    /// On connections that nobody else uses.
+    apart: bool,
+    /// What is remembered of the request.
+    mark: Mark,
+}
+
+impl Joining {
+    /// Nothing but its reply comes of it.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.ending, Ending::Join(_))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    reply: Vec<u8>,
+    /// A replica's: if it cannot be reached, the others' replies will do.
+    optional: bool,
+    absent: bool,
+    /// What a connection is told before `WAIT`: the reply counts only if it is refused.
+    writes: bool,
+}
+
+/// What one node is asked.
+struct Question<'a> {
+    node: NodeId,
+    bytes: &'a [u8],
+    optional: bool,
+}
+
+impl Worker {
+    /// Sends a request to several nodes.
+    pub(crate) fn fan_out(
+        &mut self,
+        key: ClientKey,
+        targets: &Targets<'_>,
+        ending: Ending,
+    ) -> Flow {
+        self.fan_out_marked(key, targets, ending, Mark::Nothing)
+    }
+
+    /// The same for a request of which something is remembered.
+    pub(crate) fn fan_out_marked(
+        &mut self,
+        key: ClientKey,
+        targets: &Targets<'_>,
+        ending: Ending,
+        mark: Mark,
+    ) -> Flow {
+        if let Some(flow) = self.behind_old_map(key) {
+            return flow;
+        }
+        let questions = self.questions(key, targets);
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let lane = client.lane;
+        if questions.is_empty() {
+            // There is no map: whoever wants a password first will say so.
+            let (Targets::Primaries(bytes) | Targets::All(bytes) | Targets::Apart { bytes, .. }) =
+                targets
+            else {
+                return Flow::Taken;
+            };
+            return self.forward_to(key, self.home(key), bytes);
+        }
+        if self.goes_around {
+            let nodes: Vec<NodeId> = questions.iter().map(|question| question.node).collect();
+            self.decide_around(key, lane, &nodes);
+        }
+        let Some((client, pool)) = self.clients.get_with_pool(key) else { return Flow::Taken };
+        let seq = client.order.reserve(pool);
+        client.apart += u32::from(matches!(targets, Targets::Apart { .. }));
+        let apart = match targets {
+            Targets::Apart { after_writes, .. } => Some(*after_writes),
+            _ => None,
+        };
+        let part =
+            |question: &Question<'_>| Part { optional: question.optional, ..Part::default() };
+        let joining = Joining {
+            client: key,
+            seq,
+            ending,
+            parts: questions.iter().map(part).collect(),
+            missing: questions.len(),
+            apart: apart.is_some(),
+            mark,
+        };
+        let join = self.joins.insert(joining);
+        for (part, question) in questions.iter().enumerate() {
+            let purpose = Purpose::Part { join: join as u32, part: part as u32 };
+            let ticket = Ticket { client: key, seq, purpose };
+            let link = match apart {
+                None => self.link_for(key, lane, question.node),
+                Some(_) => self.link_apart(lane, question.node),
+            };
+            match link {
+                Ok(link) => {
+                    if apart == Some(true) {
+                        let writing = self.writing_to(question.node);
+                        let ticket = self.part_that_writes(join, ticket);
+                        self.push_to_link(link, &writing.request, ticket, 1);
+                        if let Some(removal) = writing.removal {
+                            let ticket = Ticket::internal(Purpose::Ignored);
+                            self.push_to_link(link, &removal, ticket, 1);
+                        }
+                    }
+                    self.push_to_link(link, question.bytes, ticket, 1);
+                    if apart.is_none() && self.links[link].is_full() {
+                        self.throttle(key, lane, link);
+                    }
+                }
+                Err(why) => self.conclude(ticket, &error_line(&why)),
+            }
+        }
+        self.stop_if_many(key);
+        Flow::Taken
+    }
+
+    /// Asks several nodes along a lane, each its question.
+    pub(crate) fn ask_several(
+        &mut self,
+        lane: usize,
+        asker: Asker,
+        questions: &[(NodeId, Vec<u8>)],
+        ending: Ending,
+        mark: Mark,
+    ) {
+        self.ask_on_lanes(asker, &[(lane, questions)], ending, mark);
+    }
+
+    /// The same along several lanes; there is something to ask.
+    pub(crate) fn ask_on_lanes(
+        &mut self,
+        asker: Asker,
+        by_lane: &[(usize, &Questions)],
+        ending: Ending,
+        mark: Mark,
+    ) {
+        let Asker { client: key, place: seq } = asker;
+        let all = |(lane, questions): &(usize, &Questions)| {
+            let lane = *lane;
+            questions
+                .iter()
+                .map(move |(node, bytes)| (lane, *node, bytes.clone()))
+                .collect::<Vec<_>>()
+        };
+        let questions: Vec<_> = by_lane.iter().flat_map(all).collect();
+        let joining = Joining {
+            client: key,
+            seq,
+            ending,
+            parts: questions.iter().map(|_| Part::default()).collect(),
+            missing: questions.len(),
+            apart: false,
+            mark,
+        };
+        let join = self.joins.insert(joining);
+        for (part, (lane, node, bytes)) in questions.into_iter().enumerate() {
+            let purpose = Purpose::Part { join: join as u32, part: part as u32 };
+            let ticket = Ticket { client: key, seq, purpose };
+            let link = match self.clients.get_ref(key) {
+                Some(client) if client.lane == lane => self.link_for(key, lane, node),
+                _ => self.lane_link(lane, node),
+            };
+            match link {
+                Ok(link) => {
+                    self.push_to_link(link, &bytes, ticket, 1);
+                    if self.links[link].is_full() {
+                        self.throttle(key, lane, link);
+                    }
+                }
+                Err(why) => self.conclude(ticket, &error_line(&why)),
+            }
+        }
+    }
+
+    fn questions<'a>(&self, key: ClientKey, targets: &'a Targets<'_>) -> Vec<Question<'a>> {
+        let shards = self.cluster.as_ref().map_or(&[][..], |view| &view.routes.shards);
+        let primaries = |bytes: &'a [u8]| {
+            let question = move |node| Question { node, bytes, optional: false };
+            shards.iter().map(|shard| shard.primary).map(question)
+        };
+        match targets {
+            Targets::Primaries(bytes) | Targets::Apart { bytes, .. } => primaries(bytes).collect(),
+            Targets::All(bytes) => {
+                let replicas = shards.iter().flat_map(|shard| &shard.replicas);
+                let question = |node: &NodeId| Question { node: *node, bytes, optional: true };
+                primaries(bytes).chain(replicas.map(question)).collect()
+            }
+            Targets::Pieces(pieces) => pieces
+                .iter()
+                .map(|piece| {
+                    let node = self.primary_of(piece.slot, key);
+                    Question { node, bytes: &piece.bytes, optional: false }
+                })
+                .collect(),
+            Targets::Node(node, bytes) => {
+                vec![Question { node: *node, bytes, optional: false }]
+            }
+        }
+    }
+
+    fn link_apart(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
+        let link = self.take_link(lane, node, Owner::Once)?;
+        self.links[link].link.set_framing(heatsink_upstream::link::Framing::Replies);
+        Ok(link)
+    }
+
+    /// One more part, for what stands before the `WAIT` with this ticket.
+    fn part_that_writes(&mut self, join: usize, ticket: Ticket) -> Ticket {
+        let joining = &mut self.joins[join];
+        joining.parts.push(Part { writes: true, ..Part::default() });
+        joining.missing += 1;
+        let part = joining.parts.len() as u32 - 1;
+        Ticket { purpose: Purpose::Part { join: join as u32, part }, ..ticket }
+    }
+
+    /// Whether a ticket is that of what stands before a `WAIT`, which is of no use elsewhere.
+    pub(crate) fn is_of_wait(&self, ticket: Ticket) -> bool {
+        let Purpose::Part { join, part } = ticket.purpose else { return false };
+        let joining = self.joins.get(join as usize);
+        joining.is_some_and(|joining| joining.parts.get(part as usize).is_some_and(|p| p.writes))
+    }
+
+    /// One of the replies has come.
+    pub(crate) fn part_arrived(&mut self, join: u32, part: u32, frame: &[u8]) {
+        let Some(joining) = self.joins.get_mut(join as usize) else { return };
+        let Some(place) = joining.parts.get_mut(part as usize) else { return };
+        let unable = [&b"-ERR heatsink: upstream "[..], b"-LOADING ", b"-MASTERDOWN "];
+        place.absent = place.writes && !frame.starts_with(b"-")
+            || place.optional && unable.iter().any(|text| frame.starts_with(text));
+        if !place.absent {
+            place.reply = frame.to_vec();
+        }
+        joining.missing -= 1;
+        if joining.missing > 0 {
+            return;
+        }
+        let joining = self.joins.remove(join as usize);
+        if joining.apart
+            && let Some(client) = self.clients.get(joining.client)
+        {
+            client.apart -= 1;
+        }
+        let present = joining.parts.into_iter().filter(|part| !part.absent);
+        let parts: Vec<_> = present.map(|part| part.reply).collect();
+        let asker = Asker { client: joining.client, place: joining.seq };
+        let reply = match joining.ending {
+            Ending::Collected(collected) => {
+                return self.collected(asker, *collected, joining.mark, parts);
+            }
+            Ending::CopyRead(read) => {
+                return self.copy_read(asker, *read, joining.mark, &parts[0]);
+            }
+            Ending::KeyRead => return self.key_read(asker, joining.mark, &parts[0]),
+            Ending::CopiedWrite(write) => {
+                return self.copied_write(asker, *write, joining.mark, &parts);
+            }
+            Ending::Frozen(read) => {
+                return self.frozen_read(asker, *read, joining.mark, &parts);
+            }
+            Ending::Fenced(fenced) => {
+                let (fenced, error) = *fenced;
+                return self.fence_seen(fenced, &error, &parts);
+            }
+            Ending::Join(how) => join::join(&how, &parts),
+            Ending::Names(telling) => match self.names_told(asker, *telling, &parts) {
+                Some(reply) => reply,
+                None => return,
+            },
+            Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),
+        };
+        if let Some(observer) = &mut self.observer {
+            observer.answered(&joining.mark, &reply, 0);
+        }
+        self.clients.fill(joining.client, joining.seq, &reply);
+    }
+
+    /// The connections that a client has for requests apart.
+    pub(crate) fn links_apart(&self, key: ClientKey) -> Vec<usize> {
+        let asks = |(slot, upstream): (usize, &Upstream)| {
+            let mut waiters = upstream.link.waiters();
+            let asks = upstream.owner == Owner::Once && waiters.any(|w| w.client == key);
+            asks.then_some(slot)
+        };
+        self.links.iter().filter_map(asks).collect()
+    }
+
+    /// A client has gone: what it had connections of their own for is given up with them.
+    pub(crate) fn forget_apart(&mut self, key: ClientKey) {
+        for link in self.links_apart(key) {
+            self.drop_link(link);
+        }
+        self.joins.retain(|_, joining| !(joining.apart && joining.client == key));
+    }
+}

@@ -1,0 +1,24 @@
+//! The client side: bytes to requests, replies in the order of the requests, limits.
+//!
+//! | question | module |
+//! |---|---|
+//! | what is kept of one client, and of all clients of a worker | `connection`, `clients` |
+//! | from bytes to requests | `intake`, `request`, `batch` |
+//! | replies in the order of the requests | `order` |
+//! | bounds on unfinished requests and unread replies | `input`, `output`, `total` |
+//! | one large reply for many clients | `shared_reply` |
+//! | clients that send no more | `leaving` |
+//! | clients of all workers, for `CLIENT LIST` | `directory` |
+
+pub(crate) mod batch;
+pub(crate) mod clients;
+pub(crate) mod connection;
+pub(crate) mod directory;
+pub(crate) mod input;
+pub(crate) mod intake;
+pub(crate) mod leaving;
+pub(crate) mod order;
+pub(crate) mod output;
+pub(crate) mod request;
+pub(crate) mod shared_reply;
+pub(crate) mod total;

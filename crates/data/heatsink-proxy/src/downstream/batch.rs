@@ -1,0 +1,92 @@
+//! Requests of one client that go on together.
+//!
+//! Called by: `intake`, with each request that nothing stands in the way of, and before anything
+//! else is done for the client.
+//! Bound: the requests in what was read at once.
+//! Invariant: whatever does not join the batch comes behind it: it is sent first.
+
+use std::ops::Range;
+
+use heatsink_resp::command::Command;
+
+use crate::cluster::node_batches::{Lots, Text};
+use crate::downstream::connection::ClientKey;
+use crate::hot::splitting::RENAMED_BYTES;
+use crate::upstream::nodes::NodeId;
+use crate::observe::Mark;
+use crate::downstream::request::Request;
+use crate::runtime::worker::Worker;
+
+/// Requests of one client that are counted together, and sent on together: those next to each
+/// other in one piece, before a cluster each to its node.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(super) bytes: Range<usize>,
+    /// One for each.
+    pub(crate) marks: Vec<Mark>,
+    /// Before a cluster: where each is, and where it goes.
+    pub(crate) lots: Lots,
+    /// Those that go to shards, under their names.
+    pub(crate) renamed: Vec<u8>,
+}
+
+impl Worker {
+    /// A request goes on to a node with those that came before.
+    #[inline]
+    pub(super) fn join_batch(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        at: usize,
+        to: (NodeId, Text),
+        batch: &mut Batch,
+    ) {
+        let place = batch.marks.len();
+        let mark = match &mut self.observer {
+            Some(observer) => observer.sent_in_batch(key, command, request, at, place),
+            None => Mark::Nothing,
+        };
+        batch.marks.push(mark);
+        batch.lots.push(to.0, to.1);
+    }
+
+    /// The same for one that goes to a shard of a split key; false if it does not.
+    #[inline]
+    pub(super) fn join_to_shard(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        at: usize,
+        batch: &mut Batch,
+    ) -> bool {
+        let Batch { lots, renamed, .. } = batch;
+        let start = renamed.len();
+        let node = self.straight_to_shard(key, request, command, lots, renamed);
+        let Some(node) = node else { return false };
+        let text = Text::Renamed(start..renamed.len());
+        self.join_batch(key, request, command, at, (node, text), batch);
+        true
+    }
+
+    /// Sends requests that need nothing but to be passed on.
+    #[inline]
+    pub(super) fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
+        if batch.marks.is_empty() {
+            return;
+        }
+        if let Some(observer) = &mut self.observer {
+            observer.count_batch(key, buf, &mut batch.marks);
+        }
+        if batch.lots.is_empty() {
+            self.send_on(key, NodeId::FIRST, &buf[batch.bytes.clone()], &batch.marks);
+        } else {
+            self.forward_each(key, buf, batch);
+            batch.renamed.clear();
+            batch.renamed.shrink_to(RENAMED_BYTES);
+        }
+        batch.marks.clear();
+        batch.bytes = 0..0;
+    }
+}

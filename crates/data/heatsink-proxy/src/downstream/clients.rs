@@ -1,0 +1,251 @@
+//! The clients of one worker, and the stage that gives replies to them.
+//!
+//! Called by: links with what the server sent, other stages with what is answered here.
+//! Invariant: replies leave in the order of the requests, see [`crate::downstream::order`].
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use heatsink_upstream::outgoing::Outgoing;
+use slab::Slab;
+
+use crate::downstream::connection::{BufferPool, Client, ClientKey, Closing, Deferral, Replies};
+use crate::downstream::shared_reply::{Ledger, Lent, Reply};
+use crate::downstream::order::Order;
+
+/// A client with more unread output than this gets an upstream connection of its own.
+pub(crate) const BULKY_BYTES: usize = 1 << 20;
+/// Reading from a client stops at this many unanswered requests …
+pub(crate) const MAX_OUTSTANDING: u32 = 8192;
+/// … and goes on at this many.
+const RESUME_OUTSTANDING: u32 = 2048;
+
+/// The clients of one worker.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    pub(crate) slab: Slab<Client>,
+    pub(crate) pool: BufferPool,
+    /// To be flushed at the end of this turn.
+    pub(crate) dirty: Vec<ClientKey>,
+    /// To be flushed at some time, the first to come first, unless more has come by then.
+    pub(crate) deferred: VecDeque<(ClientKey, Deferral)>,
+    /// Turns of the event loop; may wrap around.
+    pub(crate) turn: u32,
+    /// To be looked at again: what they waited for has happened.
+    pub(crate) resume: Vec<ClientKey>,
+    /// To be read from again: there may be more.
+    pub(crate) eager: Vec<ClientKey>,
+    /// Over the output limit; to be closed.
+    pub(crate) overflown: Vec<ClientKey>,
+    pub(crate) max_output_bytes: u64,
+    /// Replies that several clients share.
+    pub(crate) ledger: Rc<Ledger>,
+    /// Bytes that are held for one client each; see [`Client::counted`].
+    pub(crate) copied_bytes: usize,
+    /// Bytes that are held of requests which are not taken yet; see [`crate::downstream::input`].
+    pub(crate) input_bytes: usize,
+}
+
+impl Clients {
+    pub(crate) fn new(max_output_bytes: u64) -> Self {
+        Self {
+            slab: Slab::new(),
+            pool: BufferPool::default(),
+            dirty: Vec::new(),
+            deferred: VecDeque::new(),
+            turn: 0,
+            resume: Vec::new(),
+            eager: Vec::new(),
+            overflown: Vec::new(),
+            max_output_bytes,
+            ledger: Rc::default(),
+            copied_bytes: 0,
+            input_bytes: 0,
+        }
+    }
+
+    /// The client of that key, unless it has gone.
+    #[inline]
+    pub(crate) fn get(&mut self, key: ClientKey) -> Option<&mut Client> {
+        self.slab.get_mut(key.slot as usize).filter(|client| client.generation == key.generation)
+    }
+
+    /// The same, with what its replies are held in.
+    #[inline]
+    pub(crate) fn get_with_pool(
+        &mut self,
+        key: ClientKey,
+    ) -> Option<(&mut Client, &mut BufferPool)> {
+        let client = self.slab.get_mut(key.slot as usize)?;
+        (client.generation == key.generation).then_some((client, &mut self.pool))
+    }
+
+    /// The same, only to look at.
+    #[inline]
+    pub(crate) fn get_ref(&self, key: ClientKey) -> Option<&Client> {
+        self.slab.get(key.slot as usize).filter(|client| client.generation == key.generation)
+    }
+
+    /// The key of the client in a slot.
+    pub(crate) fn key(&self, slot: usize) -> Option<ClientKey> {
+        let generation = self.slab.get(slot)?.generation;
+        Some(ClientKey { slot: slot as u32, generation })
+    }
+
+    /// Gives bytes of our own to a client, behind the replies to its requests so far.
+    #[inline]
+    pub(crate) fn reply(&mut self, key: ClientKey, bytes: &[u8]) {
+        self.tell(key, |order, output, pool| order.local(bytes, output, pool));
+    }
+
+    /// Gives a client replies that come a way; `ends` tells where each ends.
+    #[inline]
+    pub(crate) fn deliver(&mut self, key: ClientKey, way: u32, ends: &[usize], bytes: &[u8]) {
+        self.tell(key, |order, output, _| order.arrived(way, ends, bytes, output));
+    }
+
+    /// Gives a client a piece of a reply.
+    pub(crate) fn deliver_part(&mut self, key: ClientKey, way: u32, bytes: &[u8]) {
+        self.tell(key, |order, output, _| order.part(way, bytes, output));
+    }
+
+    /// Gives a client a reply that it waits for in a place of its own.
+    pub(crate) fn fill(&mut self, key: ClientKey, place: u32, bytes: &[u8]) {
+        self.tell(key, |order, _, _| order.fill(place, bytes));
+    }
+
+    /// The same, with a reply that others may be given, too.
+    pub(crate) fn fill_reply(&mut self, key: ClientKey, place: u32, reply: Reply<'_>) {
+        match reply {
+            Reply::Small(bytes) => self.fill(key, place, bytes),
+            Reply::Large(bytes) => {
+                let lent = Lent::new(bytes, &self.ledger);
+                self.tell(key, |order, _, _| order.fill_lent(place, lent));
+            }
+        }
+    }
+
+    /// Gives a client a reply from the cache, behind the replies to its requests so far.
+    #[inline]
+    pub(crate) fn reply_cached(&mut self, key: ClientKey, reply: Reply<'_>) {
+        match reply {
+            Reply::Small(bytes) => self.reply(key, bytes),
+            Reply::Large(bytes) => {
+                let lent = Lent::new(bytes, &self.ledger);
+                self.tell(key, |order, output, pool| order.local_lent(lent, output, pool));
+            }
+        }
+    }
+
+    /// Gives a client what it did not ask for, which comes even if it wants no replies.
+    pub(crate) fn message(&mut self, key: ClientKey, bytes: &[u8]) {
+        if self.get(key).is_none_or(|client| client.replies == Replies::On) {
+            return self.reply(key, bytes);
+        }
+        // Behind replies that are left out it would be left out with them. Whatever is told has been
+        // told: what was asked before `CLIENT REPLY` is answered.
+        self.drop_left_out(key);
+        let Some(client) = self.slab.get_mut(key.slot as usize) else { return };
+        self.pool.lend(&mut client.output);
+        client.output.push(bytes);
+        if !client.dirty {
+            client.dirty = true;
+            self.dirty.push(key);
+        }
+    }
+
+    /// What `CLIENT REPLY` says holds from now on; everything that was asked before is answered.
+    pub(crate) fn set_replies(&mut self, key: ClientKey, replies: Replies) {
+        self.drop_left_out(key);
+        let Some((client, pool)) = self.get_with_pool(key) else { return };
+        // What has its turn, and has not left yet, is told.
+        client.order.advance(&mut client.output, pool);
+        client.replies = replies;
+    }
+
+    /// Forgets what a client is not to be told, as far as it has its turn.
+    pub(crate) fn drop_left_out(&mut self, key: ClientKey) {
+        let Some((client, pool)) = self.get_with_pool(key) else { return };
+        if client.replies != Replies::On {
+            client.order.advance(&mut Outgoing::default(), pool);
+        }
+    }
+
+    /// What is passed on is sent at the end of this turn.
+    #[inline]
+    fn tell(
+        &mut self,
+        key: ClientKey,
+        tell: impl FnOnce(&mut Order, &mut Outgoing, &mut BufferPool),
+    ) {
+        let Some(client) = self.slab.get_mut(key.slot as usize) else { return };
+        if client.generation != key.generation {
+            return;
+        }
+        self.pool.lend(&mut client.output);
+        let before = client.order.outstanding();
+        let mut left_out = Outgoing::default();
+        let output = if client.replies == Replies::On { &mut client.output } else { &mut left_out };
+        tell(&mut client.order, output, &mut self.pool);
+        if !client.dirty {
+            client.dirty = true;
+            self.dirty.push(key);
+        }
+        let unread = client.output.len() + client.order.held_bytes();
+        if unread > BULKY_BYTES && client.gone {
+            client.output.discard();
+        } else if unread > BULKY_BYTES {
+            client.bulky = true;
+            if unread as u64 > self.max_output_bytes {
+                self.overflown.push(key);
+            }
+        }
+        let after = client.order.outstanding();
+        if client.stopped
+            && after < before
+            && (after == 0 || (before > RESUME_OUTSTANDING && after <= RESUME_OUTSTANDING))
+        {
+            self.resume.push(key);
+        }
+    }
+
+    /// The reply that is coming to a client this way will never be complete. True if the client
+    /// has a part of it: then it is closed behind that. Otherwise it waits for another one.
+    pub(crate) fn cut(&mut self, key: ClientKey, way: u32) -> bool {
+        let Some((client, pool)) = self.get_with_pool(key) else { return false };
+        let is_told = client.order.cut(way, pool);
+        if is_told {
+            self.close_after_replies(key);
+        }
+        is_told
+    }
+
+    /// An error of Heatsink's own, in the form of a server's.
+    pub(crate) fn error(&mut self, key: ClientKey, text: &str) {
+        self.reply(key, &error_line(text));
+    }
+
+    /// Takes no more requests from a client; it is closed when what it is owed is sent.
+    pub(crate) fn close_after_replies(&mut self, key: ClientKey) {
+        let Some(client) = self.get(key) else { return };
+        if client.closing == Closing::No {
+            client.closing = Closing::AfterReplies;
+            client.input = Vec::new();
+        }
+        self.count_input(key);
+        let Some(client) = self.get(key) else { return };
+        if !client.dirty {
+            client.dirty = true;
+            self.dirty.push(key);
+        }
+    }
+}
+
+/// An error as it goes over the wire: one line, whatever was quoted in it.
+pub(crate) fn error_line(text: &str) -> Vec<u8> {
+    let mut line = Vec::with_capacity(text.len() + 3);
+    line.push(b'-');
+    line.extend(text.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
+    line.extend_from_slice(b"\r\n");
+    line
+}

@@ -1,0 +1,379 @@
+//! A client's connection: its socket, what it sent and was not yet acted on, what it has
+//! not yet been sent, and what it waits for.
+//!
+//! Owned by one worker. Bound: an idle client holds no buffer; input is held only while a
+//! request is incomplete or has to wait, output up to `limits.max_output_bytes`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use heatsink_cache::combine::LaneId;
+use heatsink_cache::flights::FlightId;
+use heatsink_cache::local::WriteToken;
+
+use crate::cluster::transactions::Transaction;
+use crate::downstream::directory::Card;
+use crate::observe::QueuedKeys;
+use crate::downstream::order::{Order, Spread};
+use crate::session::dedicated::Own;
+use crate::session::switch::Session;
+use crate::runtime::socket::Socket;
+use crate::cluster::own_writes::Written;
+use heatsink_resp::request::RequestScan;
+use heatsink_upstream::outgoing::Outgoing;
+
+/// A client's place in its worker; the generation tells a later client in the same place
+/// apart, so that a reply that comes too late is never given to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClientKey {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl ClientKey {
+    /// Nobody: replies to it are dropped.
+    pub(crate) const NOBODY: Self = Self { slot: u32::MAX, generation: 0 };
+}
+
+/// A client's connection.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
+pub(crate) struct Client {
+    pub(crate) socket: Socket,
+    pub(crate) generation: u32,
+    pub(crate) card: Arc<Card>,
+    /// The shared pipeline this client uses.
+    pub(crate) lane: usize,
+    /// Bytes received and not yet acted on.
+    pub(crate) input: Vec<u8>,
+    /// What is held for them, as it was last counted.
+    pub(crate) input_counted: usize,
+    pub(crate) scan: RequestScan,
+    /// The request under way is held until it is complete, however large.
+    pub(crate) held: bool,
+    pub(crate) output: Outgoing,
+    /// Unread bytes that are held for this client alone, as of the last time that it was written
+    /// to.
+    pub(crate) counted: usize,
+    /// When it last took some of what it was to be sent, if it has not taken all.
+    pub(crate) took_at: Instant,
+    /// What it waits for on shared pipelines.
+    pub(crate) order: Order,
+    /// If they go along second shared links: the generation of the youngest one that there was when
+    /// that was decided; see [`crate::upstream::pools`].
+    pub(crate) around: Option<u32>,
+    /// The map of the cluster by which its outstanding requests were sent.
+    pub(crate) epoch: u32,
+    /// Requests of it that are tried again later; none overtakes them.
+    pub(crate) retrying: u32,
+    /// Its last request may have to be tried again; none follows until all are answered.
+    pub(crate) alone: bool,
+    /// Requests of it that connections were opened for, which may wait for ever.
+    pub(crate) apart: u32,
+    /// A transaction on a cluster, whose node may not be known yet.
+    pub(crate) transaction: Option<Box<Transaction>>,
+    /// Keys it has written and must not read from a replica.
+    pub(crate) written: Written,
+    /// An upstream connection of its own, while its state needs one.
+    pub(crate) own: Option<Box<Own>>,
+    /// Unanswered requests of its own that touch hot keys, and reads of hot keys.
+    pub(crate) hot_writes: u32,
+    /// The places of the latter, and what each waits for.
+    pub(crate) hot_reads: Vec<(u32, FlightId)>,
+    /// Reads of hot keys have gone as usual, or to the shards of a counter, since it was last
+    /// settled; see [`Self::has_passed_reads`].
+    pub(crate) passed_reads: bool,
+    /// Unanswered changes of its own that may be combined, and with what.
+    pub(crate) hot_changes: u32,
+    pub(crate) changes: Option<LaneId>,
+    /// The hot keys by which its outstanding requests were sent; see [`crate::hot`].
+    pub(crate) heat: u64,
+    /// It has touched hot keys in another way since it was last settled; those that are cached.
+    pub(crate) hot_apart: bool,
+    pub(crate) hot_touched: Vec<WriteToken>,
+    /// One of the requests since then may have touched any key, or one of which the server tells.
+    pub(crate) hot_unknown: bool,
+    /// When such requests were all answered. Until every link of the cache is known to have told of
+    /// what they changed, nothing is served to it from the cache; see [`crate::hot`].
+    pub(crate) hot_unseen_since: Option<Instant>,
+    /// When the last of its own requests was answered that may have written a hot key. Nothing is
+    /// given to it that was read before; see [`crate::hot`].
+    pub(crate) hot_written_at: Option<Instant>,
+    /// What the transaction under way has named, to be counted when it is executed.
+    pub(crate) queued_keys: Option<Box<QueuedKeys>>,
+    /// A change of user, database or protocol, or another command that is answered here
+    /// once the server has agreed.
+    pub(crate) session: Option<Box<Session>>,
+    /// A transaction, or a `WATCH`, that was lost with its connection.
+    pub(crate) lost: Lost,
+    /// The socket may have more to read.
+    pub(crate) readable: bool,
+    /// Nothing is read or acted on until something else has happened.
+    pub(crate) stopped: bool,
+    /// In the list of clients to be flushed.
+    pub(crate) dirty: bool,
+    /// In the list of clients to be flushed a little later.
+    pub(crate) deferred: Option<Deferral>,
+    /// Its replies have gathered long enough.
+    pub(crate) overdue: bool,
+    /// The client has shut its side; what it sent before may still be unread.
+    pub(crate) hung_up: bool,
+    /// Everything the client will ever send has been read.
+    pub(crate) eof: bool,
+    /// Its connection is broken: what it sent is still carried out, and nobody is told.
+    pub(crate) gone: bool,
+    pub(crate) closing: Closing,
+    /// Whether it is told them at all.
+    pub(crate) replies: Replies,
+    /// Reads its replies so slowly that it gets a connection of its own, where the server
+    /// feels it and no other client does.
+    pub(crate) bulky: bool,
+    /// Was waited for in vain: its replies are held instead.
+    pub(crate) lags: bool,
+    /// Whoever checks passwords here knows who it is.
+    pub(crate) is_known: bool,
+    /// Reads of it that were sent to copies.
+    pub(crate) copy_reads: u32,
+    /// One of them found no copy: the others are asked again, of the key.
+    pub(crate) copy_gone: bool,
+    /// Until when it reads keys themselves, not their copies.
+    pub(crate) off_copies_until: Option<Instant>,
+    /// Since when its next request waits for a value that is moved, and how many it had sent
+    /// upstream by then: if there are more, it has gone on, and waits with another one.
+    pub(crate) held_since: Option<(Instant, u32)>,
+    /// Its requests that were sent to shards so far; may wrap around.
+    pub(crate) asked_shards: u32,
+    /// It moves data for this process: what it asks is passed on as it is.
+    pub(crate) within: bool,
+}
+
+/// Until when replies gather at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deferral {
+    pub(crate) until: Instant,
+    /// The turn in which it began.
+    pub(crate) turn: u32,
+}
+
+/// How far a connection is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    No,
+    /// No more requests are taken; it ends when what is owed has been sent.
+    AfterReplies,
+    /// Everything is sent and our side is shut. What the client still sends is thrown away
+    /// until it has read our last words: closing with unread input would destroy them.
+    Lingering {
+        until: Instant,
+    },
+}
+
+/// What `CLIENT REPLY` has said. Requests are carried out as ever, and what they are answered is left
+/// out on its way to the client: a server that keeps silent could not be told from one that is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    On,
+    Off,
+    /// The reply to the next request is left out.
+    SkipNext,
+    /// So is that to the last one, behind which no other is taken before it is answered.
+    Skipping,
+}
+
+/// What a client must be told about the upstream connection it lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    Nothing,
+    /// Keys were watched: the next transaction must fail.
+    Watch,
+    /// A transaction was being queued: it must fail, and nothing of it may run outside it.
+    Transaction,
+    /// Watched keys have moved to another node: the next transaction fails as if they had
+    /// been written to.
+    Moved,
+    /// The same, and commands are being queued.
+    MovedTransaction,
+}
+
+impl Client {
+    /// It waits for reads or changes of hot keys, which took a way of their own: what touches
+    /// hot keys otherwise must not overtake them.
+    #[inline]
+    pub(crate) fn awaits_hot(&self) -> bool {
+        !self.hot_reads.is_empty() || self.hot_changes > 0
+    }
+
+    /// Reads of hot keys that went as usual, or to the shards of a counter, may be unanswered: what
+    /// takes a way of its own must not overtake them.
+    pub(crate) fn has_passed_reads(&mut self) -> bool {
+        self.passed_reads &= self.order.outstanding() > 0;
+        self.passed_reads
+    }
+
+    /// What it has touched apart is answered: what is to be given back for that.
+    pub(crate) fn end_apart(&mut self, now: Instant) -> Vec<WriteToken> {
+        self.hot_apart = false;
+        self.hot_written_at = Some(now);
+        if std::mem::take(&mut self.hot_unknown) {
+            self.hear_of_changes();
+        }
+        std::mem::take(&mut self.hot_touched)
+    }
+
+    /// A request was answered that may have changed a hot key: nothing is served to it from the cache
+    /// until word of the change must have come.
+    pub(crate) fn hear_of_changes(&mut self) {
+        // Not the time of the turn, which began before the answer was read.
+        self.hot_unseen_since = Some(Instant::now());
+    }
+
+    pub(crate) fn new(
+        socket: Socket,
+        generation: u32,
+        card: Arc<Card>,
+        lane: usize,
+        now: Instant,
+    ) -> Self {
+        Self {
+            socket,
+            generation,
+            card,
+            lane,
+            input: Vec::new(),
+            input_counted: 0,
+            scan: RequestScan::default(),
+            held: false,
+            output: Outgoing::default(),
+            counted: 0,
+            took_at: now,
+            order: Order::default(),
+            around: None,
+            epoch: 0,
+            retrying: 0,
+            alone: false,
+            apart: 0,
+            transaction: None,
+            written: Written::default(),
+            own: None,
+            hot_writes: 0,
+            hot_reads: Vec::new(),
+            passed_reads: false,
+            hot_changes: 0,
+            changes: None,
+            heat: 0,
+            hot_apart: false,
+            hot_touched: Vec::new(),
+            hot_unknown: false,
+            hot_unseen_since: None,
+            hot_written_at: None,
+            queued_keys: None,
+            session: None,
+            lost: Lost::Nothing,
+            readable: true,
+            stopped: false,
+            dirty: false,
+            deferred: None,
+            overdue: false,
+            hung_up: false,
+            eof: false,
+            gone: false,
+            closing: Closing::No,
+            replies: Replies::On,
+            bulky: false,
+            lags: false,
+            is_known: true,
+            copy_reads: 0,
+            copy_gone: false,
+            off_copies_until: None,
+            held_since: None,
+            asked_shards: 0,
+            within: false,
+        }
+    }
+
+    /// More replies are on their way, which may leave together with those that are there.
+    #[inline]
+    pub(crate) fn gathers_replies(&mut self) -> bool {
+        self.order.is_within_burst()
+            && !self.overdue
+            && self.output.len() + self.order.held_bytes() < GATHER_BYTES
+            && self.closing == Closing::No
+            && self.own.is_none()
+    }
+
+    /// Bytes that it has not read, whether they have their turn or not.
+    #[inline]
+    pub(crate) fn unread(&self) -> usize {
+        self.output.len() + self.order.held_bytes()
+    }
+
+    /// Commands are queued until `EXEC`, or would be if it were not lost already.
+    pub(crate) fn is_queueing(&self) -> bool {
+        self.transaction.is_some()
+            || matches!(self.lost, Lost::Transaction | Lost::MovedTransaction)
+            || self.own.as_ref().is_some_and(|own| own.will_queue())
+    }
+
+    /// It is in contact with the server by names of keys that nobody here sees, or about to be.
+    pub(crate) fn hides_keys(&self) -> bool {
+        matches!(self.session.as_deref(), Some(Session::Redirected(_)))
+            || self.own.as_ref().is_some_and(|own| own.hides_keys())
+    }
+
+    /// Every request so far has been answered.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.order.outstanding() == 0
+            && self.session.is_none()
+            && self.own.as_ref().is_none_or(|own| own.is_settled())
+    }
+}
+
+/// Buffers that wait for the next client that needs one.
+#[derive(Debug, Default)]
+pub(crate) struct BufferPool {
+    free: Vec<Vec<u8>>,
+    /// The places of replies, for clients that have some to come several ways.
+    #[expect(clippy::vec_box, reason = "handed on as they are, from client to client")]
+    pub(crate) spreads: Vec<Box<Spread>>,
+}
+
+/// More than this is sent at once.
+const GATHER_BYTES: usize = 16 << 10;
+/// Buffers up to this size are used again.
+const POOLED_BYTES: usize = 64 << 10;
+/// At most this many are kept.
+const POOLED_COUNT: usize = 256;
+/// This many spreads are kept.
+const SPREAD_COUNT: usize = 512;
+
+impl BufferPool {
+    /// Gives `output` a buffer if it has none.
+    #[inline]
+    pub(crate) fn lend(&mut self, output: &mut Outgoing) {
+        if output.is_unbacked()
+            && let Some(buffer) = self.free.pop()
+        {
+            output.adopt(buffer);
+        }
+    }
+
+    /// Takes the places of replies back that have all been told.
+    #[inline]
+    pub(crate) fn give_spread(&mut self, mut spread: Box<Spread>) {
+        if self.spreads.len() < SPREAD_COUNT {
+            spread.trim();
+            self.spreads.push(spread);
+        }
+    }
+
+    /// Takes the buffer of an output back once it is empty.
+    #[inline]
+    pub(crate) fn reclaim(&mut self, output: &mut Outgoing) {
+        if let Some(buffer) = output.release()
+            && buffer.capacity() <= POOLED_BYTES
+            && self.free.len() < POOLED_COUNT
+        {
+            self.free.push(buffer);
+        }
+    }
+}

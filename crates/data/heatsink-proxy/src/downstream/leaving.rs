@@ -1,0 +1,129 @@
+//! Clients that send no more, or are not there any more.
+//!
+//! A server carries out what it has read from a client, and then reads that the client has left.
+//! So it is here: what a client sent before it left is carried out in order, and a client that has
+//! shut only its own side of the connection is told all the answers. Whoever has left in the
+//! middle of a blocking command leaves the queue.
+//!
+//! Whether a blocking command is in the middle of waiting only the server knows:
+//!
+//! ```text
+//! 1. SET, BLPOP and INCR come, and the end of the client's side
+//! 2. BLPOP -> server, which pops an element, and says so; that is still on its way
+//! 3. to close the connection now would lose the element
+//! ```
+//!
+//! So the server is told what the client has told: this side of the connection is shut behind the
+//! last request. The server answers what it can, and closes the connection; if something is
+//! unanswered then, it was waiting, and it is over.
+//!
+//! Called by: `intake`, the worker and `flush`, whenever a client may have come to its end.
+//! Bound: a server that neither answers nor closes is given up after `timeouts.silence_ms`, as
+//! for any other answer that it owes.
+
+use crate::downstream::connection::{Client, ClientKey, Closing};
+use crate::session::dedicated::Transaction;
+use crate::runtime::worker::Worker;
+
+impl Worker {
+    /// Ends a client that will send no more, once it has been answered.
+    pub(crate) fn close_if_done(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        if client.eof && matches!(client.closing, Closing::Lingering { .. }) {
+            self.close_client(key);
+            return;
+        }
+        // Its next request waits, and it has left: a blocking command before it is all that can
+        // make it wait for ever. If that is answered, the rest goes on without this connection.
+        let stuck = client.hung_up && client.stopped;
+        if !(client.eof && !client.stopped || stuck) {
+            return;
+        }
+        if client.apart > 0 {
+            self.shut_apart(key);
+            return;
+        }
+        if let Some(own) = &mut client.own {
+            let queueing = own.transaction == Transaction::Queueing || own.will_queue();
+            let waits = if stuck {
+                own.is_blocking() && !queueing
+            } else {
+                own.is_blocking() || own.uploading
+            };
+            if waits {
+                if !own.shut {
+                    own.shut = true;
+                    let link = own.link;
+                    self.shut_link(link);
+                }
+                return;
+            }
+        }
+        if client.gone && client.eof && self.is_all_sent(key) {
+            self.close_client(key);
+            return;
+        }
+        let Some(client) = self.clients.get(key) else { return };
+        let told = client.output.is_empty() && client.order.held_bytes() == 0;
+        let sent = told && (client.gone || !client.socket.wants_write());
+        if client.is_settled() && sent && !client.stopped {
+            self.close_client(key);
+        }
+    }
+
+    /// Everything that a client has sent is on its way, and nothing about it can still change that. On
+    /// a cluster it may have to be sent elsewhere.
+    fn is_all_sent(&self, key: ClientKey) -> bool {
+        let sent = |client: &Client| {
+            !client.stopped
+                && client.session.is_none()
+                && client.own.as_ref().is_none_or(|own| own.is_settled())
+                && client.hot_changes == 0
+        };
+        self.cluster.is_none() && self.clients.get_ref(key).is_some_and(sent)
+    }
+
+    /// A client's connection is broken. What it had sent is carried out all the same.
+    pub(crate) fn client_gone(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        if client.closing != Closing::No {
+            // No more requests are taken from it.
+            self.close_client(key);
+            return;
+        }
+        let own = client.own.as_ref().filter(|own| own.begins_blocking());
+        let link = own.and_then(|own| self.links.get(own.link));
+        let unsent = link.is_some_and(|upstream| !upstream.link.is_ready());
+        if unsent {
+            // Nothing was sent on that connection, and what it takes would be nobody's.
+            self.close_client(key);
+            return;
+        }
+        client.gone = true;
+        client.hung_up = true;
+        client.output.discard();
+        if !client.eof {
+            client.readable = true;
+        }
+        self.end_stall(key);
+        self.read_client(key);
+        self.close_if_done(key);
+    }
+
+    /// The client's requests on connections apart: the servers are told that it has left.
+    fn shut_apart(&mut self, key: ClientKey) {
+        for link in self.links_apart(key) {
+            self.shut_link(link);
+        }
+    }
+
+    fn shut_link(&mut self, link: usize) {
+        let Some(upstream) = self.links.get_mut(link) else { return };
+        if upstream.link.is_shut() {
+            return;
+        }
+        if let Err(error) = upstream.link.shut(self.now) {
+            self.lose_link(link, &error);
+        }
+    }
+}

@@ -1,0 +1,583 @@
+//! Cooling: reads of hot keys are answered here, from a cache that the server keeps honest.
+//!
+//! Called by: `intake` with each request while any key is hot; `replies` with what comes on the
+//! links of the cache; the worker's loop.
+//! Bound: the cache's own limits; one read of a command out and one waiting, whatever the
+//! number of clients that wait for it.
+//! Invariant: a client never sees an older value than it has seen before, nor than it has
+//! written. That rests on three things:
+//!
+//! - Every read of a hot key that may be answered here goes along one link of its lane, the
+//!   *tracked* one, on which the server also tells of changes. What it tells of a change stands
+//!   before the replies to reads that were executed after it.
+//! - Whatever else touches a hot key counts as a write: its client's own reads of hot keys wait until
+//!   it is answered, and are not served from the cache until word of it must have come (module
+//!   `untracked`). It ends nothing for others, whom the server tells of what it changes. Only where the
+//!   server does not tell, what is cached of the key goes when it is sent, and nothing is cached until
+//!   it is answered (module `writes`).
+//! - Nothing is served that was read along a link which is lost, or has been silent for too
+//!   long ([`SILENCE`]).
+
+mod broadcast;
+mod combining;
+pub(crate) mod copies;
+mod draining;
+mod hash_fields;
+mod opaque_requests;
+mod pass_through;
+mod reads;
+mod recently_moved;
+mod report;
+pub(crate) mod runs;
+pub(crate) mod splitting;
+mod stale_replies;
+mod tracking;
+mod untracked;
+mod writes;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use heatsink_cache::combine::{Answer, BatchLimits, Batches};
+use heatsink_cache::flights::{FlightId, FlightLimits, Flights};
+use heatsink_cache::joins::Joins;
+use heatsink_cache::local::{KeyCounters, KeySettings, Limits, LinkId, LocalCache, Registered};
+use heatsink_resp::command::{Access, Command, Unnamed};
+use slab::Slab;
+
+use crate::config;
+use crate::downstream::connection::{Client, ClientKey};
+use crate::hot_keys::HotKeys;
+use crate::downstream::intake::Flow;
+use crate::upstream::nodes::NodeId;
+use crate::observe::Mark;
+use crate::downstream::request::Request;
+use crate::runtime::worker::Worker;
+use broadcast::Listening;
+use combining::{Departure, Held, SentBatch};
+use copies::{Served, Unremoved};
+use draining::Fence;
+use stale_replies::LateReplies;
+pub(crate) use pass_through::Heat;
+use reads::{Fill, Waiter};
+use splitting::{Fenced, Parked, Past};
+use writes::HotWrite;
+
+/// A tracked link that owes an answer and is silent for so long is given up. What was
+/// overwritten may be served for as long, for the time until it was asked ([`PULSE`]), and for
+/// that until somebody looks: less than a second, also on a busy machine.
+pub(crate) const SILENCE: Duration = Duration::from_millis(600);
+/// Time between two questions whether a tracked link is still there.
+const PULSE: Duration = Duration::from_millis(200);
+/// After a turn that took so long, or so long without one, what is cached is not trusted: word
+/// of changes may wait to be read.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Time between two looks at who has waited too long.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The cooling of one worker.
+#[derive(Debug)]
+pub(crate) struct Cooling {
+    pub(crate) hot: Arc<HotKeys>,
+    version: u64,
+    /// What all workers counted when this one last looked; see [`crate::runtime::shared::Shared`].
+    upheavals: u64,
+    workers: usize,
+    /// What was counted of each key when the others were last told.
+    told: HashMap<Vec<u8>, (KeyCounters, Work), RandomState>,
+    /// What was done for each hot key beside the cache.
+    work: HashMap<Vec<u8>, Work, RandomState>,
+    /// Of how many of them reads go as usual; see the module `pass_through`.
+    passing: usize,
+    cache: LocalCache,
+    flights: Flights<Waiter>,
+    batches: Batches<Waiter>,
+    /// Reads that are on their way to the server, by the number in their tickets.
+    fills: HashMap<u32, Fill, RandomState>,
+    /// The same for writes that were combined.
+    sent: HashMap<u32, SentBatch, RandomState>,
+    /// The last number that was given to one of them.
+    numbers: u32,
+    /// Other requests that touch hot keys and are not answered, by the number in their marks.
+    writes: Slab<HotWrite>,
+    links: Vec<TrackedLink>,
+    /// Hot keys that are not settled before what was sent earlier is answered.
+    fences: Vec<Fence>,
+    /// The version of the hot keys before which nothing is under way any more.
+    settled: u64,
+    /// Clients that wait until a key has been moved.
+    held_clients: Vec<ClientKey>,
+    /// Reads that came to a key after its value had been moved.
+    parked: Vec<Parked>,
+    /// Commands that were refused because a value had been moved.
+    fenced: Vec<Fenced>,
+    /// Splits that have ended lately.
+    past: Vec<Past>,
+    /// Writes of keys that have copies: how many began under each version of the hot keys, and
+    /// are not answered.
+    copied_writes: BTreeMap<u64, usize>,
+    /// Those of them whose copies could not be reached, until they are tried again.
+    unremoved: Vec<Unremoved>,
+    /// Keys whose values lay elsewhere lately, and until when; only where replicas are read from.
+    lately_moved: HashMap<Vec<u8>, Instant, RandomState>,
+    /// Keys that are about to be split, and since when.
+    frozen: HashMap<Vec<u8>, Instant, RandomState>,
+    /// Counts what may go to any shard.
+    turns: usize,
+    /// Requests that write which went to each shard of the hot keys, since the others were told.
+    shard_writes: Vec<u64>,
+    /// Where a request gets the name of a shard; empty otherwise.
+    renamed: Vec<u8>,
+    /// What was read of keys in mode `relaxed`.
+    late: LateReplies,
+    /// Word of other Heatsinks, where the server does not tell itself.
+    pub(crate) listening: Listening,
+    /// Clients that have touched hot keys on connections of their own.
+    unsettled: Vec<ClientKey>,
+    /// Reads that were queued in this turn and can still be joined.
+    leaving: Vec<FlightId>,
+    /// Changes that leave when the turn ends.
+    departing: Vec<Departure>,
+    /// Changes that leave soon, when more have come.
+    held: Vec<Held>,
+    /// Whom to answer what; empty between two uses.
+    replies: Vec<(Waiter, Answer)>,
+    /// Answered requests that touched hot keys, and whether the server refused them, until they are
+    /// seen to.
+    pub(crate) ended: Vec<(u32, bool)>,
+    /// What the server has told by itself, until it is looked into.
+    pub(crate) pushes: Vec<Vec<u8>>,
+    /// Tells reads apart that pass.
+    reads: RandomState,
+    origin: Instant,
+    last_turn: Instant,
+    next_pulse: Instant,
+    next_look: Instant,
+}
+
+/// A link of the cache that is ready.
+#[derive(Debug)]
+struct TrackedLink {
+    slot: usize,
+    lane: usize,
+    /// Whose changes are told of on it.
+    node: NodeId,
+    generation: u32,
+    /// What the cache calls it.
+    id: LinkId,
+    /// When it was asked whether it is there, until it answers.
+    asked_at: Option<Instant>,
+    /// Word of all that was executed before this time has been heard.
+    heard_up_to: Instant,
+    /// How long the last answer took, however long the loop itself did: word of a change comes
+    /// the same way in less.
+    delay: Duration,
+}
+
+/// What was done for a key beside the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Work {
+    /// Reads that waited for a reply which others waited for, too.
+    joined: u64,
+    /// Reads that were sent.
+    flights: u64,
+    /// Reads that went as usual.
+    passed: u64,
+    /// Whether they find others to join.
+    joins: Joins,
+    /// Writes that may have been combined.
+    changes: u64,
+    /// Writes that were sent for them.
+    batches: u64,
+    /// When the key became hot.
+    since: Option<Instant>,
+    /// Its increments by `ZINCRBY` and `INCRBYFLOAT` are not combined until then.
+    apart_until: Option<Instant>,
+    /// How many more of them scripts carried out lately than it takes for those to pay.
+    script_gain: i32,
+}
+
+/// What becomes of a request because of hot keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cool {
+    /// It is dealt with, or has to wait.
+    Done(Flow),
+    /// It goes on as usual, with this remembered of it.
+    Marked(Mark),
+    /// It goes on as if the key were not hot.
+    AsUsual,
+}
+
+impl Cooling {
+    pub(crate) fn new(now: Instant, workers: usize, live: &config::Live) -> Self {
+        Self {
+            workers: workers.max(1),
+            hot: Arc::default(),
+            version: 0,
+            upheavals: 0,
+            told: HashMap::default(),
+            cache: LocalCache::new(limits(&live.local_cache, workers)),
+            work: HashMap::default(),
+            passing: 0,
+            flights: Flights::new(flight_limits(live)),
+            batches: Batches::new(batch_limits(live)),
+            fills: HashMap::default(),
+            sent: HashMap::default(),
+            numbers: 0,
+            writes: Slab::new(),
+            links: Vec::new(),
+            fences: Vec::new(),
+            settled: 0,
+            held_clients: Vec::new(),
+            parked: Vec::new(),
+            fenced: Vec::new(),
+            past: Vec::new(),
+            copied_writes: BTreeMap::new(),
+            unremoved: Vec::new(),
+            lately_moved: HashMap::default(),
+            frozen: HashMap::default(),
+            turns: 0,
+            shard_writes: Vec::new(),
+            renamed: Vec::new(),
+            late: LateReplies::default(),
+            listening: Listening::default(),
+            unsettled: Vec::new(),
+            leaving: Vec::new(),
+            departing: Vec::new(),
+            held: Vec::new(),
+            replies: Vec::new(),
+            ended: Vec::new(),
+            pushes: Vec::new(),
+            reads: RandomState::default(),
+            origin: now,
+            last_turn: now,
+            next_pulse: now,
+            next_look: now,
+        }
+    }
+
+    /// Whether any key is hot.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        !self.hot.is_empty()
+    }
+
+    /// Whether a key is hot.
+    #[inline]
+    pub(crate) fn is_hot(&self, name: &[u8]) -> bool {
+        self.hot.get(name).is_some()
+    }
+
+    /// Whether something waits for what the next turns bring, for less than can be slept.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// When something is to be done even if nothing happens.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let listens = self.listening.is_open() || !self.links.is_empty();
+        let pulse = listens.then_some(self.next_pulse);
+        let waits = self.holds() || !self.fills.is_empty() || !self.batches.is_empty();
+        let look = waits.then_some(self.next_look);
+        [pulse, look].into_iter().flatten().min()
+    }
+
+    /// Counts the changes of the hot keys.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// A number that no other read or write under way has.
+    fn number(&mut self) -> u32 {
+        loop {
+            self.numbers = self.numbers.wrapping_add(1);
+            if !self.fills.contains_key(&self.numbers) && !self.sent.contains_key(&self.numbers) {
+                return self.numbers;
+            }
+        }
+    }
+
+    /// The nodes have other tasks now: what was read from them may be another's to know.
+    pub(crate) fn map_changed(&mut self) {
+        self.cache.flushed();
+    }
+
+    /// What else is remembered of a request that touches hot keys.
+    pub(crate) fn inner_mark(&self, write: u32) -> Mark {
+        self.writes.get(write as usize).map_or(Mark::Nothing, HotWrite::inner)
+    }
+
+    fn time(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.origin)
+    }
+}
+
+/// A worker's share.
+fn limits(settings: &config::LocalCache, workers: usize) -> Limits {
+    let workers = workers.max(1);
+    Limits {
+        entries: settings.entries.div_ceil(workers),
+        bytes: usize::try_from(settings.max_bytes).unwrap_or(usize::MAX) / workers,
+        ..Limits::default()
+    }
+}
+
+/// Whoever waits for another's read or write waits as long as it would for its own: for a server
+/// that stands still, until that is given up.
+fn longest_wait(live: &config::Live) -> Duration {
+    live.timeouts.silence.unwrap_or(Duration::MAX)
+}
+
+fn flight_limits(live: &config::Live) -> FlightLimits {
+    FlightLimits { max_wait: longest_wait(live), ..FlightLimits::default() }
+}
+
+fn batch_limits(live: &config::Live) -> BatchLimits {
+    BatchLimits { max_wait: longest_wait(live), ..BatchLimits::default() }
+}
+
+impl Worker {
+    fn key_settings(&self) -> KeySettings {
+        let settings = &self.live.local_cache;
+        KeySettings {
+            max_ttl: settings.max_ttl,
+            ttl_fraction: settings.ttl_fraction,
+            refresh_ahead: true,
+        }
+    }
+
+    /// Settings were changed.
+    pub(crate) fn renew_cooling(&mut self) {
+        let limits = limits(&self.live.local_cache, self.cooling.workers);
+        self.cooling.cache.set_limits(limits);
+        self.cooling.flights.set_limits(flight_limits(&self.live));
+        self.cooling.batches.set_limits(batch_limits(&self.live));
+        let hot = Arc::clone(&self.cooling.hot);
+        self.change_hot_keys(&hot);
+    }
+
+    /// Once a turn, before anything is read: takes over other hot keys, and notices that time
+    /// has passed unseen.
+    pub(crate) fn begin_cooling(&mut self) {
+        if self.cooling.is_active()
+            && self.now.saturating_duration_since(self.cooling.last_turn) > PAUSE
+        {
+            self.cooling.cache.flushed();
+        }
+        self.cooling.last_turn = self.now;
+        let upheavals = self.shared.upheavals.load(Ordering::Acquire);
+        if upheavals != self.cooling.upheavals {
+            self.cooling.upheavals = upheavals;
+            self.cooling.cache.flushed();
+        }
+        let version = self.shared.hot_keys_version.load(Ordering::Acquire);
+        if version != self.cooling.version {
+            self.cooling.version = version;
+            let hot = self.shared.hot_keys();
+            self.change_hot_keys(&hot);
+        }
+    }
+
+    fn change_hot_keys(&mut self, hot: &Arc<HotKeys>) {
+        self.end_shard_writes(hot);
+        let cooling = &mut self.cooling;
+        let old = std::mem::replace(&mut cooling.hot, Arc::clone(hot));
+        if self.reads_replicas {
+            cooling.note_moved(self.now, &old);
+        }
+        cooling.note_past(self.now, &old);
+        for (key, _) in old.iter().filter(|(key, _)| hot.get(key).is_none()) {
+            cooling.cache.deregister(key);
+            cooling.work.remove(key);
+        }
+        for (key, _) in hot.iter() {
+            if !cooling.work.contains_key(key) {
+                let work = Work { since: Some(self.now), ..Work::default() };
+                cooling.work.insert(key.to_vec(), work);
+            }
+        }
+        if let Some(observer) = &mut self.observer {
+            observer.follow(hot.counted());
+        }
+        cooling.keep_passing();
+        if !hot.iter().any(|(_, treatment)| treatment.stale_if_late) {
+            cooling.late.clear();
+        }
+        let settings = self.key_settings();
+        let cooling = &mut self.cooling;
+        let mut tokens = Vec::new();
+        for (key, treatment) in hot.iter() {
+            if !treatment.local_cache {
+                cooling.cache.deregister(key);
+                continue;
+            }
+            if let Registered::New(token) = cooling.cache.register(key, settings) {
+                tokens.push(token);
+            }
+        }
+        if !tokens.is_empty() {
+            self.doubt_unanswered();
+        }
+        for token in tokens {
+            self.cooling.cache.write_done(token);
+        }
+        // What blocks may do so for ever. If it is about a key that is moved, the mover sees it.
+        let unseen = self.writes_frozen_unseen();
+        let prompt = |client: &Client| {
+            client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer()) || unseen(client)
+        };
+        self.raise_fence(self.cooling.version, prompt);
+        self.cooling.note_frozen(self.now);
+        self.release_held();
+    }
+
+    /// Once a turn, behind what came in it: what was waited for may be there. What it says leaves
+    /// with the turn.
+    pub(crate) fn end_cooling(&mut self) {
+        let Cooling { links, fills, unsettled, fences, batches, .. } = &self.cooling;
+        let idle = links.is_empty() && fills.is_empty() && batches.is_empty();
+        let idle = idle && !self.cooling.listening.is_open() && !self.cooling.holds();
+        if !self.cooling.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
+            return;
+        }
+        self.look_at_fences();
+        self.look_at_unsettled();
+        if self.now >= self.cooling.next_look {
+            self.cooling.next_look = self.now + LOOK;
+            self.expire_waits();
+            self.expire_changes();
+            self.look_at_held();
+            self.look_at_unremoved();
+        }
+        if self.now >= self.cooling.next_pulse {
+            self.cooling.next_pulse = self.now + PULSE;
+            if self.cooling.is_active() {
+                self.find_out();
+                self.feel_pulse();
+                self.feel_listener();
+            } else {
+                self.close_tracked();
+                self.stop_listening();
+            }
+        }
+    }
+
+    /// A client has gone: it waits for nothing any more.
+    pub(crate) fn forget_waits(&mut self, key: ClientKey) {
+        self.cooling.flights.leave(|waiter| waiter.is_of(key));
+        self.cooling.batches.leave(|waiter| waiter.is_of(key));
+    }
+
+    /// Whether a client waits for reads or changes of hot keys.
+    pub(crate) fn awaits_hot(&self, key: ClientKey) -> bool {
+        self.clients.get_ref(key).is_some_and(Client::awaits_hot)
+    }
+
+    /// Whether a request may be about anything, and must not overtake what its client has
+    /// asked of hot keys: a `DBSIZE` behind an `INCR` that makes the key.
+    pub(crate) fn waits_for_hot(&self, key: ClientKey, command: Option<&Command>) -> bool {
+        command.is_none_or(|command| command.keys.is_empty()) && self.awaits_hot(key)
+    }
+
+    /// Whether a request names a hot key, or may touch one without naming it.
+    pub(crate) fn touches_hot_keys(&self, request: Request<'_>, command: &Command) -> bool {
+        if let Some(index) = command.single_key_index() {
+            return request.arg(index).is_some_and(|name| self.cooling.is_hot(name));
+        }
+        let mut touches = match request.unnamed(command) {
+            Unnamed::Nothing => false,
+            Unnamed::Matching => {
+                self.cooling.hot.iter().any(|(name, _)| request.matches(command, name))
+            }
+            // A flush, a script that names no keys, or something of the kind.
+            Unnamed::Anything => true,
+        };
+        let arg = |index| request.arg(index).unwrap_or_default();
+        command.for_each_key(request.len(), arg, |index| {
+            touches |= self.cooling.is_hot(arg(index));
+        });
+        touches
+    }
+
+    /// A request that touches hot keys. One that stays `together` with those before or behind it goes
+    /// along the shared link, if its key is where it belongs.
+    pub(crate) fn cool(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        together: bool,
+    ) -> Cool {
+        self.settle(key);
+        if request.unnamed(command) != Unnamed::Nothing {
+            if let Some(flow) = self.make_whole(key, request, command) {
+                return Cool::Done(flow);
+            }
+        } else if self.cooling.hot.has_moved() {
+            match self.serve_copied(key, request, command) {
+                Some(Served::Done(flow)) => return Cool::Done(flow),
+                Some(Served::AsUsual) => return Cool::AsUsual,
+                None => {}
+            }
+            if let Some(flow) = self.serve_split(key, request, command) {
+                return Cool::Done(flow);
+            }
+        }
+        if together && command.access == Access::Read {
+            self.cooling.note_as_usual(request, command);
+        } else if !together
+            && let Some(index) = command.single_key_index()
+            && let Some(name) = request.arg(index)
+            && let Some(treatment) = self.cooling.hot.get(name)
+        {
+            let around = self.goes_around && self.is_around(key, self.node_of(name));
+            let flow = if command.access == Access::Read {
+                self.serve_read(key, request, command, name, treatment, around)
+            } else if treatment.coalesce && !around {
+                self.serve_change(key, request, command)
+            } else {
+                None
+            };
+            if let Some(flow) = flow {
+                return Cool::Done(flow);
+            }
+        }
+        if self.cluster.is_some() {
+            return self.write_clustered(key, request, command);
+        }
+        self.mark_write(key, request, command)
+    }
+
+    /// Other keys are hot than when the client sent what it waits for. That took another way
+    /// than what it sends now, which must not overtake it:
+    ///
+    /// 1. A client sends two increments of a key one behind the other.
+    /// 2. The first waits here to be combined with others; the key cools down.
+    /// 3. The second, passed on as usual, would be executed first.
+    ///
+    /// False if it has to wait for its replies.
+    #[cold]
+    pub(crate) fn follow_heat(&mut self, key: ClientKey) -> bool {
+        let version = self.cooling.version;
+        let Some(client) = self.clients.get(key) else { return true };
+        if client.order.outstanding() > 0 {
+            return false;
+        }
+        client.heat = version;
+        true
+    }
+
+    /// What a client has touched apart is forgotten once all of it is answered.
+    fn settle(&mut self, key: ClientKey) {
+        let now = self.now;
+        let Some(client) = self.clients.get(key) else { return };
+        if client.hot_apart && client.is_settled() {
+            let tokens = client.end_apart(now);
+            self.forget_touched(tokens);
+        }
+    }
+}

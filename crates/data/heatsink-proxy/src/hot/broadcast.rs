@@ -1,0 +1,318 @@
+//! Where the server does not tell of changes itself, Heatsinks tell each other.
+//!
+//! Called by: `hot` when a read is to be kept although the server does not know how to tell of
+//! changes, and whenever a write of a hot key is over.
+//! Bound: one link for a worker; one message for each write of a hot key, and for each key while
+//! none can be sent.
+//! Invariant: what was read is served only while the link is open on which the word of others
+//! comes. Word of a change is sent when the change is answered or given up; it bumps the key's
+//! epoch wherever it comes, so that a read which was out at the time is not kept.
+//!
+//! This works only if everybody announces what it writes, and whoever has changes told by the
+//! server does not. So it depends on the server, never on who asks:
+//!
+//! - The server does not know `CLIENT TRACKING`: it is the same for all. Everybody announces.
+//! - The server knows it, and a user may not have it: others may. They do not announce, so nothing
+//!   is kept for this user. Its reads are still coalesced.
+//! - It is not known yet: what is written is announced, what is read is not kept.
+//!
+//! ```text
+//! what went wrong when a user without the right kept replies all the same:
+//! 1. proxy A, user without the right: reads k, keeps it, listens to announcements
+//! 2. proxy B, user with the right: writes k; the server tells of that, so B announces nothing
+//! 3. A serves the old value until it expires
+//! ```
+//!
+//! Announcements are weaker than what the server tells: they know nothing of writers that go past
+//! Heatsink, nor of a change whose Heatsink died before it could say so, or may not `PUBLISH`. So
+//! what is kept by them is kept for a second at most (`reads::RIGHTS_TIME`).
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use heatsink_cache::identity::{LoginId, NodeId as CacheNode};
+use heatsink_cache::local::{LinkId, WriteToken, Written};
+use heatsink_resp::encode;
+use heatsink_resp::value::Value;
+use heatsink_upstream::error::LinkError;
+use heatsink_upstream::link::Framing;
+
+use super::Cooling;
+use crate::downstream::connection::ClientKey;
+use crate::upstream::pools::{Owner, Purpose, TRACKING_RETRY, Ticket};
+use crate::upstream::nodes::NodeId;
+use crate::runtime::worker::Worker;
+
+/// Where Heatsinks before the same servers meet.
+const CHANNEL: &[u8] = b"heatsink:written";
+/// A message that means all keys; of one key it is this sign and the key.
+const ALL: &[u8] = b"*";
+const ONE: u8 = b'=';
+/// A key that has been hot for so long is known to all Heatsinks.
+const KNOWN_AFTER: Duration = Duration::from_secs(1);
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
+/// The link on which the others tell of what they wrote.
+#[derive(Debug, Default)]
+pub(crate) struct Listening {
+    /// Servers that have refused to tell of changes, until one of them is lost, or agrees.
+    refusals: HashMap<NodeId, Refusal, RandomState>,
+    /// The log says that a user may not have changes told.
+    reported: bool,
+    /// Place and generation.
+    link: Option<(usize, u32)>,
+    refused_at: Option<Instant>,
+    /// The server has agreed.
+    is_open: bool,
+    /// What the cache calls it, for each login and node.
+    ids: HashMap<(u64, NodeId), LinkId, RandomState>,
+    /// The beginning of a message whose end is still to come.
+    pub(crate) partial: Vec<u8>,
+    /// Messages that are to be sent.
+    news: Vec<Vec<u8>>,
+}
+
+/// Why a server does not tell of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// It does not know how to, whoever asks.
+    Unsupported,
+    /// It does not allow it to some user.
+    NotAllowed,
+}
+
+impl Listening {
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Some server does not know how to tell of changes.
+    fn is_needed(&self) -> bool {
+        self.refusals.values().any(|refusal| *refusal == Refusal::Unsupported)
+    }
+}
+
+impl Worker {
+    /// A server has refused to tell of changes. What says nothing about that, an error because it
+    /// has too many clients, say, leaves it unknown.
+    pub(crate) fn tracking_refused(&mut self, node: NodeId, error: &LinkError) {
+        let listening = &mut self.cooling.listening;
+        if error.is_unsupported() {
+            let before = listening.refusals.insert(node, Refusal::Unsupported);
+            if before != Some(Refusal::Unsupported) {
+                tracing::warn!(
+                    "the server does not tell of changes; Heatsinks tell each other: {error}"
+                );
+            }
+        } else if error.is_not_allowed() {
+            listening.refusals.entry(node).or_insert(Refusal::NotAllowed);
+            if !std::mem::replace(&mut listening.reported, true) {
+                tracing::warn!(
+                    "hot keys are not cached for a user that needs the rights \
+                     client|tracking and client|caching: {error}"
+                );
+            }
+        }
+    }
+
+    /// A server was lost, and may be another when it is back; or it does tell of changes.
+    pub(crate) fn forget_refusal(&mut self, node: NodeId) {
+        let Self { cooling, .. } = self;
+        cooling.listening.refusals.remove(&node);
+        let (ids, cache) = (&mut cooling.listening.ids, &mut cooling.cache);
+        ids.retain(|(_, of_node), id| {
+            if *of_node == node {
+                cache.link_lost(*id);
+            }
+            *of_node != node
+        });
+    }
+
+    /// Whether a server tells those who may have it of changes, so that nobody depends on
+    /// announcements.
+    pub(super) fn tells_of_changes(&self, node: NodeId) -> bool {
+        let Cooling { links, listening, .. } = &self.cooling;
+        links.iter().any(|link| link.node == node)
+            || listening.refusals.get(&node) == Some(&Refusal::NotAllowed)
+    }
+
+    /// Whether that is so of the servers of all keys that are cached.
+    pub(super) fn all_tell_of_changes(&self) -> bool {
+        if self.cluster.is_none() {
+            return self.tells_of_changes(NodeId::FIRST);
+        }
+        let mut keys = self.cooling.cache.keys();
+        keys.all(|(name, _)| self.tells_of_changes(self.node_of(name)))
+    }
+
+    /// What the cache calls the link on which changes are told of by others, if that is open.
+    /// Not for a key that has become hot only now: others may not know yet that word of it
+    /// is needed.
+    pub(super) fn broadcast_link(
+        &mut self,
+        lane: usize,
+        node: NodeId,
+        name: &[u8],
+    ) -> Option<LinkId> {
+        if self.cooling.listening.refusals.get(&node) != Some(&Refusal::Unsupported) {
+            return None;
+        }
+        let hot_since = self.cooling.work.get(name)?.since?;
+        let is_known = self.now.saturating_duration_since(hot_since) >= KNOWN_AFTER;
+        if !is_known {
+            return None;
+        }
+        if !self.cooling.listening.is_open {
+            self.listen();
+            return None;
+        }
+        let serial = self.lanes[lane].serial;
+        let cooling = &mut self.cooling;
+        let id = cooling.listening.ids.entry((serial, node)).or_insert_with(|| {
+            cooling.cache.link_opened(LoginId(serial as u32), CacheNode(u32::from(node.0)))
+        });
+        Some(*id)
+    }
+
+    /// A lane is gone.
+    pub(crate) fn forget_listening_lane(&mut self, serial: u64) {
+        let Self { cooling, .. } = self;
+        let (ids, cache) = (&mut cooling.listening.ids, &mut cooling.cache);
+        ids.retain(|(of_lane, _), id| {
+            if *of_lane == serial {
+                cache.link_lost(*id);
+            }
+            *of_lane != serial
+        });
+    }
+
+    /// Any server will do: those of a cluster pass messages on.
+    fn meeting_place(&self) -> NodeId {
+        self.home(ClientKey::NOBODY)
+    }
+
+    fn listen(&mut self) {
+        let listening = &self.cooling.listening;
+        let now = self.now;
+        let refused = listening.refused_at;
+        let too_soon = refused.is_some_and(|at| now.saturating_duration_since(at) < TRACKING_RETRY);
+        if listening.link.is_some() || too_soon {
+            return;
+        }
+        let node = self.meeting_place();
+        let Ok(slot) = self.open_link(self.base_lane, node, Owner::Listener) else { return };
+        let upstream = &mut self.links[slot];
+        upstream.link.set_framing(Framing::Frames);
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, &[&b"SUBSCRIBE"[..], CHANNEL]);
+        upstream.link.push_unmatched(&bytes);
+        self.cooling.listening.link = Some((slot, upstream.generation));
+        self.touch_link(slot);
+    }
+
+    /// The link is gone: nothing is served that depended on it.
+    pub(crate) fn listener_lost(&mut self, generation: u32) {
+        let cooling = &mut self.cooling;
+        let listening = &mut cooling.listening;
+        if listening.link.is_none_or(|(_, of_link)| of_link != generation) {
+            return;
+        }
+        listening.link = None;
+        listening.refused_at = (!listening.is_open).then_some(self.now);
+        listening.is_open = false;
+        listening.partial.clear();
+        for (_, id) in listening.ids.drain() {
+            cooling.cache.link_lost(id);
+        }
+    }
+
+    pub(super) fn stop_listening(&mut self) {
+        if let Some((slot, _)) = self.cooling.listening.link {
+            self.drop_link(slot);
+        }
+    }
+
+    /// Finds out which servers of hot keys tell of changes, before anybody asks for one.
+    pub(super) fn find_out(&mut self) {
+        if self.cluster.is_none() || self.knows_map() {
+            let mut nodes: Vec<NodeId> =
+                self.cooling.cache.keys().map(|(name, _)| self.node_of(name)).collect();
+            nodes.sort_unstable_by_key(|node| node.index());
+            nodes.dedup();
+            for node in nodes {
+                let is_known = self.cooling.listening.refusals.contains_key(&node);
+                if !is_known && !self.tells_of_changes(node) {
+                    self.tracked_link(self.base_lane, node);
+                }
+            }
+        }
+        if !self.cooling.listening.is_needed() {
+            self.stop_listening();
+        }
+    }
+
+    /// Asks whether the link is still there.
+    pub(super) fn feel_listener(&mut self) {
+        if let Some((slot, _)) = self.cooling.listening.link
+            && self.cooling.listening.is_open
+        {
+            self.links[slot].link.push_unmatched(PING);
+            self.touch_link(slot);
+        }
+    }
+
+    /// Something came on the link: word of the server's, or of others.
+    pub(super) fn heard(&mut self, items: &[Value]) {
+        let word = items.first().and_then(Value::text).unwrap_or_default();
+        match (word, items.get(2).and_then(Value::text)) {
+            (b"message", Some([ONE, name @ ..])) => self.cooling.cache.invalidated(name),
+            (b"message", _) => self.cooling.cache.flushed(),
+            (b"subscribe", _) => self.cooling.listening.is_open = true,
+            _ => {}
+        }
+    }
+
+    /// The server does not let us listen.
+    pub(super) fn listening_refused(&mut self) {
+        self.stop_listening();
+    }
+
+    /// A write of a hot key is over, whatever became of it.
+    pub(super) fn write_over(&mut self, token: WriteToken) {
+        let news = match self.cooling.cache.written(&token) {
+            Written::Key(name) if self.tells_of_changes(self.node_of(name)) => None,
+            Written::Key(name) => Some([&[ONE], name].concat()),
+            Written::All => {
+                // The server tells nobody of `SWAPDB`: the other workers hear of it here.
+                self.shared.upheavals.fetch_add(1, Ordering::AcqRel);
+                (!self.all_tell_of_changes()).then(|| ALL.to_vec())
+            }
+            Written::Nothing => None,
+        };
+        self.cooling.listening.news.extend(news);
+        self.cooling.cache.write_done(token);
+    }
+
+    /// Tells the others what was written; later, if no server can be reached now.
+    pub(super) fn tell_written(&mut self) {
+        if self.cooling.listening.news.is_empty() {
+            return;
+        }
+        let mut news = std::mem::take(&mut self.cooling.listening.news);
+        news.sort_unstable();
+        news.dedup();
+        let node = self.meeting_place();
+        let Ok(link) = self.lane_link(self.base_lane, node) else {
+            self.cooling.listening.news = news;
+            return;
+        };
+        let mut bytes = Vec::new();
+        for message in news {
+            bytes.clear();
+            encode::command(&mut bytes, &[&b"PUBLISH"[..], CHANNEL, &message]);
+            self.push_to_link(link, &bytes, Ticket::internal(Purpose::Ignored), 1);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Writes of hot keys that go out as one: increments, and plain `SET`s.
+//!
+//! Called by: `hot` with each request that may be combined; `flush` right before anything is
+//! sent; `replies` and `pools` with what became of a batch.
+//! Bound: the limits of [`heatsink_cache::combine`]; one batch of an identity is out.
+//! Invariant: a client's requests for one key keep their order. Whatever else it asks of a hot
+//! key waits until its changes are answered, and a change waits for those, unless it goes the
+//! same way as the changes before it. A batch whose outcome is unknown is not sent again.
+
+use std::time::{Duration, Instant};
+
+use heatsink_cache::combine::{Added, Answer, BatchId, Change, Hold, LaneId, Shape, integer};
+use heatsink_cache::identity::LoginId;
+use heatsink_resp::command::Command;
+use heatsink_resp::encode;
+use heatsink_upstream::Protocol;
+
+use super::Cooling;
+use super::reads::Waiter;
+use super::splitting::PATIENCE;
+use super::writes::Sent;
+use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
+use crate::downstream::connection::ClientKey;
+use crate::downstream::intake::Flow;
+use crate::upstream::pools::{Purpose, Ticket};
+use crate::downstream::request::Request;
+use crate::runtime::worker::Worker;
+
+/// What errors of our own begin with: the server has not refused anything then.
+const OUR_ERROR: &[u8] = b"-ERR heatsink: ";
+/// After a batch that the server refuses to carry out by a script, increments of this kind go
+/// alone for so long.
+const REST: Duration = Duration::from_secs(10);
+/// A script that carries out fewer takes the server longer than the commands themselves.
+const PAYS: i32 = 5;
+/// So many commands too few, and scripts are left alone for [`LITTLE_REST`].
+const MOST_LOSS: i32 = 40;
+const LITTLE_REST: Duration = Duration::from_secs(1);
+/// The longest request that can be combined, in arguments.
+const MOST_ARGS: usize = 4;
+
+/// Changes that are to be sent at the end of the turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Departure {
+    changes: LaneId,
+    lane: usize,
+    serial: u64,
+}
+
+/// Changes that wait for company before they are sent.
+#[derive(Debug)]
+pub(crate) struct Held {
+    hold: Hold,
+    departure: Departure,
+}
+
+/// A batch on its way to the server.
+#[derive(Debug)]
+pub(crate) struct SentBatch {
+    batch: BatchId,
+    lane: usize,
+    serial: u64,
+    /// What it does to what is cached of the key.
+    touched: Sent,
+    /// How long it may wait, if shards have refused it.
+    until: Option<Instant>,
+}
+
+impl Worker {
+    /// Sees to it that a change of a hot key is carried out; `None` if it has to go alone.
+    pub(super) fn serve_change(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Option<Flow> {
+        let mut args: [&[u8]; MOST_ARGS] = [&[]; MOST_ARGS];
+        let args = args.get_mut(..request.len())?;
+        for (place, arg) in args.iter_mut().zip(request.args_from(0)) {
+            *place = arg;
+        }
+        let change = Change::parse(args)?;
+        if let Some(flow) = self.without_map(key) {
+            return Some(flow);
+        }
+        let (client, pool) = self.clients.get_with_pool(key)?;
+        let lane = client.lane;
+        let serial = self.lanes[lane].serial;
+        let login = LoginId(serial as u32);
+        let batches = &mut self.cooling.batches;
+        if client.changes.is_some() && client.changes != batches.lane_of(login, &change) {
+            return Some(Flow::Wait);
+        }
+        let reads = !client.hot_reads.is_empty() || client.has_passed_reads();
+        if reads || client.hot_writes > 0 || client.hot_apart {
+            return Some(Flow::Wait);
+        }
+        if client.order.outstanding() >= MAX_OUTSTANDING {
+            return Some(Flow::Wait);
+        }
+        let is_apart = change.is_guarded()
+            && (self.cooling.work.get(change.key()))
+                .is_some_and(|work| work.apart_until.is_some_and(|until| self.now < until));
+        if is_apart || !batches.takes(&change) {
+            return client.changes.is_some().then_some(Flow::Wait);
+        }
+        let place = client.order.reserve(pool);
+        let waiter = Waiter::new(key, place);
+        let now = self.now.saturating_duration_since(self.cooling.origin);
+        let (changes, is_sent) = match batches.add(now, login, client.card.id, &change, waiter) {
+            Added::Ready(changes) => {
+                // Those who were held may all have waited too long meanwhile.
+                let held = &self.cooling.held;
+                if held.iter().all(|held| held.departure.changes != changes) {
+                    self.cooling.departing.push(Departure { changes, lane, serial });
+                }
+                (changes, true)
+            }
+            Added::Waiting { lane, is_first } => (lane, is_first),
+            Added::Refused(waiter) => {
+                debug_assert!(false, "there was room");
+                self.clients.fill(waiter.client, waiter.place, &error_line("ERR heatsink: busy"));
+                return Some(Flow::Taken);
+            }
+        };
+        client.changes = Some(changes);
+        client.hot_changes += 1;
+        if is_sent {
+            // One of each batch stands for it. What it is answered does not matter.
+            let mark = self.observe(key, command, request);
+            self.give_up(mark);
+        } else if let Some(observer) = &mut self.observer {
+            observer.absorbed(command, request, 0);
+        }
+        if let Some(name) = request.arg(1)
+            && let Some(work) = self.cooling.work.get_mut(name)
+        {
+            work.changes += 1;
+        }
+        Some(Flow::Taken)
+    }
+
+    /// Everything that could be gathered is there: batches are closed and sent.
+    pub(crate) fn depart(&mut self) {
+        self.tell_written();
+        let time = self.cooling.time(self.now);
+        let Cooling { held, batches, departing, .. } = &mut self.cooling;
+        held.retain_mut(|Held { hold, departure }| {
+            let over = batches.is_over(time, departure.changes, hold);
+            if over {
+                departing.push(*departure);
+            }
+            !over
+        });
+        while let Some(Departure { changes, lane, serial }) = self.cooling.departing.pop() {
+            let Some(batch) = self.cooling.batches.depart(changes) else { continue };
+            self.send_batch(batch, lane, serial);
+        }
+    }
+
+    fn send_batch(&mut self, batch: BatchId, lane: usize, serial: u64) {
+        let mut bytes = Vec::new();
+        self.cooling.batches.request(batch, &mut bytes);
+        let Some((_, name, members)) = self.cooling.batches.describe(batch) else { return };
+        let name = name.to_vec();
+        let shape = self.cooling.batches.shape(batch);
+        let touched = self.write_sent(&name);
+        if let Some(work) = self.cooling.work.get_mut(name.as_slice()) {
+            work.batches += 1;
+            if matches!(shape, Some(Shape::Score | Shape::Text)) {
+                let gain = work.script_gain.saturating_add_unsigned(members as u32) - PAYS;
+                work.script_gain = gain.clamp(-MOST_LOSS, MOST_LOSS);
+                if work.script_gain == -MOST_LOSS {
+                    work.script_gain = 0;
+                    work.apart_until = Some(self.now + LITTLE_REST);
+                }
+            }
+        }
+        let id = self.cooling.number();
+        self.cooling.sent.insert(id, SentBatch { batch, lane, serial, touched, until: None });
+        let is_there = self.lanes.get(lane).is_some_and(|lane| lane.serial == serial);
+        if is_there && self.step_split(id, &name, &bytes, lane) {
+            return;
+        }
+        let link = if is_there {
+            self.link_for_many(lane, self.node_of(&name))
+        } else {
+            Err("ERR heatsink: given up".to_owned())
+        };
+        match link {
+            Ok(link) => {
+                self.push_to_link(link, &bytes, Ticket::internal(Purpose::Combined(id)), 1);
+            }
+            Err(why) => self.batch_lost(id, &error_line(&why)),
+        }
+    }
+
+    /// The server has answered a batch.
+    pub(crate) fn batch_arrived(&mut self, id: u32, frame: &[u8]) {
+        if frame.starts_with(OUR_ERROR) {
+            return self.batch_lost(id, frame);
+        }
+        if matches!(frame.first(), Some(b'-' | b'!')) {
+            return self.batch_refused(id, frame);
+        }
+        let Some(shape) = self.shape_of(id) else { return };
+        if shape == Shape::AsIs {
+            return self.batch_relayed(id, frame);
+        }
+        let Some(answer) = answer_in(frame, shape) else {
+            let text = "ERR heatsink: the server's reply to an increment was not understood";
+            return self.batch_lost(id, &error_line(text));
+        };
+        let Some((sent, told)) = self.end_batch(id) else { return };
+        let mut replies = std::mem::take(&mut self.cooling.replies);
+        let next = self.cooling.batches.answered(sent.batch, answer, &mut replies);
+        let answered = replies.len();
+        let lane = self.lanes.get(sent.lane).filter(|lane| lane.serial == sent.serial);
+        let protocol = lane.map_or(Protocol::Resp2, |lane| lane.login.protocol);
+        let mut reply = Vec::new();
+        for (waiter, answer) in replies.drain(..) {
+            reply.clear();
+            write_answer(&mut reply, answer, shape, protocol);
+            self.end_change(waiter, told);
+            self.clients.fill(waiter.client, waiter.place, &reply);
+        }
+        self.cooling.replies = replies;
+        let time = self.cooling.time(self.now);
+        let hold = next.and_then(|changes| self.cooling.batches.hold(time, changes, answered));
+        match (next, hold) {
+            (Some(changes), Some(hold)) => {
+                let SentBatch { lane, serial, .. } = sent;
+                let departure = Departure { changes, lane, serial };
+                self.cooling.held.push(Held { hold, departure });
+            }
+            _ => self.go_on(next, &sent),
+        }
+    }
+
+    /// The way that a batch takes, which shards have refused, and how long it may wait in all.
+    pub(super) fn patience_with(&mut self, id: u32) -> Option<((usize, u64), Instant)> {
+        let sent = self.cooling.sent.get_mut(&id)?;
+        let until = *sent.until.get_or_insert(self.now + PATIENCE);
+        Some(((sent.lane, sent.serial), until))
+    }
+
+    fn shape_of(&self, id: u32) -> Option<Shape> {
+        self.cooling.batches.shape(self.cooling.sent.get(&id)?.batch)
+    }
+
+    /// A change that went alone was answered; there is nothing to find out in that.
+    fn batch_relayed(&mut self, id: u32, frame: &[u8]) {
+        let Some((sent, told)) = self.end_batch(id) else { return };
+        let mut waiters = Vec::new();
+        let next = self.cooling.batches.relayed(sent.batch, &mut waiters);
+        self.tell_changes(waiters, frame, told);
+        self.go_on(next, &sent);
+    }
+
+    /// Nothing of the batch was carried out: the server has said why.
+    fn batch_refused(&mut self, id: u32, error: &[u8]) {
+        if matches!(self.shape_of(id), Some(Shape::Score | Shape::Text)) {
+            self.rest_scripts(id);
+        }
+        let Some((sent, told)) = self.end_batch(id) else { return };
+        let mut waiters = Vec::new();
+        let next = self.cooling.batches.refused(sent.batch, &mut waiters);
+        self.tell_changes(waiters, error, told);
+        self.go_on(next, &sent);
+    }
+
+    /// Nobody knows what became of the batch, or nothing could be sent.
+    pub(crate) fn batch_lost(&mut self, id: u32, error: &[u8]) {
+        let Some((sent, told)) = self.end_batch(id) else { return };
+        let mut waiters = Vec::new();
+        let next = self.cooling.batches.lost(sent.batch, &mut waiters);
+        self.tell_changes(waiters, error, told);
+        self.go_on(next, &sent);
+    }
+
+    /// The value is none that increments are combined for, or the server lets this user run no
+    /// script: for a while they go the ordinary way.
+    fn rest_scripts(&mut self, id: u32) {
+        let Cooling { sent, batches, work, .. } = &mut self.cooling;
+        let batch = sent.get(&id).map(|sent| sent.batch);
+        if let Some((_, name, _)) = batch.and_then(|batch| batches.describe(batch))
+            && let Some(work) = work.get_mut(name)
+        {
+            work.apart_until = Some(self.now + REST);
+        }
+    }
+
+    /// A batch that is over, and whether the server tells of what it may have changed.
+    fn end_batch(&mut self, id: u32) -> Option<(SentBatch, bool)> {
+        let mut sent = self.cooling.sent.remove(&id)?;
+        let touched = std::mem::replace(&mut sent.touched, Sent::Uncached);
+        let told = matches!(touched, Sent::Told);
+        if let Sent::Pending(token) = touched {
+            self.write_over(token);
+        }
+        Some((sent, told))
+    }
+
+    fn go_on(&mut self, next: Option<LaneId>, sent: &SentBatch) {
+        if let Some(changes) = next {
+            let SentBatch { lane, serial, .. } = *sent;
+            self.cooling.departing.push(Departure { changes, lane, serial });
+        }
+    }
+
+    fn tell_changes(&mut self, waiters: Vec<Waiter>, reply: &[u8], told: bool) {
+        for waiter in waiters {
+            self.end_change(waiter, told);
+            self.clients.fill(waiter.client, waiter.place, reply);
+        }
+    }
+
+    fn end_change(&mut self, waiter: Waiter, told: bool) {
+        if let Some(client) = self.clients.get(waiter.client) {
+            client.hot_changes -= 1;
+            client.hot_written_at = Some(self.now);
+            if told {
+                client.hear_of_changes();
+            }
+            if client.hot_changes == 0 {
+                client.changes = None;
+            }
+        }
+    }
+
+    /// Those whose changes were not sent for too long are told so.
+    pub(super) fn expire_changes(&mut self) {
+        if self.cooling.batches.is_empty() {
+            return;
+        }
+        let time = self.cooling.time(self.now);
+        if self.cooling.batches.next_deadline().is_none_or(|deadline| deadline > time) {
+            return;
+        }
+        let mut waiters = Vec::new();
+        self.cooling.batches.expired(time, &mut waiters);
+        let text = "ERR heatsink: a change of a hot key waited too long behind another; \
+                    it was not carried out";
+        self.tell_changes(waiters, &error_line(text), false);
+    }
+}
+
+/// What the server says of a batch.
+fn answer_in(frame: &[u8], shape: Shape) -> Option<Answer> {
+    let (kind, rest) = frame.split_first()?;
+    let rest = rest.strip_suffix(b"\r\n")?;
+    match (kind, shape) {
+        (b':', Shape::Plain) => integer(rest).map(Answer::Integer),
+        (b'+', Shape::Plain) => Some(Answer::Ok),
+        (b'$', Shape::Score | Shape::Text) => {
+            let line_end = rest.iter().position(|byte| *byte == b'\n')?;
+            integer(&rest[line_end + 1..]).map(Answer::Integer)
+        }
+        _ => None,
+    }
+}
+
+/// What one of its members is told.
+fn write_answer(out: &mut Vec<u8>, answer: Answer, shape: Shape, protocol: Protocol) {
+    match (answer, shape) {
+        (Answer::Ok, _) => out.extend_from_slice(b"+OK\r\n"),
+        (Answer::Integer(number), Shape::Plain | Shape::AsIs) => encode::integer(out, number),
+        (Answer::Integer(number), Shape::Score) if protocol == Protocol::Resp3 => {
+            let start = out.len();
+            encode::integer(out, number);
+            out[start] = b',';
+        }
+        (Answer::Integer(number), Shape::Score | Shape::Text) => {
+            encode::bulk(out, number.to_string().as_bytes());
+        }
+    }
+}

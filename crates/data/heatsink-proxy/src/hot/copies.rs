@@ -1,0 +1,405 @@
+//! Copies of a value on several nodes: reads are spread over them, a write removes them.
+//!
+//! Called by: `hot` with requests on the usual way, `scatter_gather` with what nodes have answered.
+//! Bound: three small requests before a write and two behind it for each copy; one more for a
+//! read whose copy is gone.
+//! Invariant: no copy holds an older value than the key, from before a write is executed on. A
+//! copy is filled under a lock, and only if the lock is still there and nobody writes:
+//!
+//! ```text
+//! writer:  I write; remove copy, lock | write key | remove copy, lock; I wrote | acknowledge
+//! filler:  lock | read key | put copy, if the lock is there and nobody writes
+//! ```
+//!
+//! A filler that has read before the write finds its lock gone, wherever it had set it before the
+//! writer's last step, or finds the writer. One that sets its lock later reads the new value. If
+//! the writer dies, its word expires, and so does every copy, after [`Copies::life`].
+//!
+//! A write that cannot remove a copy, because its node is down, waits until the copy has expired,
+//! before the key is written and behind it. Meanwhile it has the fleet do without copies: what
+//! makes it safe to write without asking that node is that no proxy reads the copy, and that is
+//! what the end of a record of copies means.
+//!
+//! ```text
+//! first write           record     another proxy       another write
+//! cannot remove; waits  split      reads, fills
+//! wants no copies       draining   reads the key       cannot remove; waits
+//! copy has expired                 says so
+//! acknowledged          none                           later ones ask the key alone
+//! ```
+//!
+//! A write that has begun goes on to the end, also if the record is gone meanwhile: what is settled
+//! without it would be written to later. So later versions of the hot keys wait for it; see `draining`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use heatsink_cache::commands::cacheable;
+use heatsink_resp::command::{Access, Command};
+use heatsink_resp::encode;
+use heatsink_split::layout;
+
+use super::Cooling;
+use crate::downstream::clients::MAX_OUTSTANDING;
+use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::downstream::connection::ClientKey;
+use crate::hot_keys::Copies;
+use crate::downstream::intake::Flow;
+use crate::upstream::nodes::NodeId;
+use crate::observe::Mark;
+use crate::downstream::request::{Request, only_key};
+use crate::runtime::worker::Worker;
+
+/// How long a writer's word holds if the writer dies, in milliseconds.
+const WORD_MS: &[u8] = b"10000";
+
+/// Why there are to be no copies, if one cannot be removed.
+const OUT_OF_REACH: &str = "a write that does not reach all of them";
+
+/// A read that was sent to a copy.
+#[derive(Debug)]
+pub(crate) struct CopyRead {
+    key: Vec<u8>,
+    request: Vec<u8>,
+    copies: Arc<Copies>,
+}
+
+/// A write of a key that has copies.
+#[derive(Debug)]
+pub(crate) struct CopiedWrite {
+    key: Vec<u8>,
+    request: Vec<u8>,
+    copies: Arc<Copies>,
+    /// Its client's, and what tells it from a later one.
+    lane: (usize, u64),
+    /// The version of the hot keys that it began under.
+    version: u64,
+    /// Tells its word from other writers'.
+    token: [u8; 16],
+    stage: Stage,
+    /// When the stage began.
+    since: Instant,
+    /// What the server has said to the write.
+    reply: Vec<u8>,
+}
+
+/// How far a write is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Announce,
+    Write,
+    Conclude,
+}
+
+/// A write whose copies could not be reached, until it is tried again.
+#[derive(Debug)]
+pub(super) struct Unremoved {
+    asker: Asker,
+    write: CopiedWrite,
+    mark: Mark,
+}
+
+impl Cooling {
+    /// Whether a write of a key that has copies, or had, is under way since before a version of the
+    /// hot keys.
+    pub(super) fn has_copied_writes_before(&self, version: u64) -> bool {
+        self.copied_writes.first_key_value().is_some_and(|(begun, _)| *begun < version)
+    }
+
+    fn copied_write_over(&mut self, version: u64) {
+        if let Some(count) = self.copied_writes.get_mut(&version) {
+            *count -= 1;
+            if *count == 0 {
+                self.copied_writes.remove(&version);
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// A request on the usual way that names one key, which may have copies; `None` if it goes on
+    /// as any other, with `Some` what becomes of it.
+    pub(super) fn serve_copied(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Option<Served> {
+        let index = only_key(command, request)?;
+        let name = request.arg(index)?;
+        let copies = self.cooling.hot.copies(name)?;
+        if !self.is_in_database(key) {
+            return None;
+        }
+        if command.access == Access::Read {
+            let args: Vec<&[u8]> = request.args_from(0).collect();
+            let may = copies.read && cacheable(&args).is_some() && self.may_read_copies(key);
+            let place = self.clients.get_ref(key)?.card.id as usize % (copies.names.len() + 1);
+            if !may || place == 0 {
+                return Some(self.reads_key(key));
+            }
+            return Some(Served::Done(self.read_copy(key, request, command, index, place - 1)));
+        }
+        if self.has_asked(key) {
+            // It goes to the key in its second round, by the map of that time, and would come there
+            // before what was sent by an older one:
+            //
+            // 1. GET key -> A; SET key: copies are removed (old map)
+            // 2. new map: the key is B's
+            // 3. SET key -> B, executed
+            // 4. A: MOVED, GET key -> B, executed last: it tells of the write behind it
+            return Some(Served::Done(Flow::Wait));
+        }
+        if let Some(flow) = self.without_map(key) {
+            return Some(Served::Done(flow));
+        }
+        if let Some(flow) = self.note_written(key, request, command) {
+            return Some(Served::Done(flow));
+        }
+        let copies = Arc::clone(self.cooling.hot.copies(name)?);
+        let mark = self.observe(key, command, request);
+        let (client, pool) = self.clients.get_with_pool(key)?;
+        let asker = Asker { client: key, place: client.order.reserve(pool) };
+        // Nothing else of the client is sent before it is acknowledged.
+        client.retrying += 1;
+        let lane = (client.lane, self.lanes[client.lane].serial);
+        let version = self.cooling.version;
+        *self.cooling.copied_writes.entry(version).or_default() += 1;
+        let token = format!("{:016x}", fastrand::u64(..)).into_bytes();
+        let write = CopiedWrite {
+            key: name.to_vec(),
+            request: request.bytes.to_vec(),
+            copies,
+            lane,
+            version,
+            token: token.try_into().unwrap_or_default(),
+            stage: Stage::Announce,
+            since: self.now,
+            reply: Vec::new(),
+        };
+        self.write_copied(asker, write, mark);
+        Some(Served::Done(Flow::Taken))
+    }
+
+    /// A read that goes to the key itself must not overtake one that was sent to a copy, and may
+    /// be sent to the key later.
+    fn reads_key(&self, key: ClientKey) -> Served {
+        let waits = self.clients.get_ref(key).is_some_and(|client| client.copy_reads > 0);
+        if waits { Served::Done(Flow::Wait) } else { Served::AsUsual }
+    }
+
+    /// Whether a client may be given what a copy says: its rights are those on the key. One that
+    /// has found its copy gone lately asks the key.
+    fn may_read_copies(&self, key: ClientKey) -> bool {
+        let Some(client) = self.clients.get_ref(key) else { return false };
+        let login = &self.lanes[client.lane].login;
+        login.user_name() == self.shared.base_login.user_name()
+            && client.off_copies_until.is_none_or(|until| self.now >= until)
+    }
+
+    fn read_copy(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        index: usize,
+        copy: usize,
+    ) -> Flow {
+        let name = request.arg(index).unwrap_or_default();
+        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
+        if client.awaits_hot() || client.order.outstanding() >= MAX_OUTSTANDING {
+            return Flow::Wait;
+        }
+        // What was asked of the key may be executed later than this.
+        if client.copy_gone || client.order.outstanding() > client.copy_reads {
+            return Flow::Wait;
+        }
+        if let Some(flow) = self.without_map(key) {
+            return flow;
+        }
+        let Some(copies) = self.cooling.hot.copies(name).cloned() else { return Flow::Wait };
+        let mark = self.observe(key, command, request);
+        let mut args: Vec<&[u8]> = request.args_from(0).collect();
+        args[index] = &copies.names[copy];
+        let mut bytes = Vec::with_capacity(request.bytes.len() + args[index].len());
+        encode::command(&mut bytes, &args);
+        let question = [(self.node_of(&copies.names[copy]), bytes)];
+        let read = CopyRead { key: name.to_vec(), request: request.bytes.to_vec(), copies };
+        let Some((client, pool)) = self.clients.get_with_pool(key) else { return Flow::Taken };
+        let asker = Asker { client: key, place: client.order.reserve(pool) };
+        client.copy_reads += 1;
+        client.off_copies_until = None;
+        let lane = client.lane;
+        self.ask_several(lane, asker, &question, Ending::CopyRead(Box::new(read)), mark);
+        self.stop_if_many(key);
+        Flow::Taken
+    }
+
+    /// A copy has answered.
+    pub(crate) fn copy_read(&mut self, asker: Asker, read: CopyRead, mark: Mark, reply: &[u8]) {
+        let gone = self.clients.get_ref(asker.client).is_some_and(|client| client.copy_gone);
+        if !gone && !is_nothing(reply) {
+            self.end_copy_read(asker);
+            return self.end_read(asker, mark, reply);
+        }
+        // What was asked behind it may have been answered by a copy that was filled since, and be
+        // older than what the key says now:
+        //
+        // 1. GET, GET to a copy, which a write has just removed: the first finds nothing.
+        // 2. The copy is filled; the second finds that.
+        // 3. Somebody writes; the first is sent to the key, and finds the newer value.
+        //
+        // So all of them are asked of the key, in their order.
+        // It takes a while until there is a copy again.
+        let until = self.now + read.copies.life / 8;
+        let Some(client) = self.clients.get(asker.client) else { return self.give_up(mark) };
+        client.off_copies_until = Some(until);
+        client.copy_gone = true;
+        let lane = client.lane;
+        let question = [(self.node_of(&read.key), read.request)];
+        self.ask_several(lane, asker, &question, Ending::KeyRead, mark);
+    }
+
+    /// The key itself has answered, where a copy could not.
+    pub(crate) fn key_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
+        self.end_copy_read(asker);
+        self.end_read(asker, mark, reply);
+    }
+
+    fn end_copy_read(&mut self, asker: Asker) {
+        if let Some(client) = self.clients.get(asker.client) {
+            client.copy_reads -= 1;
+            if client.copy_reads == 0 {
+                client.copy_gone = false;
+                if client.stopped {
+                    self.clients.resume.push(asker.client);
+                }
+            }
+        }
+    }
+
+    /// Sends what the stage of a write asks for.
+    fn write_copied(&mut self, asker: Asker, write: CopiedWrite, mark: Mark) {
+        let questions = match write.stage {
+            Stage::Announce | Stage::Conclude => self.about_copies(&write),
+            Stage::Write => vec![(self.node_of(&write.key), write.request.clone())],
+        };
+        let lane = match write.stage {
+            // The client's rights are about the key.
+            Stage::Announce | Stage::Conclude => self.base_lane,
+            Stage::Write => {
+                let (lane, serial) = write.lane;
+                if self.lanes.get(lane).is_none_or(|lane| lane.serial != serial) {
+                    // Nobody is there any more who could be told.
+                    return self.copied_write(asker, write, mark, &[]);
+                }
+                lane
+            }
+        };
+        self.ask_several(lane, asker, &questions, Ending::CopiedWrite(Box::new(write)), mark);
+    }
+
+    fn about_copies(&self, write: &CopiedWrite) -> Vec<(NodeId, Vec<u8>)> {
+        let mut questions = Vec::new();
+        for copy in &write.copies.names {
+            let node = self.node_of(copy);
+            let (lock, writers) = (layout::lock_name(copy), layout::writers_name(copy));
+            let mut ask = |args: &[&[u8]]| {
+                let mut bytes = Vec::new();
+                encode::command(&mut bytes, args);
+                questions.push((node, bytes));
+            };
+            if write.stage == Stage::Announce {
+                ask(&[b"SADD", &writers, &write.token]);
+                ask(&[b"PEXPIRE", &writers, WORD_MS]);
+            }
+            ask(&[b"DEL", copy, &lock]);
+            if write.stage == Stage::Conclude {
+                ask(&[b"SREM", &writers, &write.token]);
+            }
+        }
+        questions
+    }
+
+    /// The key, or its copies, have answered.
+    pub(crate) fn copied_write(
+        &mut self,
+        asker: Asker,
+        mut write: CopiedWrite,
+        mark: Mark,
+        replies: &[Vec<u8>],
+    ) {
+        if write.stage == Stage::Write {
+            write.reply = replies.first().cloned().unwrap_or_default();
+        } else {
+            let done = replies.iter().all(|reply| reply.starts_with(b":"));
+            // Whatever cannot be reached has expired by then.
+            let waited = self.now.saturating_duration_since(write.since);
+            let expired = waited > 2 * write.copies.life;
+            let copied = self.cooling.hot.copies(&write.key).is_some();
+            // A link that is lost and found is not worth it.
+            if !done && copied && waited > write.copies.life / 4 {
+                self.shared.desk.want_whole(&write.key, OUT_OF_REACH);
+            }
+            if !done && !expired {
+                self.cooling.unremoved.push(Unremoved { asker, write, mark });
+                return;
+            }
+        }
+        write.since = self.now;
+        write.stage = match write.stage {
+            Stage::Announce => Stage::Write,
+            Stage::Write => Stage::Conclude,
+            Stage::Conclude => return self.end_copied_write(asker, &write, mark),
+        };
+        self.write_copied(asker, write, mark);
+    }
+
+    /// Tries again to reach the copies of keys that are written.
+    pub(super) fn look_at_unremoved(&mut self) {
+        for Unremoved { asker, write, mark } in std::mem::take(&mut self.cooling.unremoved) {
+            self.write_copied(asker, write, mark);
+        }
+    }
+
+    fn end_copied_write(&mut self, asker: Asker, write: &CopiedWrite, mark: Mark) {
+        self.cooling.copied_write_over(write.version);
+        if let Some(client) = self.clients.get(asker.client) {
+            client.retrying -= 1;
+            if client.retrying == 0 {
+                self.clients.resume.push(asker.client);
+            }
+        }
+        self.end_read(asker, mark, &write.reply);
+    }
+}
+
+/// What becomes of a request for a key that may have copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// It is dealt with, or has to wait.
+    Done(Flow),
+    /// The key itself is asked, like any other.
+    AsUsual,
+}
+
+/// What a server says of a key that is not there, whatever the command; or that something is
+/// wrong with the copy.
+fn is_nothing(reply: &[u8]) -> bool {
+    let none = |reply: &[u8]| {
+        let nothing = [&b"$-1\r\n"[..], b"*-1\r\n", b":-1\r\n", b"_\r\n", b":0\r\n", b"$0\r\n\r\n"];
+        nothing.iter().any(|nothing| reply.starts_with(nothing))
+    };
+    let empty = [&b"*0\r\n"[..], b"~0\r\n", b"%0\r\n", b"+none\r\n"];
+    // Of several, the first tells.
+    let first = reply.strip_prefix(b"*").and_then(|rest| {
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        rest.get(end + 1..)
+    });
+    reply.is_empty()
+        || reply.starts_with(b"-")
+        || reply.starts_with(b"!")
+        || empty.contains(&reply)
+        || none(reply)
+        || first.is_some_and(none)
+}

@@ -1,0 +1,123 @@
+//! What was under way when other keys became hot, and the moment when all of it is answered.
+//!
+//! Called by: `hot`, when it takes over other hot keys, and once a turn.
+//! Bound: a fence for each change of the hot keys that is not through; each holds a number for each
+//! shared link and client that had something under way.
+//! Invariant: a version of the hot keys is not settled before everything is answered that was sent
+//! while other keys were hot. (Keys are cached before that; see the module `untracked`.)
+//!
+//! A fence knows what was sent, not what will be. So what takes several rounds is counted beside it,
+//! if it writes:
+//!
+//! ```text
+//! 1. SET key, which has copies: they are removed; the answer is under way
+//! 2. other hot keys, by which the key is to be split: a fence behind that answer
+//! 3. the answer comes: the fence is through; SET key is sent
+//! 4. settled now, the mover takes the value away; SET key overwrites the marker
+//! ```
+//!
+//! Such a write belongs to the version that it began under. Later versions wait for it; its own, and
+//! earlier ones, do not, so that new writes keep none from being settled.
+
+use heatsink_cache::identity::LoginId;
+
+use crate::downstream::connection::{Client, ClientKey};
+use crate::upstream::pools::{Owner, Upstream};
+use crate::runtime::worker::Worker;
+
+/// What was under way when other keys became hot.
+#[derive(Debug)]
+pub(super) struct Fence {
+    /// The hot keys that have settled when it is answered.
+    settles: u64,
+    /// Place and generation of a link, and how many replies it has told when it is through.
+    links: Vec<(usize, u32, u64)>,
+    clients: Vec<ClientKey>,
+}
+
+impl Worker {
+    /// Notes what is under way now.
+    pub(super) fn raise_fence(&mut self, settles: u64, busy: impl Fn(&Client) -> bool) {
+        // Clients with links of their own are asked themselves.
+        let shared = |upstream: &Upstream| {
+            matches!(upstream.owner, Owner::Lane | Owner::Tracked | Owner::Retired { .. })
+        };
+        let waits =
+            |(_, upstream): &(usize, &Upstream)| shared(upstream) && upstream.link.waiting() > 0;
+        let links = self.links.iter().filter(waits);
+        let until = |(slot, upstream): (usize, &Upstream)| {
+            let until = upstream.link.told() + upstream.link.waiting() as u64;
+            (slot, upstream.generation, until)
+        };
+        let links = links.map(until).collect();
+        let owns = |(slot, client): (usize, &Client)| {
+            let key = ClientKey { slot: slot as u32, generation: client.generation };
+            busy(client).then_some(key)
+        };
+        let clients = self.clients.slab.iter().filter_map(owns).collect();
+        self.cooling.fences.push(Fence { settles, links, clients });
+    }
+
+    /// A request goes on along another link. It may have been under way when other keys became hot:
+    ///
+    /// 1. SADD key x -> A; its client has gone
+    /// 2. the key is about to be split: a fence behind that
+    /// 3. A: MOVED, the fence is through; SADD key x -> B
+    /// 4. settled now, the value would be moved before that is executed
+    ///
+    /// What its client sent by the hot keys that are to be settled holds nobody up.
+    pub(crate) fn extend_fences(&mut self, slot: usize, client: ClientKey) {
+        let Self { cooling, links, clients, .. } = self;
+        let Some(upstream) = links.get(slot).filter(|_| !cooling.fences.is_empty()) else { return };
+        let until = upstream.link.told() + upstream.link.waiting() as u64;
+        let sent_by = clients.get_ref(client).map_or(0, |client| client.heat);
+        let is_older = |fence: &&mut Fence| sent_by < fence.settles;
+        for fence in cooling.fences.iter_mut().filter(is_older) {
+            let same =
+                |link: &&mut (usize, u32, u64)| (link.0, link.1) == (slot, upstream.generation);
+            match fence.links.iter_mut().find(same) {
+                Some(link) => link.2 = until,
+                None => fence.links.push((slot, upstream.generation, until)),
+            }
+        }
+    }
+
+    /// Ends those that are through.
+    pub(super) fn look_at_fences(&mut self) {
+        let Self { cooling, links, clients, shared, index, detours, later, recalls, .. } = self;
+        let lanes = &self.lanes;
+        let counts = |login: LoginId| {
+            let lane = lanes.iter().find(|(_, lane)| lane.serial as u32 == login.0);
+            lane.is_none_or(|(_, lane)| lane.login.db == shared.base_login.db)
+        };
+        let mut at = 0;
+        while at < cooling.fences.len() {
+            let fence = &mut cooling.fences[at];
+            fence.links.retain(|(slot, generation, until)| {
+                let link = links.get(*slot).filter(|link| link.generation == *generation);
+                link.is_some_and(|upstream| upstream.link.told() < *until)
+            });
+            fence.clients.retain(|key| {
+                clients.get_ref(*key).is_some_and(|client| {
+                    let busy = client.own.as_ref().is_some_and(|own| !own.is_settled());
+                    busy || client.hides_keys()
+                })
+            });
+            let version = fence.settles;
+            let is_through = fence.links.is_empty() && fence.clients.is_empty();
+            let detoured = !detours.is_empty() || !later.is_empty() || !recalls.is_empty();
+            let is_early = detoured
+                || cooling.combines_held(counts)
+                || cooling.has_copied_writes_before(version);
+            if is_through && !is_early {
+                cooling.fences.swap_remove(at);
+                if version > cooling.settled {
+                    cooling.settled = version;
+                    shared.desk.settle(*index, version);
+                }
+            } else {
+                at += 1;
+            }
+        }
+    }
+}

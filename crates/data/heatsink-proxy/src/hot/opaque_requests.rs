@@ -1,0 +1,67 @@
+//! Connections on which keys are named that nobody here sees, large requests, and keys whose values
+//! lie elsewhere.
+//!
+//! Called by: `dedicated_link` and `client_tracking`, before a client gets such a connection; `hot`, when
+//! keys are to be split.
+//! Invariant: on a connection that has another database than its lane, the client would find the
+//! markers of split keys; and a server that tells of changes to keys would name their shards. No key
+//! is split while there is one: it waits until all are whole, and a worker that has one does not say
+//! that it holds the writes of a key.
+//!
+//! On a cluster there is none.
+//!
+//! A large request that is passed on in pieces is seen when it begins, and not when it is executed:
+//!
+//! ```text
+//! 1. SET key, the first 300 KiB: nothing is done about the key
+//! 2. the key is about to be split: its writes are held
+//! 3. settled now, the mover takes the value away; writes go to the shards
+//! 4. the rest of the value: SET key overwrites the marker, and others go on writing to the shards
+//! ```
+//!
+//! So a worker that has one for a key does not say that it holds the writes of that key.
+
+use crate::downstream::connection::{Client, ClientKey};
+use crate::downstream::intake::Flow;
+use crate::splits::Splitting;
+use crate::runtime::worker::Worker;
+
+/// What the reason of an entry says.
+const WHY: &str = "a client with a connection of its own (tracking, say)";
+
+/// The key is about to be split.
+fn freezes(splitting: &Splitting) -> bool {
+    matches!(splitting, Splitting::Freezing { .. })
+}
+
+impl Worker {
+    /// A client is to get such a connection: it waits while there are keys whose values lie elsewhere.
+    pub(crate) fn wait_for_whole(&mut self, key: ClientKey) -> Option<Flow> {
+        self.want_all_whole().then(|| self.hold(key))
+    }
+
+    /// Has all keys made whole; false if they are.
+    pub(crate) fn want_all_whole(&self) -> bool {
+        let hot = &self.cooling.hot;
+        if self.cluster.is_some() || !hot.has_moved() {
+            return false;
+        }
+        for name in hot.moved().filter(|name| !hot.split(name).is_some_and(freezes)) {
+            self.shared.desk.want_whole(name, WHY);
+        }
+        true
+    }
+
+    /// Whether a client may write to keys which are about to be split without anybody seeing it:
+    /// on such a connection, or by a large request that has begun.
+    pub(super) fn writes_frozen_unseen(&self) -> impl Fn(&Client) -> bool + use<> {
+        let splits = self.cooling.hot.splits().filter(|(_, how)| freezes(how));
+        let splits = splits.filter(|_| self.cluster.is_none());
+        let frozen: Vec<Vec<u8>> = splits.map(|(key, _)| key.to_vec()).collect();
+        move |client| {
+            let own = client.own.as_ref();
+            let uploads = own.is_some_and(|own| own.uploading && frozen.contains(&own.upload_key));
+            !frozen.is_empty() && (client.hides_keys() || uploads)
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Reads of hot keys that go as usual, because they find none to join.
+//!
+//! Called by: `intake` with each request while any key is hot, before anything else is asked.
+//! Bound: one look at the key; see [`heatsink_cache::joins`].
+//! Invariant: what a client asks of one key keeps its order. Only keys that are not cached pass, so
+//! that nothing is served here that a read under way could make older.
+//!
+//! What passes and what flies take different ways, though the same link. Without the rules below:
+//!
+//! ```text
+//! a flight behind what passed            what passes behind a flight
+//! 1. A's GET flies: it is on the link    1. C's GET waits for the next flight
+//! 2. C's GETRANGE passes, behind it      2. C's GETRANGE passes: it is on the link
+//! 3. C's GET joins A's, before that      3. it is executed; somebody writes
+//! 4. GET is executed; somebody writes    4. the next flight leaves: GET is executed
+//! 5. GETRANGE is executed: C is told     5. GET sees the write, GETRANGE behind it does not
+//!    the new value and then the old one
+//! ```
+//!
+//! - A read that flies, and a change that is combined, wait for what their client has passed before
+//!   ([`Client::has_passed_reads`]).
+//! - A read passes only if its client waits for no flight of the key, and for no write of any hot
+//!   key, however that was sent.
+//! - A write that is not combined goes the same way as what passes, and stays behind it by itself.
+//!
+//! [`Client::has_passed_reads`]: crate::downstream::connection::Client::has_passed_reads
+
+use std::hash::BuildHasher;
+
+use heatsink_cache::joins::Joins;
+use heatsink_resp::command::{Access, Command};
+
+use super::Cooling;
+use crate::downstream::connection::ClientKey;
+use crate::downstream::request::Request;
+use crate::runtime::worker::Worker;
+
+impl Cooling {
+    /// A read of a key has taken a flight of its own.
+    pub(super) fn note_led(&mut self, name: &[u8]) {
+        if self.hot.may_pass(name)
+            && let Some(work) = self.work.get_mut(name)
+            && work.joins.led()
+        {
+            self.passing += 1;
+        }
+    }
+
+    /// A read of a key goes as usual, whether it would find others or not.
+    pub(super) fn note_as_usual(&mut self, request: Request<'_>, command: &Command) {
+        if let Some(name) = command.single_key_index().and_then(|index| request.arg(index))
+            && let Some(work) = self.work.get_mut(name)
+        {
+            work.passed += 1;
+        }
+    }
+
+    /// Other keys are hot, or are treated otherwise: those that may not pass any more do not.
+    pub(super) fn keep_passing(&mut self) {
+        self.passing = 0;
+        for (name, work) in &mut self.work {
+            if !self.hot.may_pass(name) {
+                work.joins = Joins::default();
+            }
+            self.passing += usize::from(work.joins.passes());
+        }
+    }
+}
+
+/// What a request has to do with hot keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heat {
+    /// Nothing.
+    Cold,
+    /// It reads one, and goes as usual.
+    Passes,
+    /// It names one, or may change any.
+    Hot,
+}
+
+impl Worker {
+    /// What a request has to do with hot keys. One that passes is counted.
+    #[inline]
+    pub(crate) fn heat(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Heat {
+        if self.cooling.passing > 0
+            && command.access == Access::Read
+            && let Some(index) = command.single_key_index()
+            && let Some(name) = request.arg(index)
+        {
+            return self.heat_of_read(key, request, name);
+        }
+        if self.touches_hot_keys(request, command) { Heat::Hot } else { Heat::Cold }
+    }
+
+    fn heat_of_read(&mut self, key: ClientKey, request: Request<'_>, name: &[u8]) -> Heat {
+        let Self { cooling, clients, reads_replicas, .. } = self;
+        let Cooling { work, flights, passing, reads, .. } = cooling;
+        let Some(work) = work.get_mut(name) else { return Heat::Cold };
+        // A replica would be asked as usual, and the primary by a flight: time would go backwards.
+        if !work.joins.passes() || *reads_replicas {
+            return Heat::Hot;
+        }
+        let Some(client) = clients.get(key) else { return Heat::Hot };
+        if client.hot_writes + client.hot_changes > 0 || client.hot_apart {
+            return Heat::Hot;
+        }
+        let is_of_key = |flight| flights.request(flight).is_none_or(|(_, of, _)| of == name);
+        if client.hot_reads.iter().any(|(_, flight)| is_of_key(*flight)) {
+            return Heat::Hot;
+        }
+        client.passed_reads = true;
+        work.passed += 1;
+        // Those of another lane would not be joined.
+        let hash = reads.hash_one((client.lane, request.bytes));
+        if !work.joins.passed(hash) {
+            *passing -= 1;
+        }
+        Heat::Passes
+    }
+}

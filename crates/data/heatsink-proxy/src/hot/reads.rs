@@ -1,0 +1,576 @@
+//! Reads of hot keys: from the cache, or one for all who wait.
+//!
+//! Invariant: nobody is given a reply that was read before it asked; see
+//! [`heatsink_cache::flights`].
+
+use std::time::{Duration, Instant};
+
+use heatsink_cache::commands::{Cacheable, Fields, cacheable};
+use heatsink_cache::flights::{FlightId, Joined};
+use heatsink_cache::identity::{LoginId, Protocol as Spoken, Reader};
+use heatsink_cache::local::{FillToken, LinkId, Ttl};
+use heatsink_resp::command::Command;
+use heatsink_resp::encode;
+use heatsink_upstream::Protocol;
+use heatsink_upstream::error::LinkError;
+
+use super::Cooling;
+use super::hash_fields;
+use super::stale_replies::{max_stale, may_be_told};
+use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
+use crate::downstream::connection::ClientKey;
+use crate::hot_keys::Treatment;
+use crate::downstream::intake::Flow;
+use crate::upstream::pools::{Purpose, Ticket};
+use crate::downstream::shared_reply::{OwnedReply, Reply};
+use crate::upstream::nodes::NodeId;
+use crate::observe::Mark;
+use crate::downstream::request::Request;
+use crate::runtime::worker::Worker;
+
+const CACHING: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n";
+/// What is cached for a user of the server's is read again after this time at the latest, so
+/// that a right that was taken away is noticed; the same for what cannot be told of.
+pub(super) const RIGHTS_TIME: Duration = Duration::from_secs(1);
+/// The same for clients that do not log in: their rights change seldom, and all of them share
+/// what is read.
+const COMMON_RIGHTS_TIME: Duration = Duration::from_secs(8);
+
+/// Who waits for a read, and in which place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter {
+    pub(super) client: ClientKey,
+    pub(super) place: u32,
+}
+
+impl Waiter {
+    pub(super) fn new(client: ClientKey, place: u32) -> Self {
+        Self { client, place }
+    }
+
+    pub(super) fn is_of(&self, client: ClientKey) -> bool {
+        self.client == client
+    }
+}
+
+/// A read on its way to the server.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    flight: FlightId,
+    lane: usize,
+    token: Option<FillToken>,
+    how: Cacheable,
+    /// It was sent along the tracked link, in the newer protocol.
+    tracked: bool,
+    /// That link, if it was ready.
+    link: Option<LinkId>,
+    /// The reply has to be put into the older protocol.
+    converts: bool,
+    mark: Mark,
+    /// When it was sent.
+    sent_at: Instant,
+    /// The reply, while the time to live of the key is waited for.
+    reply: Option<OwnedReply>,
+    /// The link that it was sent along, while the reply has to say which fields to ask about.
+    asks_on: Option<usize>,
+    /// How long the first of the fields to end still lives, if one does.
+    first_end: Option<Duration>,
+}
+
+impl Worker {
+    fn reader(&self, lane: usize) -> Reader {
+        let lane = &self.lanes[lane];
+        let protocol = match lane.login.protocol {
+            Protocol::Resp2 => Spoken::Resp2,
+            Protocol::Resp3 => Spoken::Resp3,
+        };
+        Reader { login: LoginId(lane.serial as u32), protocol }
+    }
+
+    /// Answers a read of a hot key, or sees to it that it is answered; `None` if its reply cannot be
+    /// kept, or if it goes `bypass` the link that others wait on, and is not cached.
+    pub(super) fn serve_read(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        name: &[u8],
+        treatment: Treatment,
+        around: bool,
+    ) -> Option<Flow> {
+        let client = self.clients.get(key)?;
+        let lane = client.lane;
+        let writes = client.hot_writes + client.hot_changes;
+        if writes > 0 || client.hot_apart {
+            return Some(Flow::Wait);
+        }
+        if treatment.may_pass() && client.has_passed_reads() {
+            return Some(Flow::Wait);
+        }
+        let alone = client.hot_reads.is_empty() && treatment.local_cache && self.may_hit(key);
+        let client = self.clients.get(key)?;
+        if !client.hot_reads.is_empty() && self.would_overtake_read(key, name, request.bytes) {
+            return Some(Flow::Wait);
+        }
+        let reader = self.reader(lane);
+        let time = self.cooling.time(self.now);
+        if alone {
+            let Self { cooling, clients, observer, .. } = self;
+            if let Some(hit) = cooling.cache.hit(time, reader, request.bytes) {
+                clients.reply_cached(key, hit.shared.map_or(Reply::Small(hit.reply), Reply::Large));
+                if let Some(observer) = observer {
+                    observer.absorbed(command, request, hit.reply.len());
+                }
+                if hit.refresh {
+                    self.refresh(lane, reader, request, name);
+                }
+                return Some(Flow::Taken);
+            }
+        }
+        if around {
+            self.cooling.note_as_usual(request, command);
+            return None;
+        }
+        let args: Vec<&[u8]> = request.args_from(0).collect();
+        let how = cacheable(&args)?;
+        if reader.protocol == Spoken::Resp2 && !how.is_known_in_resp2() {
+            return None;
+        }
+        if let Some(flow) = self.without_map(key) {
+            return Some(flow);
+        }
+        let (client, pool) = self.clients.get_with_pool(key)?;
+        if client.order.outstanding() >= MAX_OUTSTANDING {
+            return Some(Flow::Wait);
+        }
+        let place = client.order.reserve(pool);
+        let waiter = Waiter { client: key, place };
+        match self.cooling.flights.join(time, reader, name, request.bytes, waiter) {
+            Joined::Send(flight) => {
+                let mark = self.observe(key, command, request);
+                self.begin_wait(waiter, flight);
+                self.send_flight(lane, flight, how, mark);
+                if treatment.may_pass() {
+                    self.cooling.note_led(name);
+                }
+            }
+            Joined::Next(flight) => {
+                // It stands for those who come behind it. What it is answered does not matter.
+                let mark = self.observe(key, command, request);
+                self.give_up(mark);
+                self.begin_wait(waiter, flight);
+                if treatment.may_pass() {
+                    self.cooling.note_led(name);
+                }
+            }
+            Joined::Waiting(flight) => {
+                self.begin_wait(waiter, flight);
+                if let Some(work) = self.cooling.work.get_mut(name) {
+                    work.joined += 1;
+                    work.joins.joined();
+                }
+                if let Some(observer) = &mut self.observer {
+                    observer.absorbed(command, request, 0);
+                }
+            }
+            Joined::Refused(waiter) => {
+                let mark = self.observe(key, command, request);
+                if let Some(observer) = &mut self.observer {
+                    observer.given_up(mark);
+                }
+                self.read_alone(lane, waiter, name, request.bytes);
+            }
+        }
+        Some(Flow::Taken)
+    }
+
+    /// Reads again what is about to expire. Nobody waits for it.
+    fn refresh(&mut self, lane: usize, reader: Reader, request: Request<'_>, name: &[u8]) {
+        let args: Vec<&[u8]> = request.args_from(0).collect();
+        let Some(how) = cacheable(&args) else { return };
+        let time = self.cooling.time(self.now);
+        let nobody = Waiter { client: ClientKey::NOBODY, place: 0 };
+        if let Joined::Send(flight) =
+            self.cooling.flights.join(time, reader, name, request.bytes, nobody)
+        {
+            self.send_flight(lane, flight, how, Mark::Nothing);
+        }
+    }
+
+    /// The server of a key.
+    pub(super) fn node_of(&self, name: &[u8]) -> NodeId {
+        if self.cluster.is_none() {
+            return NodeId::FIRST;
+        }
+        self.primary_of(heatsink_cluster::slot::of_key(name), ClientKey::NOBODY)
+    }
+
+    /// Sends a read: along the tracked link if there is one, so that its reply can be kept.
+    fn send_flight(&mut self, lane: usize, flight: FlightId, how: Cacheable, mark: Mark) {
+        let time = self.cooling.time(self.now);
+        let Some((reader, name, request)) = self.cooling.flights.request(flight) else { return };
+        let (name, request) = (name.to_vec(), request.to_vec());
+        if let Some(work) = self.cooling.work.get_mut(name.as_slice()) {
+            work.flights += 1;
+        }
+        // Nobody may be left who asked for it, nor the way it would have taken.
+        let is_there =
+            self.lanes.get(lane).is_some_and(|lane| lane.serial as u32 == reader.login.0);
+        let node = self.node_of(&name);
+        let caches = is_there && self.cooling.cache.key_id(&name).is_some();
+        let tracked = if caches { self.tracked_link(lane, node) } else { None };
+        let link_id = match tracked {
+            Some(link) => self.link_id(link),
+            None if caches => self.broadcast_link(lane, node, &name),
+            None => None,
+        };
+        let token = link_id.and_then(|id| {
+            let token = self.cooling.cache.fill_token(time, reader, &name, &request)?;
+            Some(token.sent_on(id))
+        });
+        let about = if self.may_end(how) { how.fields() } else { Fields::None };
+        let named = if about == Fields::Named { hash_fields::about_named(&request) } else { None };
+        // What cannot be asked about is not kept.
+        let can_ask = about != Fields::Untold && (about != Fields::Named || named.is_some());
+        let token = token.filter(|token| token.is_storable() && can_ask);
+        let stores = token.is_some();
+        let fill = Fill {
+            flight,
+            lane,
+            token,
+            how,
+            tracked: tracked.is_some(),
+            link: tracked.and(link_id),
+            converts: tracked.is_some() && reader.protocol == Spoken::Resp2,
+            mark,
+            // Not the time of the turn: a write may have been answered in it.
+            sent_at: Instant::now(),
+            reply: None,
+            asks_on: None,
+            first_end: None,
+        };
+        let id = self.cooling.number();
+        self.cooling.fills.insert(id, fill);
+        let fill = id;
+        self.cooling.leaving.push(flight);
+        let link = match tracked {
+            Some(link) => Ok(link),
+            None if is_there => self.link_for_many(lane, node),
+            None => Err("ERR heatsink: given up".to_owned()),
+        };
+        match link {
+            Ok(link) => {
+                if stores && tracked.is_some() {
+                    self.push_to_link(link, CACHING, Ticket::internal(Purpose::Caching(fill)), 1);
+                }
+                self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(fill)), 1);
+                if stores && matches!(about, Fields::Paired | Fields::Listed) {
+                    if let Some(fill) = self.cooling.fills.get_mut(&id) {
+                        fill.asks_on = Some(link);
+                    }
+                } else if stores {
+                    self.ask_ttls(link, fill, &name, named.as_deref());
+                }
+            }
+            Err(why) => self.fill_failed(fill, &error_line(&why)),
+        }
+    }
+
+    /// Whether fields of hashes may end by themselves. As long as the server's commands are not known,
+    /// it is asked; one that does not know the question has no such fields.
+    fn may_end(&self, how: Cacheable) -> bool {
+        how.fields() != Fields::None
+            && (self.table_version == 0 || self.table.lookup(hash_fields::HPTTL, None).is_some())
+    }
+
+    /// Asks, behind a read, how long what it shows still lives: the fields, by a question of their own,
+    /// and the key.
+    fn ask_ttls(&mut self, link: usize, fill: u32, name: &[u8], about_fields: Option<&[u8]>) {
+        if let Some(question) = about_fields {
+            self.push_to_link(link, question, Ticket::internal(Purpose::FillFields(fill)), 1);
+        }
+        let mut pttl = Vec::new();
+        encode::command(&mut pttl, &[b"PTTL", name]);
+        self.push_to_link(link, &pttl, Ticket::internal(Purpose::FillTtl(fill)), 1);
+    }
+
+    /// Reads for one client only, along the shared link.
+    fn read_alone(&mut self, lane: usize, waiter: Waiter, name: &[u8], request: &[u8]) {
+        let node = self.node_of(name);
+        self.end_wait(waiter);
+        // Not one of those that others are told of: whatever is behind it waits.
+        self.keep_unseen(waiter.client);
+        let purpose = Purpose::Detour(waiter.place);
+        let ticket = Ticket { client: waiter.client, seq: 0, purpose };
+        match self.lane_link(lane, node) {
+            Ok(link) => self.push_to_link(link, request, ticket, 1),
+            Err(why) => self.clients.fill(waiter.client, waiter.place, &error_line(&why)),
+        }
+    }
+
+    pub(super) fn end_wait(&mut self, waiter: Waiter) {
+        if let Some(client) = self.clients.get(waiter.client) {
+            client.hot_reads.retain(|(place, _)| *place != waiter.place);
+        }
+    }
+
+    fn begin_wait(&mut self, waiter: Waiter, flight: FlightId) {
+        if let Some(client) = self.clients.get(waiter.client) {
+            client.hot_reads.push((waiter.place, flight));
+        }
+    }
+
+    /// Whether a read could be executed before one of the same client and the same key that it
+    /// stands behind. Equal ones cannot: the later waits for the same read as the earlier, or
+    /// for the next.
+    ///
+    /// 1. A's `GET` is out. C sends `GET`, which waits for the next, and `STRLEN`, which none is
+    ///    out of: it leaves at once.
+    /// 2. Somebody writes.
+    /// 3. C would see the new value, and the length of the old one behind it.
+    fn would_overtake_read(&self, key: ClientKey, name: &[u8], bytes: &[u8]) -> bool {
+        let reads = self.clients.get_ref(key).map(|client| client.hot_reads.as_slice());
+        reads.unwrap_or_default().iter().any(|(_, flight)| {
+            let request = self.cooling.flights.request(*flight);
+            request.is_some_and(|(_, of_key, command)| of_key == name && command != bytes)
+        })
+    }
+
+    /// The reads that leave now; nobody joins them any more.
+    pub(crate) fn close_flights(&mut self) {
+        let cooling = &mut self.cooling;
+        for flight in cooling.leaving.drain(..) {
+            cooling.flights.sent(flight);
+        }
+    }
+
+    /// What the server says to `CLIENT CACHING YES`, before the read behind it. If it refuses, it
+    /// will not tell of changes of what is read: that is not kept, and the link is given up as if
+    /// it had refused `CLIENT TRACKING`.
+    pub(crate) fn caching_answered(&mut self, slot: usize, id: u32, frame: &[u8]) {
+        let Some(error) = frame.strip_prefix(b"-") else { return };
+        if let Some(fill) = self.cooling.fills.get_mut(&id) {
+            fill.token = None;
+        }
+        let Some(node) = self.links.get(slot).map(|upstream| upstream.node) else { return };
+        let error = LinkError::Refused(error.trim_ascii_end().to_vec());
+        if !error.is_unsupported() && !error.is_not_allowed() {
+            // It runs a script, or loads its data: the read behind it is refused as well.
+            return;
+        }
+        self.refuse_tracked(slot);
+        self.tracking_refused(node, &error);
+    }
+
+    /// A read is answered; `detoured` if not by the link that it was sent along.
+    pub(crate) fn fill_arrived(&mut self, id: u32, frame: &[u8], detoured: bool) {
+        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        let failed = matches!(frame.first(), None | Some(b'-' | b'!'));
+        // What came another way was asked in the client's own protocol.
+        let converted = if fill.converts && !detoured && !failed {
+            fill.how.to_resp2(frame)
+        } else {
+            Some(frame.to_vec())
+        };
+        let refused = if failed || detoured { fill.token.take() } else { None };
+        let untracked = detoured || !fill.tracked;
+        let (flight, lane, how, mark) = (fill.flight, fill.lane, fill.how, fill.mark);
+        let (sent_at, link) = (fill.sent_at, fill.link.filter(|_| !untracked));
+        if let Some(token) = refused.filter(|_| !detoured) {
+            // Nothing is kept of it; what it was to replace goes, too: the right to read the key
+            // may be gone.
+            let time = self.cooling.time(self.now);
+            self.cooling.cache.filled(time, token, frame, Ttl::Unlimited);
+        }
+        if untracked {
+            self.note_untracked(lane, flight);
+        }
+        if let Some(link) = link {
+            self.heard_on(link, sent_at);
+        }
+        let Cooling { flights, late, hot, .. } = &mut self.cooling;
+        let request = flights.request(flight);
+        if let (Some((reader, name, request)), Some(reply)) = (request, &converted)
+            && !failed
+            && hot.get(name).is_some_and(|treatment| treatment.stale_if_late)
+        {
+            late.keep(sent_at, reader, request, reply);
+        }
+        let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
+        let mut waiters = Vec::new();
+        let next = self.cooling.flights.answered(flight, &mut waiters);
+        if let Some(reply) = converted.map(OwnedReply::new) {
+            for waiter in waiters {
+                self.end_wait(waiter);
+                self.clients.fill_reply(waiter.client, waiter.place, reply.as_reply());
+            }
+            if let Some(observer) = &mut self.observer {
+                observer.answered(&mark, reply.bytes(), 0);
+            }
+            let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+            fill.mark = Mark::Nothing;
+            if fill.token.is_some() {
+                fill.reply = Some(reply);
+                if let Some(link) = fill.asks_on.take()
+                    && let Some((name, _)) = &request
+                {
+                    self.ask_ttls_of_told(link, id, name, how, frame);
+                }
+            } else {
+                self.cooling.fills.remove(&id);
+            }
+        } else {
+            // Of a shape that nobody knows how to convert: each reads for itself.
+            self.cooling.fills.remove(&id);
+            if let Some((name, request)) = request {
+                for waiter in waiters {
+                    self.read_alone(lane, waiter, &name, &request);
+                }
+            }
+        }
+        if let Some(next) = next {
+            self.send_flight(lane, next, how, Mark::Nothing);
+        }
+    }
+
+    /// Asks about the fields that a reply shows. That this is a round trip later does no harm: if a
+    /// field is given an end meanwhile, or another one comes, the server tells of the change.
+    fn ask_ttls_of_told(
+        &mut self,
+        link: usize,
+        id: u32,
+        name: &[u8],
+        how: Cacheable,
+        frame: &[u8],
+    ) {
+        match hash_fields::about_told(name, frame, how.fields()) {
+            Ok(question) => self.ask_ttls(link, id, name, question.as_deref()),
+            Err(hash_fields::Strange) => drop(self.cooling.fills.remove(&id)),
+        }
+    }
+
+    /// When the fields of a reply end, before [`Self::fill_ttl_arrived`].
+    pub(crate) fn fill_fields_arrived(&mut self, id: u32, frame: &[u8]) {
+        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        let reply = fill.reply.as_ref().map(OwnedReply::bytes);
+        match reply.map(|reply| hash_fields::first_end(frame, reply, fill.how.fields())) {
+            Some(Ok(first_end)) => fill.first_end = first_end,
+            // Nobody knows: it is not kept.
+            None | Some(Err(hash_fields::Strange)) => fill.token = None,
+        }
+    }
+
+    /// How long the key lives, right behind the reply.
+    pub(crate) fn fill_ttl_arrived(&mut self, id: u32, frame: &[u8]) {
+        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        if fill.reply.is_none() {
+            // The read itself has been sent elsewhere.
+            fill.token = None;
+            return;
+        }
+        let lane = fill.lane;
+        let time = self.cooling.time(self.now);
+        let has_rights = self.lanes.get(lane).is_some_and(|lane| lane.login.credentials.is_some());
+        let Some(fill) = self.cooling.fills.remove(&id) else { return };
+        let first_end = fill.first_end;
+        let (Some(token), Some(reply)) = (fill.token, fill.reply) else { return };
+        let number = frame.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
+        let number = number.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        let Some(mut ttl) = number.and_then(Ttl::from_pttl) else { return };
+        // A key that is not there may be made elsewhere while its slot is on the move, and
+        // nobody would tell.
+        let may_move = ttl == Ttl::Absent && self.cluster.is_some();
+        // Writers that go past Heatsink are told of by the server only.
+        let is_told = fill.tracked;
+        let most =
+            if has_rights || may_move || !is_told { RIGHTS_TIME } else { COMMON_RIGHTS_TIME };
+        // The cache takes a fraction of it.
+        let most = most.div_f64(self.live.local_cache.ttl_fraction);
+        let most = first_end.map_or(most, |left| left.min(most));
+        ttl = match ttl {
+            Ttl::Remaining(left) => Ttl::Remaining(left.min(most)),
+            Ttl::Absent | Ttl::Unlimited => Ttl::Remaining(most),
+        };
+        self.cooling.cache.filled(time, token, reply.bytes(), ttl);
+    }
+
+    /// A read will not be answered.
+    pub(crate) fn fill_failed(&mut self, id: u32, error: &[u8]) {
+        let Some(fill) = self.cooling.fills.remove(&id) else { return };
+        if let Some(observer) = &mut self.observer {
+            observer.given_up(fill.mark);
+        }
+        let mut waiters = Vec::new();
+        let old = self.cooling.flights.request(fill.flight).and_then(|(reader, _, command)| {
+            let max_age = max_stale(&self.live, &self.lanes, reader);
+            let (sent_at, reply) = self.cooling.late.get(self.now, reader, command, max_age)?;
+            Some((sent_at, reply.to_vec()))
+        });
+        let next = self.cooling.flights.failed(fill.flight, &mut waiters);
+        for waiter in waiters {
+            let old =
+                old.as_ref().filter(|(sent_at, _)| may_be_told(&self.clients, waiter, *sent_at));
+            let told = old.map_or(error, |(_, reply)| reply);
+            self.end_wait(waiter);
+            self.clients.fill(waiter.client, waiter.place, told);
+        }
+        if let Some(next) = next {
+            self.send_flight(fill.lane, next, fill.how, Mark::Nothing);
+        }
+    }
+
+    /// Whether a read went along a link of the cache, so that the usual way is left if that is lost.
+    pub(crate) fn may_read_as_usual(&self, id: u32) -> bool {
+        self.cooling.fills.get(&id).is_some_and(|fill| fill.tracked)
+    }
+
+    /// The link of the cache that a read was sent along, or was to be, is lost: it was silent for
+    /// [`super::SILENCE`], say, or the server does not tell this user of changes. The key is an
+    /// ordinary one then: the read goes the usual way, once, and nothing is kept of it. That it may be
+    /// executed twice does not matter, as it changes nothing and only one reply is passed on.
+    pub(crate) fn fill_as_usual(&mut self, id: u32, error: &[u8]) {
+        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        (fill.tracked, fill.link, fill.converts) = (false, None, false);
+        (fill.token, fill.sent_at) = (None, Instant::now());
+        let (lane, flight) = (fill.lane, fill.flight);
+        let request = self.cooling.flights.request(flight);
+        let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
+        let Some((name, request)) = request else { return self.fill_failed(id, error) };
+        let node = self.node_of(&name);
+        match self.link_for_many(lane, node) {
+            Ok(link) => {
+                self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(id)), 1);
+            }
+            Err(why) => self.fill_failed(id, &error_line(&why)),
+        }
+    }
+
+    /// A read was answered that did not go along a tracked link, though its login has one by now.
+    ///
+    /// ```text
+    /// 1. C: GET k goes along T1, which is lost; it goes the usual way instead
+    /// 2. D: STRLEN k goes along T2, a new link, and is executed
+    /// 3. somebody writes k: the server tells of it on T2, behind the reply to STRLEN
+    /// 4. GET is executed and answered: C is told the new value
+    /// 5. the reply to STRLEN comes: kept, and told to C, it would be older than what C has seen
+    /// ```
+    ///
+    /// So whatever was sent along tracked links before C is told is not kept.
+    fn note_untracked(&mut self, lane: usize, flight: FlightId) {
+        let Self { cooling, links, .. } = self;
+        let is_of_lane = |slot: usize| links.get(slot).is_some_and(|link| link.lane == lane);
+        if cooling.links.iter().any(|link| is_of_lane(link.slot))
+            && let Some((_, name, _)) = cooling.flights.request(flight)
+        {
+            cooling.cache.overtaken(name);
+        }
+    }
+
+    /// Its time to live will not come: the reply is not kept.
+    pub(crate) fn fill_ttl_failed(&mut self, id: u32) {
+        // Unless its reply is still to come, or to be given up.
+        if self.cooling.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
+            self.cooling.fills.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! Split keys: their commands go to the shards, or wait until the value has been moved.
+//!
+//! Called by: `hot` with requests on the usual way, `intake` with all others; `scatter_gather` with
+//! what the shards have answered.
+//! Bound: a client that waits sends nothing more, and waits [`PATIENCE`] at most.
+//! Invariant: what stands in the marker's or a tombstone's place was never executed: the server
+//! refuses commands of the key's type there. So a worker that is behind may be wrong about where
+//! a value is, and is refused; what is left of that is listed in decision 15. So what would take
+//! tombstones away waits for a while if a split has ended of which others could not be told
+//! ([`crate::Handle::keep_tombstones`]):
+//!
+//! ```text
+//! worker                              a worker of another process, which is behind
+//! the split has ended                 believes in it
+//! FLUSHALL at once                    SADD shard x    1, and nobody will ever read it
+//! ```
+
+mod fast_path;
+mod frozen;
+mod gather;
+mod pending;
+mod refused;
+mod write_counts;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heatsink_cache::combine::Change;
+use heatsink_cache::identity::LoginId;
+use heatsink_resp::command::{Access, Command, Role, Unnamed, ValueKind};
+use heatsink_split::Layout;
+use heatsink_split::layout::{Kind, Names};
+use heatsink_split::plan::{self, Context, Merge, Part, Plan};
+use heatsink_upstream::Protocol;
+
+use super::Cooling;
+use crate::downstream::clients::MAX_OUTSTANDING;
+use crate::downstream::connection::ClientKey;
+use crate::downstream::intake::Flow;
+use crate::upstream::nodes::NodeId;
+use crate::downstream::request::{Request, only_key, reaches_other_databases};
+use crate::splits::Splitting;
+use crate::runtime::worker::Worker;
+pub(crate) use gather::Collected;
+pub(crate) use refused::Fenced;
+pub(super) use refused::Past;
+pub(crate) use frozen::FrozenRead;
+pub(super) use frozen::Parked;
+
+/// How long a client waits for a value that is moved.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Writes of a key that freezes go on as usual after this time: whoever wanted to move it has
+/// given up, or finds that it was written to.
+const FREEZE: Duration = Duration::from_secs(1);
+/// Larger increments are left to the plain key: a sum of shards must not go where one counter
+/// could not.
+const LARGEST_STEP: u64 = 1 << 40;
+/// What a server says to a command for another type: the value has been moved.
+pub(crate) const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
+/// So many arguments are looked at without a place made for them.
+const FEW_ARGS: usize = 8;
+/// What is kept of the place where requests get the name of a shard.
+pub(crate) const RENAMED_BYTES: usize = 64 << 10;
+/// What a client is told whose command nobody has executed.
+const MOVING: &str = "TRYAGAIN heatsink: the value of this key is being moved; nothing was done";
+/// What a key is made whole for if the shards may not be asked.
+const ANOTHER_USER: &str = "a client with a user of its own";
+/// The same if nobody knows which keys are asked for.
+const UNKNOWN: &str = "a command that is not known";
+
+impl Cooling {
+    /// Writes of keys that are held are under way all the same: they were taken before. `counts`
+    /// tells whether a login uses the database whose keys are moved: there is no end to those in
+    /// other databases.
+    pub(super) fn combines_held(&self, counts: impl Fn(LoginId) -> bool) -> bool {
+        let held = |splitting: &Splitting| !matches!(splitting, Splitting::Split(_));
+        let held = self.hot.splits().filter(|(_, how)| held(how)).map(|(key, _)| key);
+        // Writes of keys that have copies are not combined, but were before.
+        !self.batches.is_empty()
+            && held.chain(self.hot.copied()).any(|key| self.batches.concerns(key, &counts))
+    }
+
+    /// Whether anybody waits for a value that is moved, or for copies of one.
+    pub(super) fn holds(&self) -> bool {
+        let waits = self.held_clients.is_empty() && self.parked.is_empty();
+        !(waits && self.fenced.is_empty() && self.unremoved.is_empty())
+    }
+
+    /// Notes since when keys are frozen.
+    pub(super) fn note_frozen(&mut self, now: Instant) {
+        let hot = &self.hot;
+        let freezes = |key: &[u8]| matches!(hot.split(key), Some(Splitting::Freezing { .. }));
+        self.frozen.retain(|key, _| freezes(key));
+        for (key, _) in hot.splits().filter(|(key, _)| freezes(key)) {
+            self.frozen.entry(key.to_vec()).or_insert(now);
+        }
+    }
+
+    fn turn(&mut self) -> usize {
+        self.turns = self.turns.wrapping_add(1);
+        self.turns
+    }
+}
+
+impl Worker {
+    /// A request on the usual way that names a split key; `None` if it goes on as usual.
+    pub(super) fn serve_split(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Option<Flow> {
+        if !self.is_in_database(key) {
+            return self.make_whole(key, request, command);
+        }
+        let Some(name) = only_key(command, request).and_then(|index| request.arg(index)) else {
+            let read = self.read_several_frozen(key, request, command);
+            return read.or_else(|| self.make_whole(key, request, command));
+        };
+        let splitting = self.cooling.hot.split(name)?.clone();
+        if command.refuses_count(request.len()) {
+            return Some(self.have_refused(key, request, command));
+        }
+        let reads = command.access == Access::Read;
+        match splitting {
+            Splitting::Freezing { layout, .. } if reads => {
+                let tells = refuses_marker(&layout, command);
+                self.read_frozen(key, request, command, name, tells)
+            }
+            Splitting::Freezing { .. } => {
+                let since = self.cooling.frozen.get(name).copied().unwrap_or(self.now);
+                let is_late = self.now.saturating_duration_since(since) > FREEZE;
+                // What a marker would refuse may go on: the value is there, or nothing is done.
+                if is_late && is_refused_by_marker(&command.name) {
+                    // Reads of the key take several rounds, and may wait for it to be whole:
+                    //
+                    // 1. SRANDMEMBER key: refused by the marker; it waits
+                    // 2. SADD key x: refused, too; it waits
+                    // 3. the split is known: SADD shard x, executed
+                    // 4. the key is whole: SRANDMEMBER key, executed last, tells of x
+                    return self.has_asked(key).then_some(Flow::Wait);
+                }
+                Some(self.hold(key))
+            }
+            Splitting::Split(_) | Splitting::Draining(_) if !self.is_believed() => {
+                Some(self.hold(key))
+            }
+            Splitting::Draining(_) if !reads => Some(self.hold(key)),
+            Splitting::Draining(layout) => {
+                Some(self.ask_shards(key, request, command, name, &layout, Names::Sealed))
+            }
+            Splitting::Split(layout) => {
+                Some(self.ask_shards(key, request, command, name, &layout, Names::Live))
+            }
+        }
+    }
+
+    /// A request that does not go the usual way, or names several keys: those of them that are
+    /// split have to be made whole first.
+    pub(crate) fn make_whole(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Option<Flow> {
+        let keeps_tombstones = self.shared.desk.keeps_tombstones();
+        let is_usual = !self.cooling.hot.has_moved() && !keeps_tombstones;
+        if is_usual || command.refuses_count(request.len()) {
+            return None;
+        }
+        let client = self.clients.get_ref(key)?;
+        if client.within {
+            return None;
+        }
+        let executes = command.role == Role::Exec;
+        let reaches_out = match &client.queued_keys {
+            Some(queued) if executes => queued.reaches_other_databases(),
+            None if executes => self.observer.is_none(),
+            _ => reaches_other_databases(command, request),
+        };
+        if !reaches_out && !self.is_in_database(key) {
+            return None;
+        }
+        let queueing = client.is_queueing() && !executes;
+        let unnamed = request.unnamed(command);
+        let writes = command.access == Access::Write;
+        let (mut waits, mut overtakes, mut may_flush) = (false, false, false);
+        let mut look = |name: &[u8], writes: bool| match self.cooling.hot.split(name) {
+            Some(Splitting::Freezing { .. }) => waits |= !queueing,
+            Some(Splitting::Split(_) | Splitting::Draining(_)) => {
+                waits = true;
+                self.shared.desk.want_whole(name, &command.name);
+            }
+            // It may be sent to the key later than what is asked now.
+            None if client.copy_reads > 0 && self.cooling.hot.copies(name).is_some() => {
+                overtakes = true;
+            }
+            // Whoever writes in an unusual way removes no copies.
+            None if writes && self.cooling.hot.copies(name).is_some() => {
+                waits = true;
+                self.shared.desk.want_whole(name, &command.name);
+            }
+            None => {}
+        };
+        let arg = |index| request.arg(index).unwrap_or_default();
+        command.for_each_key(request.len(), arg, |index| look(arg(index), writes));
+        if executes {
+            let is_incomplete = match &client.queued_keys {
+                Some(queued) => {
+                    queued.for_each(|name, _, _, _| look(name, true));
+                    queued.is_incomplete()
+                }
+                // Nobody notes them.
+                None => self.observer.is_none(),
+            };
+            if is_incomplete {
+                self.cooling.hot.moved().for_each(|name| look(name, true));
+                may_flush = true;
+            }
+        }
+        match unnamed {
+            Unnamed::Nothing => {}
+            Unnamed::Matching => {
+                let matching =
+                    self.cooling.hot.moved().filter(|name| request.matches(command, name));
+                matching.for_each(|name| look(name, false));
+            }
+            Unnamed::Anything => {
+                self.cooling.hot.moved().for_each(|name| look(name, writes));
+                may_flush |= writes && !queueing;
+            }
+        }
+        if overtakes {
+            return Some(Flow::Wait);
+        }
+        (waits || may_flush && keeps_tombstones).then(|| self.hold(key))
+    }
+
+    /// A command that nobody knows may be about any key: all have to be made whole first.
+    pub(crate) fn make_all_whole(&mut self, key: ClientKey) -> Option<Flow> {
+        let client = self.clients.get_ref(key)?;
+        let hot = &self.cooling.hot;
+        let keeps_tombstones = self.shared.desk.keeps_tombstones();
+        let is_usual = !hot.has_moved() && !keeps_tombstones;
+        if is_usual || client.within {
+            return None;
+        }
+        let mut waits = keeps_tombstones && !client.is_queueing();
+        for name in hot.moved() {
+            if matches!(hot.split(name), Some(Splitting::Freezing { .. })) {
+                // A transaction waits when it is executed.
+                waits |= !client.is_queueing();
+            } else {
+                waits = true;
+                self.shared.desk.want_whole(name, UNKNOWN);
+            }
+        }
+        waits.then(|| self.hold(key))
+    }
+
+    /// Whether the client uses the database whose keys are split.
+    pub(super) fn is_in_database(&self, key: ClientKey) -> bool {
+        self.clients.get_ref(key).is_some_and(|client| self.is_lane_in_database(client.lane))
+    }
+
+    /// The same for whoever shares a lane.
+    fn is_lane_in_database(&self, lane: usize) -> bool {
+        self.lanes.get(lane).is_some_and(|lane| lane.login.db == self.shared.base_login.db)
+    }
+
+    /// What is known of split keys may be relied on.
+    fn is_believed(&self) -> bool {
+        self.shared.desk.is_believed()
+    }
+
+    /// The client goes on when the value has been moved. If that takes too long, it is told so.
+    pub(super) fn hold(&mut self, key: ClientKey) -> Flow {
+        let now = self.now;
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let asked = client.order.asked();
+        let held = client.held_since.filter(|(_, before)| *before == asked);
+        let (since, _) = *client.held_since.insert(held.unwrap_or((now, asked)));
+        if now.saturating_duration_since(since) > PATIENCE {
+            client.held_since = None;
+            self.clients.error(key, MOVING);
+            return Flow::Taken;
+        }
+        self.cooling.held_clients.push(key);
+        Flow::Wait
+    }
+
+    /// Other keys are hot, or their values have been moved: whoever waited for that goes on.
+    pub(super) fn release_held(&mut self) {
+        self.clients.resume.append(&mut self.cooling.held_clients);
+        for parked in std::mem::take(&mut self.cooling.parked) {
+            self.read_again(parked);
+        }
+        self.release_fenced();
+    }
+
+    /// Whoever waits looks again now and then: what is known may be believed again, and time
+    /// passes.
+    pub(super) fn look_at_held(&mut self) {
+        self.clients.resume.append(&mut self.cooling.held_clients);
+        self.end_late_reads();
+        self.look_at_fenced();
+    }
+
+    fn ask_shards(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        name: &[u8],
+        layout: &Arc<Layout>,
+        names: Names,
+    ) -> Flow {
+        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
+        if client.awaits_hot() && !is_step(layout, request) {
+            return Flow::Wait;
+        }
+        let login = &self.lanes[client.lane].login;
+        if login.user_name() != self.shared.base_login.user_name() {
+            // Its rights are those on the key; nobody knows what they would be on a shard.
+            self.shared.desk.want_whole(name, ANOTHER_USER);
+            return self.hold(key);
+        }
+        if client.order.outstanding() >= MAX_OUTSTANDING {
+            return Flow::Wait;
+        }
+        let resp3 = login.protocol == Protocol::Resp3;
+        if let Some(flow) = self.without_map(key) {
+            return flow;
+        }
+        if let Some(flow) = self.note_written(key, request, command) {
+            return flow;
+        }
+        if is_step(layout, request)
+            && names == Names::Live
+            && let Some(flow) = self.serve_change(key, request, command)
+        {
+            return self.note_taken(key, flow);
+        }
+        if is_about_time(&command.name) && (layout.expires || is_never_empty(layout.kind)) {
+            // The marker has it.
+            let flow = self.forward_marker(key, request, command);
+            return self.note_taken(key, flow);
+        }
+        let mut few = [&[][..]; FEW_ARGS];
+        let many: Vec<&[u8]>;
+        let args = if let Some(few) = few.get_mut(..request.len()) {
+            few.iter_mut().zip(request.args_from(0)).for_each(|(place, arg)| *place = arg);
+            &*few
+        } else {
+            many = request.args_from(0).collect();
+            &many
+        };
+        let turn = self.cooling.turn();
+        let is_list = layout.kind == Kind::List;
+        let stamp = if is_list { self.shared.desk.stamps(args.len()) } else { 0 };
+        let context = Context { layout, names: Names::Live, resp3, turn, stamp };
+        let plan = plan::plan(&context, args);
+        if matches!(&plan, Plan::Many { merge, .. } if merge.asks_again()) && self.has_asked(key) {
+            // Its later rounds go by the map of their time, and would come to a shard that has moved
+            // before what was sent to it by an older one:
+            //
+            // 1. ZADD shard x -> A; ZRANK: ZSCORE -> C (old map)
+            // 2. new map: the shard of x is B's
+            // 3. ZRANK: ZCOUNT shard -> B, executed
+            // 4. A: MOVED, ZADD shard x -> B, executed last: the rank is wrong
+            return Flow::Wait;
+        }
+        let asked = !matches!(plan, Plan::Whole);
+        if asked {
+            self.note_asked(key);
+        }
+        match (plan, names) {
+            (Plan::Whole, _) => {
+                self.shared.desk.want_whole(name, &command.name);
+                self.hold(key)
+            }
+            (Plan::Answer(reply), _) => {
+                let mark = self.observe(key, command, request);
+                self.give_up(mark);
+                self.clients.reply(key, &reply);
+                Flow::Taken
+            }
+            (Plan::One(shard), Names::Live) => {
+                let mark = self.observe(key, command, request);
+                let node = self.primary_of(layout.slot(shard), key);
+                if command.access == Access::Write {
+                    self.cooling.note_shard_writes(name, &layout.id, [shard]);
+                }
+                let mut renamed = std::mem::take(&mut self.cooling.renamed);
+                layout.rename(shard, request.bytes, request.args, &mut renamed);
+                self.send_on(key, node, &renamed, &[mark]);
+                renamed.clear();
+                renamed.shrink_to(RENAMED_BYTES);
+                self.cooling.renamed = renamed;
+                Flow::Taken
+            }
+            (Plan::One(shard), Names::Sealed) => {
+                let merge = Merge::first();
+                let mark = self.observe(key, command, request);
+                let live = vec![plan::under_name(&context, shard, args)];
+                let parts = pair(live, &Context { names, ..context }, args);
+                let collected = Collected::new(self.now, name, layout, merge, resp3, true);
+                self.collect(key, collected.of_request(request.bytes), parts, mark);
+                Flow::Taken
+            }
+            (Plan::Many { parts, merge }, _) => {
+                let mark = self.observe(key, command, request);
+                self.note_read(key, layout);
+                let context = Context { names, ..context };
+                let parts = match names {
+                    Names::Live => parts,
+                    Names::Sealed => pair(parts, &context, args),
+                };
+                let sealed = names == Names::Sealed;
+                let collected = Collected::new(self.now, name, layout, merge, resp3, sealed);
+                let collected = collected.with_access(command.access, turn);
+                self.collect(key, collected.of_request(request.bytes), parts, mark);
+                Flow::Taken
+            }
+        }
+    }
+
+    /// A command that the server refuses before it looks at any key.
+    fn have_refused(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        if client.awaits_hot() || client.order.outstanding() >= MAX_OUTSTANDING {
+            return Flow::Wait;
+        }
+        client.held_since = None;
+        self.forward_marker(key, request, command)
+    }
+
+    /// A question that the marker can answer, or that is not answered.
+    fn forward_marker(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
+        if self.cluster.is_some() {
+            return self.forward_clustered(key, request, command);
+        }
+        let mark = self.observe(key, command, request);
+        self.send_on(key, NodeId::FIRST, request.bytes, &[mark]);
+        Flow::Taken
+    }
+}
+
+/// The two questions to each shard next to each other.
+fn pair(live: Vec<Part>, sealed: &Context<'_>, args: &[&[u8]]) -> Vec<Part> {
+    let sealed = match plan::plan(sealed, args) {
+        Plan::One(shard) => vec![plan::under_name(sealed, shard, args)],
+        Plan::Many { parts, .. } => parts,
+        Plan::Answer(_) | Plan::Whole => Vec::new(),
+    };
+    side_by_side(live, sealed)
+}
+
+fn side_by_side(live: Vec<Part>, sealed: Vec<Part>) -> Vec<Part> {
+    debug_assert_eq!(live.len(), sealed.len());
+    live.into_iter().zip(sealed).flat_map(|(live, sealed)| [live, sealed]).collect()
+}
+
+/// An increment that can be combined with others.
+fn is_step(layout: &Layout, request: Request<'_>) -> bool {
+    if layout.kind != Kind::Counter || request.len() > 3 {
+        return false;
+    }
+    let args: Vec<&[u8]> = request.args_from(0).collect();
+    let change = Change::parse(&args).filter(|change| !change.is_guarded());
+    match change {
+        Some(Change::Add { field: None, delta, .. }) => delta.unsigned_abs() <= LARGEST_STEP,
+        _ => false,
+    }
+}
+
+/// Whether a read is refused where the marker of a split stands, or answered as by the value.
+/// Others would tell of the marker.
+fn refuses_marker(layout: &Layout, command: &Command) -> bool {
+    let name = &*command.name;
+    if is_about_time(name) {
+        // The marker has it, but not whether there is anything left in the shards.
+        return layout.expires || is_never_empty(layout.kind);
+    }
+    match layout.kind {
+        Kind::Counter | Kind::HyperLogLog => matches!(
+            name,
+            "get"
+                | "strlen"
+                | "getrange"
+                | "substr"
+                | "getbit"
+                | "bitcount"
+                | "bitpos"
+                | "bitfield_ro"
+                | "pfcount"
+        ),
+        Kind::Set => command.value_kind == ValueKind::Set,
+        Kind::Hash => command.value_kind == ValueKind::Hash,
+        Kind::SortedSet => command.value_kind == ValueKind::SortedSet,
+        Kind::List => command.value_kind == ValueKind::List,
+    }
+}
+
+/// Writes that a server refuses if another type than theirs is at the key, and that leave a marker
+/// what it is.
+fn is_refused_by_marker(name: &str) -> bool {
+    matches!(
+        name,
+        "incr"
+            | "decr"
+            | "incrby"
+            | "decrby"
+            | "sadd"
+            | "srem"
+            | "hset"
+            | "hdel"
+            | "hincrby"
+            | "zadd"
+            | "zrem"
+            | "zincrby"
+            | "pfadd"
+    )
+}
+
+fn is_about_time(name: &str) -> bool {
+    matches!(name, "ttl" | "pttl" | "expiretime" | "pexpiretime")
+}
+
+fn is_never_empty(kind: Kind) -> bool {
+    matches!(kind, Kind::Counter | Kind::HyperLogLog)
+}

@@ -1,0 +1,76 @@
+//! Requests of one member that go to a shard in their client's batch, as plain requests go to the
+//! nodes of a cluster.
+//!
+//! Called by: `intake`, with each request that names a hot key, before it sends what came before.
+//! Bound: the names of shards in a batch, beside the batch itself.
+//! Invariant: what goes this way would have gone to the same shard by `ask_shards`, and at once.
+//! Whatever needs a closer look is left to that, behind the batch: so a client's requests reach
+//! each link in its order.
+
+use heatsink_resp::command::{Access, Command};
+use heatsink_split::layout::{Kind, Names};
+use heatsink_split::plan::{self, Context, Plan};
+use heatsink_upstream::Protocol;
+
+use super::FEW_ARGS;
+use crate::cluster::node_batches::Lots;
+use crate::downstream::connection::ClientKey;
+use crate::hot_keys::SplitKey;
+use crate::upstream::nodes::NodeId;
+use crate::downstream::request::Request;
+use crate::splits::Splitting;
+use crate::runtime::worker::Worker;
+
+impl Worker {
+    /// The node for a request that goes to one shard of a split key, behind those of `node_batches`, if
+    /// nothing stands in its way; it is then appended to `renamed`, under the shard's name.
+    #[inline]
+    pub(crate) fn straight_to_shard(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        lots: &Lots,
+        renamed: &mut Vec<u8>,
+    ) -> Option<NodeId> {
+        if self.cluster.is_none() || !self.cooling.hot.has_moved() {
+            return None;
+        }
+        let name = command.single_key_index().and_then(|index| request.arg(index))?;
+        let SplitKey { splitting, first } = self.cooling.hot.split_key(name)?;
+        let Splitting::Split(layout) = splitting else { return None };
+        let client = self.clients.get_ref(key)?;
+        let login = &self.lanes[client.lane].login;
+        let base = &self.shared.base_login;
+        let may_ask = login.db == base.db && login.user_name() == base.user_name();
+        // Increments are combined, what is pushed gets a stamp, and what names no member is about
+        // all shards: nothing of that goes to one only, so that it would be planned in vain.
+        let is_plain = request.len() > 2 && !matches!(layout.kind, Kind::Counter | Kind::List);
+        // Whoever has touched hot keys apart may be settled by now, which `hot` sees to.
+        if !may_ask
+            || !is_plain
+            || client.hot_apart
+            || client.awaits_hot()
+            || command.refuses_count(request.len())
+            || !self.is_believed()
+        {
+            return None;
+        }
+        let mut args = [&[][..]; FEW_ARGS];
+        let args = args.get_mut(..request.len())?;
+        args.iter_mut().zip(request.args_from(0)).for_each(|(place, arg)| *place = arg);
+        let resp3 = login.protocol == Protocol::Resp3;
+        let turn = self.cooling.turns.wrapping_add(1);
+        let context = Context { layout, names: Names::Live, resp3, turn, stamp: 0 };
+        let Plan::One(shard) = plan::plan(&context, args) else { return None };
+        let node = self.straight_to_slot(client, layout.slot(shard), lots)?;
+        layout.rename(shard, request.bytes, request.args, renamed);
+        let first = *first;
+        self.cooling.turns = turn;
+        if command.access == Access::Write {
+            self.cooling.note_shard_write(first + shard);
+        }
+        self.note_asked(key);
+        Some(node)
+    }
+}

@@ -1,0 +1,435 @@
+//! What shards answer, made one reply.
+//!
+//! Called by: `splitting` with what is to be asked, `scatter_gather` with the answers, `combining` with
+//! increments of a split counter.
+//! Invariant: what is sent again after a tombstone has refused it was executed nowhere: it reads,
+//! or every part that would have changed something was refused. And its client has sent nothing
+//! else to shards behind it, which would then be executed first.
+//!
+//! This worker may be behind, and not all shards are sealed at once:
+//!
+//! ```text
+//! worker                              mover
+//! believes in the split               seals shard 1: tombstone
+//! SMEMBERS shard 0   a
+//! SMEMBERS shard 1   WRONGTYPE        seals shard 0; EXEC: value for marker
+//! waits ... hears of the end          registry: split no more
+//! SMEMBERS key       a b
+//! ```
+//!
+//! With another of the same client behind it, it is told to try again:
+//!
+//! ```text
+//! SMEMBERS shard 0   a
+//! SADD shard 0 c     1                executed: shard 0 is not sealed yet
+//! SMEMBERS shard 1   WRONGTYPE        sent again, it would tell of c
+//! ```
+//!
+//! A push, or an increment, is carried out by one part; the others only read for its reply:
+//!
+//! ```text
+//! RPUSH shard 0      WRONGTYPE        not done: it waits, and goes to the key
+//! LLEN shard 1       2
+//! ```
+//!
+//! ```text
+//! RPUSH shard 0      3                done: it is not sent again, and the reply says so
+//! LLEN shard 1       WRONGTYPE
+//! ```
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use heatsink_resp::command::Access;
+use heatsink_split::Layout;
+use heatsink_split::layout::{Kind, Names};
+use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
+
+use super::refused::{Fenced, GIVEN_UP};
+use super::{MOVING, PATIENCE, WRONG_TYPE, side_by_side};
+use crate::downstream::clients::error_line;
+use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::downstream::connection::ClientKey;
+use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::nodes::NodeId;
+use crate::observe::Mark;
+use crate::downstream::request::spans;
+use crate::splits::Splitting;
+use crate::runtime::worker::Worker;
+
+/// What is said of an increment if other shards could not be read.
+const NO_SUM: &str = "ERR heatsink: the increment was carried out, but the sum is not known: \
+                      a shard of the counter could not be read";
+
+/// What is said of a command if only some of its shards have refused it.
+const PARTLY: &str = "ERR heatsink: the value of this key is being moved; \
+                      the command may have been carried out in part";
+
+/// What is made of the shards' replies.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    key: Vec<u8>,
+    layout: Arc<Layout>,
+    merge: Merge,
+    resp3: bool,
+    /// Each shard was asked by both its names.
+    sealed: bool,
+    /// Nothing else of the client is sent meanwhile.
+    alone: bool,
+    /// Whether parts may change something.
+    access: Access,
+    /// The part that does, if the others only read.
+    taker: Option<usize>,
+    /// The command as it was meant for the key; empty if it is not sent again.
+    request: Vec<u8>,
+    /// How many requests its client had sent to shards, with this one.
+    asked: u32,
+    /// The increments that it answers, and which part carries them out.
+    batch: Option<(u32, usize)>,
+    /// The command that it answers was refused before; and which part carries it out, if it is
+    /// an increment.
+    fenced: Option<(Box<Fenced>, Option<usize>)>,
+    /// When the shards were asked.
+    begun: Instant,
+}
+
+impl Collected {
+    pub(super) fn new(
+        begun: Instant,
+        key: &[u8],
+        layout: &Arc<Layout>,
+        merge: Merge,
+        resp3: bool,
+        sealed: bool,
+    ) -> Self {
+        Self {
+            begun,
+            key: key.to_vec(),
+            layout: Arc::clone(layout),
+            alone: merge.asks_again(),
+            merge,
+            resp3,
+            sealed,
+            access: Access::Read,
+            taker: None,
+            request: Vec::new(),
+            asked: 0,
+            batch: None,
+            fenced: None,
+        }
+    }
+
+    /// The same for a command that may change something; `turn` is that of its plan.
+    pub(super) fn with_access(self, access: Access, turn: usize) -> Self {
+        // Their plans ask all shards, in their order.
+        let one_takes = matches!(self.layout.kind, Kind::Counter | Kind::List);
+        let taker = (one_takes && access != Access::Read).then(|| turn % self.layout.len());
+        Self { access, taker, ..self }
+    }
+
+    /// The same with what is sent again if tombstones refuse it.
+    pub(super) fn of_request(self, request: &[u8]) -> Self {
+        Self { request: request.to_vec(), ..self }
+    }
+
+    /// Whether nothing was changed for sure, though some shards have answered.
+    fn is_refused(&self, replies: &[Vec<u8>]) -> bool {
+        let is_refused = |reply: &Vec<u8>| reply.starts_with(WRONG_TYPE);
+        match self.taker {
+            _ if self.access == Access::Read => true,
+            Some(taker) => replies.get(taker).is_some_and(is_refused),
+            None => replies.iter().all(is_refused),
+        }
+    }
+
+    /// Whether one of the parts may change something.
+    fn writes(&self, part: usize) -> bool {
+        match (self.batch, self.taker) {
+            (Some((_, step)), _) => part == step,
+            (None, Some(taker)) => part == taker,
+            (None, None) => self.access == Access::Write,
+        }
+    }
+
+    /// The same for a command that was refused before.
+    pub(super) fn of_fenced(self, fenced: Fenced, step: Option<usize>) -> Self {
+        Self { fenced: Some((Box::new(fenced), step)), ..self }
+    }
+
+    /// The same for a client that is known to send nothing else meanwhile, or may go on.
+    pub(super) fn with_alone(self, alone: bool) -> Self {
+        Self { alone, ..self }
+    }
+}
+
+impl Worker {
+    /// Asks shards, and has their replies merged for a client.
+    pub(super) fn collect(
+        &mut self,
+        key: ClientKey,
+        mut collected: Collected,
+        parts: Vec<Part>,
+        mark: Mark,
+    ) {
+        let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
+        let place = client.order.reserve(pool);
+        client.retrying += u32::from(collected.alone);
+        collected.asked = client.asked_shards;
+        let asker = Asker { client: key, place };
+        self.ask_parts(asker, parts, collected, mark);
+        self.stop_if_many(key);
+    }
+
+    /// The lane of a client that is still there.
+    pub(super) fn lane_of(&self, asker: Asker) -> Option<usize> {
+        self.clients.get_ref(asker.client).map(|client| client.lane)
+    }
+
+    pub(super) fn ask_parts(
+        &mut self,
+        asker: Asker,
+        parts: Vec<Part>,
+        mut collected: Collected,
+        mark: Mark,
+    ) {
+        let lane = match &collected.fenced {
+            // Many may wait for it, none of whom asks.
+            Some((fenced, _)) => Some(fenced.lane()).filter(|_| self.has_way(fenced)),
+            None => self.lane_of(asker),
+        };
+        match (lane, collected.fenced.take_if(|_| lane.is_none())) {
+            (Some(lane), _) => self.ask_parts_along(lane, asker, parts, collected, mark),
+            (None, Some((fenced, _))) => self.end_fenced(&fenced, &error_line(GIVEN_UP)),
+            (None, None) => self.give_up(mark),
+        }
+    }
+
+    fn ask_parts_along(
+        &mut self,
+        lane: usize,
+        asker: Asker,
+        parts: Vec<Part>,
+        collected: Collected,
+        mark: Mark,
+    ) {
+        let node = |part: &Part| self.primary_of(collected.layout.slot(part.shard), asker.client);
+        let nodes: Vec<NodeId> = parts.iter().map(node).collect();
+        let id = &collected.layout.id;
+        let written = parts.iter().enumerate().filter(|(at, _)| collected.writes(*at));
+        let written = written.map(|(_, part)| part.shard);
+        self.cooling.note_shard_writes(&collected.key, id, written);
+        let parts = parts.into_iter().map(|part| part.bytes);
+        let questions: Vec<_> = nodes.into_iter().zip(parts).collect();
+        self.ask_several(lane, asker, &questions, Ending::Collected(Box::new(collected)), mark);
+    }
+
+    /// All shards have answered.
+    pub(crate) fn collected(
+        &mut self,
+        asker: Asker,
+        mut collected: Collected,
+        mark: Mark,
+        mut replies: Vec<Vec<u8>>,
+    ) {
+        if collected.sealed {
+            // A shard that was asked too late by one name has the other by then.
+            let mut pairs = replies.into_iter();
+            replies = std::iter::from_fn(|| Some((pairs.next()?, pairs.next()?)))
+                .map(|(live, sealed)| if live.starts_with(WRONG_TYPE) { sealed } else { live })
+                .collect();
+        }
+        if let Some((batch, step)) = collected.batch {
+            return self.batch_collected(batch, step, collected, &replies);
+        }
+        if let Some((fenced, step)) = collected.fenced.take_if(|(_, step)| step.is_some()) {
+            let step = step.unwrap_or_default();
+            return self.fenced_step_collected(*fenced, step, &collected, &replies);
+        }
+        if replies.iter().any(|reply| reply.starts_with(WRONG_TYPE)) {
+            return self.refused_by_shards(asker, collected, mark, &replies);
+        }
+        let merge = std::mem::replace(&mut collected.merge, Merge::first());
+        let begun = collected.begun;
+        let (layout, resp3, sealed) = (&collected.layout, collected.resp3, collected.sealed);
+        let context = Context { layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
+        // A shard may be sealed from one round to the next: each asks by both names again.
+        let again = (sealed && merge.asks_again()).then(|| {
+            let context = Context { names: Names::Sealed, ..context };
+            plan::merge(&context, merge.clone(), &replies)
+        });
+        match plan::merge(&context, merge, &replies) {
+            Merged::Reply(reply) => {
+                self.shared.desk.collected(self.now.saturating_duration_since(begun));
+                self.end_collected(asker, collected, mark, &reply);
+            }
+            Merged::More { parts, merge } => {
+                let parts = match again {
+                    Some(Merged::More { parts: sealed, .. }) => side_by_side(parts, sealed),
+                    _ => parts,
+                };
+                let collected = Collected { merge, ..collected };
+                self.ask_parts(asker, parts, collected, mark);
+            }
+        }
+    }
+
+    /// This worker is behind: the shards are sealed, or some of them. What was not executed goes
+    /// where the value is, once that is known.
+    fn refused_by_shards(
+        &mut self,
+        asker: Asker,
+        mut collected: Collected,
+        mark: Mark,
+        replies: &[Vec<u8>],
+    ) {
+        if !collected.is_refused(replies) {
+            return self.end_collected(asker, collected, mark, &error_line(PARTLY));
+        }
+        let before = collected.fenced.take().map(|(fenced, _)| *fenced);
+        match before.or_else(|| self.fence_collected(asker, &mut collected)) {
+            Some(fenced) => {
+                self.give_up(mark);
+                self.refused_again(fenced, &collected.layout.id);
+            }
+            None => self.end_collected(asker, collected, mark, &error_line(MOVING)),
+        }
+    }
+
+    /// What shards have refused, if it may be sent again. Its client sends nothing from now on.
+    fn fence_collected(&mut self, asker: Asker, collected: &mut Collected) -> Option<Fenced> {
+        let client = self.clients.get(asker.client)?;
+        if collected.request.is_empty() || client.asked_shards != collected.asked {
+            return None;
+        }
+        client.retrying += u32::from(!collected.alone);
+        let lane = client.lane;
+        let purpose = Purpose::Detour(asker.place);
+        let ticket = Ticket { client: asker.client, seq: 0, purpose };
+        let (key, request) = (collected.key.clone(), std::mem::take(&mut collected.request));
+        let way = (lane, self.lanes[lane].serial);
+        Some(Fenced::at_shards(ticket, way, key, request, self.now, self.now + PATIENCE))
+    }
+
+    fn end_collected(&mut self, asker: Asker, collected: Collected, mark: Mark, reply: &[u8]) {
+        match collected.fenced {
+            Some((fenced, _)) => self.end_fenced(&fenced, reply),
+            None => self.end_collecting(asker, collected.alone, mark, reply),
+        }
+    }
+
+    /// An increment that had been refused is done, or not.
+    fn fenced_step_collected(
+        &mut self,
+        fenced: Fenced,
+        step: usize,
+        collected: &Collected,
+        replies: &[Vec<u8>],
+    ) {
+        match replies.get(step) {
+            Some(own) if own.starts_with(WRONG_TYPE) => {
+                self.refused_again(fenced, &collected.layout.id);
+            }
+            Some(own) if own.starts_with(b"-") => self.end_fenced(&fenced, own),
+            _ => {
+                let sum = self.sum_of(collected, replies);
+                self.end_fenced(&fenced, &sum.unwrap_or_else(|| error_line(NO_SUM)));
+            }
+        }
+    }
+
+    /// The value of a counter after an increment, if all shards have answered.
+    fn sum_of(&self, collected: &Collected, replies: &[Vec<u8>]) -> Option<Vec<u8>> {
+        let Collected { key, layout, merge, begun, .. } = collected;
+        self.shared.desk.collected(self.now.saturating_duration_since(*begun));
+        let context = Context { layout, names: Names::Live, resp3: false, turn: 0, stamp: 0 };
+        match plan::merge(&context, merge.clone(), replies) {
+            Merged::Reply(reply) if reply.starts_with(b":") => {
+                if plan::counter_is_near_overflow(replies) {
+                    self.shared.desk.want_whole(key, "a counter near its limit");
+                }
+                Some(reply)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn end_collecting(&mut self, asker: Asker, alone: bool, mark: Mark, reply: &[u8]) {
+        if alone && let Some(client) = self.clients.get(asker.client) {
+            client.retrying -= 1;
+            if client.retrying == 0 {
+                self.clients.resume.push(asker.client);
+            }
+        }
+        self.end_read(asker, mark, reply);
+    }
+
+    pub(in crate::hot) fn end_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
+        if let Some(observer) = &mut self.observer {
+            observer.answered(&mark, reply, 0);
+        }
+        self.clients.fill(asker.client, asker.place, reply);
+    }
+
+    /// Sends increments that were combined to one shard, and asks the others: their sum is the
+    /// reply. False if the key is not split, as it never is in another database.
+    pub(in crate::hot) fn step_split(
+        &mut self,
+        id: u32,
+        name: &[u8],
+        bytes: &[u8],
+        lane: usize,
+    ) -> bool {
+        if !self.is_lane_in_database(lane) {
+            return false;
+        }
+        let (Splitting::Split(layout) | Splitting::Draining(layout)) =
+            (match self.cooling.hot.split(name) {
+                Some(splitting) => splitting.clone(),
+                None => return false,
+            })
+        else {
+            return false;
+        };
+        let Some(args) = spans(bytes) else { return false };
+        let args: Vec<&[u8]> = args.iter().map(|span| &bytes[span.clone()]).collect();
+        let turn = self.cooling.turn();
+        let context = Context { layout: &layout, names: Names::Live, resp3: false, turn, stamp: 0 };
+        let Plan::Many { parts, merge } = plan::plan(&context, &args) else {
+            // A sum that is too large for a shard, or a `SET` that waited while the key was split.
+            self.shared.desk.want_whole(name, "a change that no shard takes");
+            self.batch_lost(id, &error_line(MOVING));
+            return true;
+        };
+        let step = parts.iter().position(|part| part.shard == turn % layout.len()).unwrap_or(0);
+        let asker = Asker { client: ClientKey::NOBODY, place: 0 };
+        let collected = Collected::new(self.now, name, &layout, merge, false, false);
+        let collected = Collected { batch: Some((id, step)), ..collected.of_request(bytes) };
+        self.ask_parts_along(lane, asker, parts, collected, Mark::Nothing);
+        true
+    }
+
+    /// Increments are done, or not: the part that carries them out decides.
+    fn batch_collected(
+        &mut self,
+        batch: u32,
+        step: usize,
+        mut collected: Collected,
+        replies: &[Vec<u8>],
+    ) {
+        let Some(own) = replies.get(step) else { return };
+        if own.starts_with(WRONG_TYPE) {
+            let request = std::mem::take(&mut collected.request);
+            let Some((way, until)) = self.patience_with(batch) else { return };
+            let ticket = Ticket::internal(Purpose::Combined(batch));
+            let fenced = Fenced::at_shards(ticket, way, collected.key, request, self.now, until);
+            return self.refused_again(fenced, &collected.layout.id);
+        }
+        if own.starts_with(b"-") {
+            return self.batch_arrived(batch, own);
+        }
+        match self.sum_of(&collected, replies) {
+            Some(sum) => self.batch_arrived(batch, &sum),
+            None => self.batch_lost(batch, &error_line(NO_SUM)),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What is told to those who have waited too long for a read: the error, or, in mode `relaxed`,
+//! what was read before.
+//!
+//! Bound: [`MOST_REPLIES`] replies of [`MOST_BYTES`] each, and none older than
+//! `coalesce.max_stale_ms`.
+//! Invariant: a reply is given only to the login that it was read for, and to no connection that may
+//! have written the key since it was read:
+//!
+//! ```text
+//! 1. GET k is sent, and answered v1: kept
+//! 2. A: SET k v2, answered OK           3. the server stands still
+//! 4. A: GET k waits too long: v1 would be older than what A wrote itself
+//! ```
+//!
+//! So each is kept with the time at which its read was sent, and A has to get one that was sent after
+//! A's last write was answered. What others wrote does not matter: they may be told v1.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use heatsink_cache::identity::{Protocol, Reader};
+use slab::Slab;
+
+use super::Cooling;
+use super::reads::{RIGHTS_TIME, Waiter};
+use crate::downstream::clients::{Clients, error_line};
+use crate::config::Live;
+use crate::upstream::pools::Lane;
+use crate::runtime::worker::Worker;
+
+/// Replies that are kept.
+const MOST_REPLIES: usize = 1024;
+/// The longest of them.
+const MOST_BYTES: usize = 16 << 10;
+
+/// Login, protocol and request.
+type Place = (u32, bool, Vec<u8>);
+
+/// Replies that may be given to those who have waited too long.
+#[derive(Debug, Default)]
+pub(crate) struct LateReplies {
+    replies: HashMap<Place, (Instant, Vec<u8>), RandomState>,
+}
+
+impl LateReplies {
+    /// Keeps the reply to a read that was sent at that time.
+    pub(super) fn keep(&mut self, sent_at: Instant, reader: Reader, command: &[u8], reply: &[u8]) {
+        if command.len() + reply.len() > MOST_BYTES {
+            return;
+        }
+        let place = place(reader, command);
+        if self.replies.len() >= MOST_REPLIES && !self.replies.contains_key(&place) {
+            self.replies.clear();
+        }
+        self.replies.insert(place, (sent_at, reply.to_vec()));
+    }
+
+    /// What was read before, and when that was sent, if it is not too old.
+    pub(super) fn get(
+        &self,
+        now: Instant,
+        reader: Reader,
+        command: &[u8],
+        max_age: Duration,
+    ) -> Option<(Instant, &[u8])> {
+        let (sent_at, reply) = self.replies.get(&place(reader, command))?;
+        (now.saturating_duration_since(*sent_at) <= max_age).then_some((*sent_at, reply))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.replies.clear();
+    }
+}
+
+fn place(reader: Reader, command: &[u8]) -> Place {
+    (reader.login.0, reader.protocol == Protocol::Resp3, command.to_vec())
+}
+
+impl Worker {
+    /// Those who have waited for too long are given what was read before, where that is allowed; else
+    /// they wait as long as for any other request, and are told so then.
+    pub(super) fn expire_waits(&mut self) {
+        self.give_old();
+        let time = self.cooling.time(self.now);
+        if self.cooling.flights.next_deadline().is_none_or(|deadline| deadline > time) {
+            return;
+        }
+        let text = "ERR heatsink: the read of a hot key that this one waited for takes too long";
+        let error = error_line(text);
+        let mut late = Vec::new();
+        self.cooling.flights.expired(time, &mut late);
+        for waiter in late {
+            self.end_wait(waiter);
+            self.clients.fill(waiter.client, waiter.place, &error);
+        }
+    }
+
+    /// In mode `relaxed`: whoever has waited for `coalesce.max_wait_ms` gets what was read before, if
+    /// there is something.
+    fn give_old(&mut self) {
+        let time = self.cooling.time(self.now);
+        let Some(since) = time.checked_sub(self.live.coalesce.max_wait) else { return };
+        if self.cooling.late.is_empty() {
+            return;
+        }
+        let Self { cooling, clients, lanes, live, now, .. } = self;
+        let Cooling { flights, late, .. } = cooling;
+        let old = |reader: Reader, command: &[u8]| {
+            late.get(*now, reader, command, max_stale(live, lanes, reader))
+        };
+        let mut answered = Vec::new();
+        flights.take_waiting(
+            since,
+            |reader, command, waiter| {
+                old(reader, command)
+                    .is_some_and(|(sent_at, _)| may_be_told(clients, *waiter, sent_at))
+            },
+            |reader, command, waiter| {
+                answered.extend(old(reader, command).map(|(_, reply)| (waiter, reply.to_vec())));
+            },
+        );
+        for (waiter, reply) in answered {
+            self.end_wait(waiter);
+            self.clients.fill(waiter.client, waiter.place, &reply);
+        }
+    }
+}
+
+/// Whether the reply to a read that was sent at that time has all that this client wrote.
+pub(super) fn may_be_told(clients: &Clients, waiter: Waiter, sent_at: Instant) -> bool {
+    let client = clients.get_ref(waiter.client);
+    client.is_some_and(|client| client.hot_written_at.is_none_or(|at| at <= sent_at))
+}
+
+/// How old a reply may be that is given instead of none.
+pub(super) fn max_stale(live: &Live, lanes: &Slab<Lane>, reader: Reader) -> Duration {
+    let max_stale = live.coalesce.max_stale;
+    let is_of = |lane: &Lane| lane.serial as u32 == reader.login.0;
+    let lane = lanes.iter().map(|(_, lane)| lane).find(|lane| is_of(lane));
+    // A right that was taken away is noticed in time.
+    let has_rights = lane.is_none_or(|lane| lane.login.credentials.is_some());
+    if has_rights { max_stale.min(RIGHTS_TIME) } else { max_stale }
+}

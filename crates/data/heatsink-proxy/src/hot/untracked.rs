@@ -1,0 +1,89 @@
+//! Requests that may change, or show, hot keys past the cache: writes and reads of several keys,
+//! commands of which nobody knows what they touch, large requests that are passed on before they are
+//! complete, transactions without end, commands that block, and whatever was under way when a key became
+//! hot.
+//!
+//! Called by: `hot`, when other keys are hot, and with each read; `writes` and `combining`, with such
+//! requests.
+//! Bound: a flag and a time for each client; a `PING` for each link of the cache that is not answered.
+//! Invariant: a client never sees an older value than it has seen, or written, before. Nobody else
+//! is concerned: the server tells of what such a request changes as it does of any other change. So one
+//! client cannot take the cache from all, whatever it tries; only what changes a key ends what is cached
+//! of it.
+//!
+//! ```text
+//! 1. k is cached, read along T             2. C's request goes along another link
+//! 3. it is executed and changes k: word of it is on its way along T
+//! 4. C is answered                         5. C reads k: served from here, it would be the old value
+//! ```
+//!
+//! So from 2 on C is not served from the cache. Word of the change stands before the answer to anything
+//! that is asked along T after 4: the first read of C itself, which goes along T as when nothing is
+//! cached, and the question whether T is there, every [`super::PULSE`]. Then C is served again. Where
+//! the client's login has several such links, one to each node of a cluster, C's read asks the others
+//! at once.
+//!
+//! This is also why what was under way when a key became hot need not be followed, however often it
+//! is redirected or tried again:
+//!
+//! ```text
+//! 1. C: SET k -> node A; k is not hot      2. k becomes hot, and is read and cached from A
+//! 3. A: TRYAGAIN; SET k is sent again      4. it is executed; word of it is on its way; C is answered
+//! ```
+//!
+//! C had something unanswered at 2, so after 4 it is not served from the cache until word has come.
+//!
+//! Where the server does not tell of changes, Heatsinks do. There is no answer that word of a change
+//! stands before, but what is cached lives for [`RIGHTS_TIME`] at most: C waits that long.
+
+use std::time::Instant;
+
+use super::Cooling;
+use super::reads::RIGHTS_TIME;
+use crate::downstream::connection::ClientKey;
+use crate::runtime::worker::Worker;
+
+impl Cooling {
+    /// Whether nothing is served to those of a lane that was overwritten before that time.
+    fn has_heard_up_to(&self, lane: usize, time: Instant, now: Instant) -> bool {
+        let announced = self.listening.is_open() && now < time + RIGHTS_TIME;
+        let mut links = self.links.iter().filter(|link| link.lane == lane);
+        !announced && links.all(|link| link.heard_up_to >= time)
+    }
+}
+
+impl Worker {
+    /// A request of a client may touch any key, or take for ever.
+    pub(super) fn keep_unseen(&mut self, key: ClientKey) {
+        if let Some(client) = self.clients.get(key) {
+            client.hot_apart = true;
+            client.hot_unknown = true;
+        }
+    }
+
+    /// Keys have become hot: so far nobody has noted what is under way for them.
+    pub(super) fn doubt_unanswered(&mut self) {
+        for (_, client) in &mut self.clients.slab {
+            if !client.is_settled() {
+                client.hot_apart = true;
+                client.hot_unknown = true;
+            }
+        }
+    }
+
+    /// Whether a client may be served from the cache.
+    #[inline]
+    pub(super) fn may_hit(&mut self, key: ClientKey) -> bool {
+        let Self { cooling, clients, now, .. } = self;
+        let Some(client) = clients.get(key) else { return false };
+        let Some(since) = client.hot_unseen_since else { return true };
+        let lane = client.lane;
+        let has_heard = cooling.has_heard_up_to(lane, since, *now);
+        if has_heard {
+            client.hot_unseen_since = None;
+        } else if self.cluster.is_some() {
+            self.ask_for_word(lane, since);
+        }
+        has_heard
+    }
+}

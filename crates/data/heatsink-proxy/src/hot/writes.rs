@@ -1,0 +1,310 @@
+//! Whatever touches a hot key and is not answered here.
+//!
+//! Where the server tells of changes, such a request ends nothing for others: many change nothing (the
+//! server refuses them, `SET NX` finds the key, `MGET` only reads it), and what one changes the server
+//! says. Its own client is not served from the cache until word of it must have come; see the module
+//! `untracked`. Where the server does not tell, the key is *pending*: nothing of it is served or kept.
+//!
+//! Bound: one entry for each such request that is not answered.
+//! Invariant: a client reads no hot key while such a request of its own is unanswered. A key of a
+//! server that does not tell is pending from before the request is sent until it is answered, failed
+//! or given up.
+
+use std::sync::Arc;
+
+use heatsink_cache::local::WriteToken;
+use heatsink_resp::command::{Access, Command, Role, Unnamed};
+
+use super::Cool;
+use crate::downstream::connection::ClientKey;
+use crate::downstream::intake::Flow;
+use crate::observe::Mark;
+use crate::downstream::request::{Request, is_untold};
+use crate::runtime::worker::Worker;
+
+/// A request that touches hot keys, on a shared link.
+#[derive(Debug)]
+pub(crate) struct HotWrite {
+    tokens: Vec<WriteToken>,
+    /// Of what it changes the server tells.
+    told: bool,
+    /// The server tells nobody of what it changes.
+    untold: bool,
+    client: ClientKey,
+    /// What else is remembered of it.
+    inner: Mark,
+}
+
+/// What a request may do to keys that are cached.
+#[derive(Debug, Default)]
+struct Touched {
+    /// Of the keys that are pending.
+    tokens: Vec<WriteToken>,
+    /// It may change others, of which the server tells.
+    told: bool,
+}
+
+/// Something that may change a key was sent.
+#[derive(Debug)]
+pub(super) enum Sent {
+    /// Nothing of the key is cached.
+    Uncached,
+    /// The server tells of it.
+    Told,
+    /// The key is pending.
+    Pending(WriteToken),
+}
+
+impl HotWrite {
+    pub(super) fn inner(&self) -> Mark {
+        self.inner
+    }
+}
+
+impl Worker {
+    /// Requests that touched hot keys and are answered.
+    pub(crate) fn look_at_ended(&mut self) {
+        while let Some((write, refused)) = self.cooling.ended.pop() {
+            self.end_hot_write(write, refused);
+        }
+    }
+
+    /// A request that counts as a write of the hot keys that it may touch.
+    pub(super) fn mark_write(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Cool {
+        let Some(client) = self.clients.get(key) else { return Cool::Done(Flow::Taken) };
+        if client.awaits_hot() {
+            return Cool::Done(Flow::Wait);
+        }
+        client.hot_writes += 1;
+        let Touched { tokens, told } = self.touched(key, request, command);
+        let inner = self.observe(key, command, request);
+        let untold = is_untold(command);
+        let write = HotWrite { tokens, told, untold, client: key, inner };
+        let write = self.cooling.writes.insert(write);
+        Cool::Marked(Mark::Hot(write as u32))
+    }
+
+    /// The same before a cluster, where requests may come apart, or be sent on to other nodes:
+    /// what it touches is pending until the client is settled.
+    pub(super) fn write_clustered(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Cool {
+        let Some(client) = self.clients.get(key) else { return Cool::Done(Flow::Taken) };
+        if client.awaits_hot() {
+            return Cool::Done(Flow::Wait);
+        }
+        let flow = self.forward_clustered(key, request, command);
+        if flow == Flow::Taken {
+            // Nothing has left yet, or at least nothing else has been looked at.
+            self.touch_apart(key, command, request);
+        }
+        Cool::Done(flow)
+    }
+
+    /// What a request may do to keys that are cached.
+    fn touched(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Touched {
+        let unnamed = request.unnamed(command);
+        if unnamed == Unnamed::Anything {
+            self.keep_unseen(key);
+            let writes = command.access == Access::Write;
+            let is_told = !is_untold(command) && self.all_tell_of_changes();
+            if writes && !is_told {
+                let tokens = vec![self.write_sent_to_all(key)];
+                return Touched { tokens, told: false };
+            }
+        }
+        let mut touched = Touched::default();
+        let arg = |index| request.arg(index).unwrap_or_default();
+        command.for_each_key(request.len(), arg, |index| self.touch(arg(index), &mut touched));
+        if unnamed == Unnamed::Matching {
+            let hot = Arc::clone(&self.cooling.hot);
+            let matching = hot.iter().filter(|(name, _)| request.matches(command, name));
+            matching.for_each(|(name, _)| self.touch(name, &mut touched));
+        }
+        touched
+    }
+
+    /// Something that may change all keys, and of which the server does not tell, is about to be sent.
+    ///
+    /// One client must not be able to take the cache from all by what the server refuses to it. So if it
+    /// refused the last one of the same login, what is cached goes only if this one is carried out:
+    /// when it is answered.
+    fn write_sent_to_all(&mut self, key: ClientKey) -> WriteToken {
+        let lane = self.clients.get_ref(key).and_then(|client| self.lanes.get(client.lane));
+        let refused = lane.is_some_and(|lane| lane.untold_refused) && self.all_tell_of_changes();
+        let cache = &mut self.cooling.cache;
+        if refused { cache.write_to_all_doubted() } else { cache.write_sent_to_all() }
+    }
+
+    fn note_untold(&mut self, key: ClientKey, refused: bool) {
+        if let Some(client) = self.clients.get_ref(key)
+            && let Some(lane) = self.lanes.get_mut(client.lane)
+        {
+            lane.untold_refused = refused;
+        }
+    }
+
+    /// What a request that names a key may do to it.
+    fn touch(&mut self, name: &[u8], touched: &mut Touched) {
+        match self.write_sent(name) {
+            Sent::Uncached => {}
+            Sent::Told => touched.told = true,
+            Sent::Pending(token) => touched.tokens.push(token),
+        }
+    }
+
+    /// Something that may change a key is about to be sent.
+    pub(super) fn write_sent(&mut self, name: &[u8]) -> Sent {
+        if self.cooling.cache.key_id(name).is_none() {
+            return Sent::Uncached;
+        }
+        if self.tells_of_changes(self.node_of(name)) {
+            return Sent::Told;
+        }
+        self.cooling.cache.write_sent(name).map_or(Sent::Uncached, Sent::Pending)
+    }
+
+    /// A request that touches hot keys is answered or given up; what else was remembered of
+    /// it.
+    pub(crate) fn end_hot_write(&mut self, write: u32, refused: bool) -> Mark {
+        let Some(write) = self.cooling.writes.try_remove(write as usize) else {
+            return Mark::Nothing;
+        };
+        if write.untold {
+            self.note_untold(write.client, refused);
+        }
+        // A script may have written before it failed; what servers do not tell of is refused as a whole.
+        for token in write.tokens {
+            if !(write.untold && refused) {
+                self.write_over(token);
+            }
+        }
+        if let Some(client) = self.clients.get(write.client) {
+            client.hot_writes -= 1;
+            client.hot_written_at = Some(self.now);
+            if write.told {
+                client.hear_of_changes();
+            }
+        }
+        write.inner
+    }
+
+    /// A request was decided about on its own; those of a transaction touch nothing before it
+    /// is executed.
+    pub(crate) fn touch_dispatched(
+        &mut self,
+        key: ClientKey,
+        command: &Command,
+        request: Request<'_>,
+        queueing: bool,
+    ) {
+        if !queueing {
+            self.touch_apart(key, command, request);
+        } else if command.role == Role::Exec {
+            self.touch_executed(key);
+        }
+    }
+
+    /// A request went along a connection of the client's own, or in another unusual way: what
+    /// it touches is pending until the client is settled.
+    pub(crate) fn touch_apart(&mut self, key: ClientKey, command: &Command, request: Request<'_>) {
+        if !self.cooling.is_active() || !self.touches_hot_keys(request, command) {
+            return;
+        }
+        let touched = self.touched(key, request, command);
+        self.keep_touched(key, touched);
+    }
+
+    /// A transaction is executed: what it has named is touched now.
+    pub(crate) fn touch_executed(&mut self, key: ClientKey) {
+        if !self.cooling.is_active() {
+            return;
+        }
+        let Some(client) = self.clients.get_ref(key) else { return };
+        let mut touched = Touched::default();
+        let (mut names, mut is_untold) = (Vec::new(), false);
+        // If nothing was noted, it may have named any.
+        let mut names_any = true;
+        if let Some(queued) = &client.queued_keys {
+            let cache = &self.cooling.cache;
+            queued.for_each(|name, _, _, _| {
+                if cache.key_id(name).is_some() {
+                    names.push(name.to_vec());
+                }
+            });
+            names_any = queued.is_incomplete();
+            is_untold = queued.is_untold();
+        }
+        for name in &names {
+            self.touch(name, &mut touched);
+        }
+        if is_untold {
+            touched.tokens.push(self.write_sent_to_all(key));
+        }
+        self.keep_touched(key, touched);
+        if names_any {
+            self.touch_all(key);
+        }
+    }
+
+    /// Nobody knows what it touches. Where the server tells of changes, that ends nothing for
+    /// others; see the module `untracked`.
+    pub(crate) fn touch_all(&mut self, key: ClientKey) {
+        if !self.cooling.is_active() {
+            return;
+        }
+        self.keep_unseen(key);
+        if !self.all_tell_of_changes() {
+            let tokens = vec![self.cooling.cache.write_sent_to_all()];
+            self.keep_touched(key, Touched { tokens, told: false });
+        }
+    }
+
+    fn keep_touched(&mut self, key: ClientKey, Touched { tokens, told }: Touched) {
+        let Some(client) = self.clients.get(key) else {
+            self.forget_touched(tokens);
+            return;
+        };
+        client.hot_apart = true;
+        client.hot_unknown |= told;
+        if tokens.is_empty() {
+            // Nobody waits for it to be over.
+            return;
+        }
+        client.hot_touched.extend(tokens);
+        if !self.cooling.unsettled.contains(&key) {
+            self.cooling.unsettled.push(key);
+        }
+    }
+
+    /// Clients that have been answered since.
+    pub(super) fn look_at_unsettled(&mut self) {
+        let Self { cooling, clients, now, .. } = self;
+        let mut over = Vec::new();
+        cooling.unsettled.retain(|key| {
+            let Some(client) = clients.get(*key) else { return false };
+            if !client.is_settled() {
+                return true;
+            }
+            over.append(&mut client.end_apart(*now));
+            false
+        });
+        self.forget_touched(over);
+    }
+
+    /// A client has gone: what it had under way may still be executed, which the server tells
+    /// of like any other change.
+    pub(crate) fn forget_touched(&mut self, tokens: Vec<WriteToken>) {
+        for token in tokens {
+            self.write_over(token);
+        }
+    }
+}

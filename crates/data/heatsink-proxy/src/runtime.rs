@@ -1,0 +1,22 @@
+//! The event loop, and everything that only it may do: sockets, timers, mailboxes, threads.
+//!
+//! | question | module |
+//! |---|---|
+//! | one turn of the loop | `worker`, `upkeep` (ticks), `flush` (writing) |
+//! | where clients come from | `listener`, `socket` |
+//! | what the workers of a process share | `shared` |
+//! | what becomes of a request once it is decided | `dispatch`, `apply`, `forward` |
+//! | what servers have answered | `replies` |
+//! | whether this process stood still | `clock` |
+
+pub(crate) mod apply;
+pub(crate) mod clock;
+pub(crate) mod dispatch;
+pub(crate) mod flush;
+pub(crate) mod forward;
+pub(crate) mod listener;
+pub(crate) mod replies;
+pub(crate) mod shared;
+pub(crate) mod socket;
+pub(crate) mod upkeep;
+pub(crate) mod worker;

@@ -1,0 +1,320 @@
+//! Carries a [`Decision`] out.
+
+use heatsink_cluster::join::Join;
+use heatsink_resp::command::{Command, Role};
+
+use crate::cluster::scatter_gather::{Ending, Targets};
+use crate::cluster::dedicated_redirects::null;
+use crate::cluster::route::Slots;
+use crate::cluster::transactions::CROSS_SLOT;
+use crate::downstream::connection::{Client, ClientKey, Lost};
+use crate::decide::{Decision, LostStep};
+use crate::downstream::intake::Flow;
+use crate::session::dedicated::{Expected, Transaction};
+use crate::downstream::request::Request;
+use crate::runtime::worker::Worker;
+
+/// What one node could do, and not all of them.
+const NOT_HERE: &str = "ERR heatsink: not possible on a connection that leads to a whole cluster";
+
+impl Worker {
+    /// Does what was decided, or says that it has to wait.
+    pub(crate) fn carry_out(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: Option<&Command>,
+        decision: Decision,
+    ) -> Flow {
+        match (decision, command) {
+            (Decision::Forward, Some(command)) if self.hides_names(key, command) => {
+                self.ask_for_names(key, request, command)
+            }
+            (Decision::Forward, Some(command)) if self.cluster.is_some() => {
+                self.forward_beside_own(key, request, command)
+            }
+            // A client that does not read waits; a connection of its own leads to one node only.
+            (Decision::Own(Expected::Plain), Some(command))
+                if self.cluster.is_some()
+                    && command.role != Role::Urgent
+                    && self.clients.get_ref(key).is_some_and(|client| client.own.is_none()) =>
+            {
+                self.forward_clustered(key, request, command)
+            }
+            (Decision::Own(expected), command) if self.cluster.is_some() => {
+                self.send_own_clustered(key, request, command, expected)
+            }
+            (Decision::OwnWait, Some(command)) if self.cluster.is_some() => {
+                self.ask_apart(key, request, command, true)
+            }
+            (Decision::Stray | Decision::Misplaced, _) if self.cluster.is_some() => {
+                self.refuse_misplaced(key, NOT_HERE)
+            }
+            _ => self.carry_out_plainly(key, request, decision),
+        }
+    }
+
+    fn carry_out_plainly(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        decision: Decision,
+    ) -> Flow {
+        match decision {
+            Decision::Forward => self.forward(key, request.bytes, 1),
+            Decision::Own(expected) => {
+                let node = self.home(key);
+                self.send_own(key, node, request.bytes, expected)
+            }
+            Decision::OwnWait => self.send_wait(key, request.bytes),
+            Decision::Takeover => self.take_over(key, request),
+            Decision::Stray => self.stray(key, request),
+            Decision::Misplaced => {
+                self.refuse_misplaced(key, "ERR heatsink: not possible inside a transaction")
+            }
+            Decision::Multi => self.begin_transaction(key),
+            Decision::Auth => self.auth(key, request),
+            Decision::Hello => self.hello(key, request),
+            Decision::Select => self.select(key, request),
+            Decision::Client => self.client_command(key, request),
+            Decision::Reset => {
+                self.reset(key);
+                Flow::Taken
+            }
+            Decision::Quit => {
+                self.clients.reply(key, b"+OK\r\n");
+                self.clients.close_after_replies(key);
+                Flow::Taken
+            }
+            Decision::Barred => {
+                if self.is_queueing(key) {
+                    self.end_own_state(key);
+                }
+                let text = "ERR heatsink: a login is not possible in the middle of this";
+                self.clients.error(key, text);
+                Flow::Taken
+            }
+            Decision::LongChannel => {
+                if self.is_queueing(key) {
+                    self.end_own_state(key);
+                }
+                let text =
+                    "ERR heatsink: names of channels and patterns are limited to 16384 bytes";
+                self.clients.error(key, text);
+                Flow::Taken
+            }
+            Decision::Hangup => {
+                tracing::warn!("a client that speaks HTTP was hung up on");
+                self.close_client(key);
+                Flow::Taken
+            }
+            Decision::Lost(step) => {
+                self.step_lost(key, step);
+                Flow::Taken
+            }
+        }
+    }
+
+    /// Along the shared links, while the client may have a connection of its own: it is not
+    /// in the middle of anything there.
+    fn forward_beside_own(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Flow {
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        if client.own.as_ref().is_some_and(|own| !own.is_settled()) {
+            return Flow::Wait;
+        }
+        self.forward_clustered(key, request, command)
+    }
+
+    /// On a connection of the client's own, to the node of the request's key.
+    fn send_own_clustered(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: Option<&Command>,
+        expected: Expected,
+    ) -> Flow {
+        if let Some(flow) = self.without_map(key) {
+            return flow;
+        }
+        if let Some(command) = command
+            && command.role == Role::Urgent
+            && !self.is_queueing(key)
+        {
+            let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+            if own.is_some_and(|own| !own.is_settled()) {
+                // It may overtake others' commands, not the replies of the client's own.
+                return Flow::Wait;
+            }
+            return match &*command.name {
+                "shutdown" => {
+                    self.clients.error(key, "ERR heatsink: SHUTDOWN is for one node, not for all");
+                    Flow::Taken
+                }
+                _ => self.ask_apart(key, request, command, false),
+            };
+        }
+        if let Some(command) = command
+            && let Some(flow) = self.note_written(key, request, command)
+        {
+            return flow;
+        }
+        let slot = command.and_then(|command| Slots::of(command, request).first());
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        if command.is_none() {
+            client.written.add_all();
+        }
+        if client.order.outstanding() > 0 {
+            return Flow::Wait;
+        }
+        if let Some(own) = &client.own {
+            let keeps = matches!(expected, Expected::Watch | Expected::Blocking);
+            if keeps && own.slot.is_some() && slot.is_some() && own.slot != slot {
+                if !client.is_settled() {
+                    return Flow::Wait;
+                }
+                self.clients.reply(key, CROSS_SLOT);
+                return Flow::Taken;
+            }
+            let node = own.node;
+            return self.send_own(key, node, request.bytes, expected);
+        }
+        if let Some(flow) = self.behind_old_map(key) {
+            return flow;
+        }
+        let node = slot.map_or_else(|| self.home(key), |slot| self.primary_of(slot, key));
+        let flow = self.send_own(key, node, request.bytes, expected);
+        if expected == Expected::Watch
+            && let Some(client) = self.clients.get(key)
+            && let Some(own) = &mut client.own
+        {
+            own.slot = slot;
+        }
+        flow
+    }
+
+    pub(crate) fn is_queueing(&self, key: ClientKey) -> bool {
+        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+        own.is_some_and(|own| own.transaction == Transaction::Queueing)
+    }
+
+    /// Asks each primary on connections where nobody waits behind it.
+    pub(crate) fn ask_apart(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        after_writes: bool,
+    ) -> Flow {
+        if let Some(flow) = self.without_map(key) {
+            return flow;
+        }
+        let settled = self.clients.get_ref(key).is_some_and(Client::is_settled);
+        if after_writes && !settled {
+            return Flow::Wait;
+        }
+        let targets = Targets::Apart { bytes: request.bytes, after_writes };
+        self.fan_out(key, &targets, Ending::Join(Join::for_command(command)))
+    }
+
+    /// What makes something else of a connection. `MONITOR` is all that a client needs through a
+    /// proxy: a copy of what the server holds (`SYNC`) would have the fleet's keys and parts of split
+    /// ones in it, and a debugger (`SCRIPT DEBUG`) speaks a language of its own.
+    fn take_over(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let clustered = self.cluster.is_some();
+        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
+        let queueing = client.transaction.is_some() || self.is_queueing(key);
+        let is_for_nodes =
+            ["readonly", "readwrite", "asking"].iter().any(|name| request.is(0, name));
+        if is_for_nodes && !clustered {
+            let node = self.home(key);
+            return self.send_own(key, node, request.bytes, Expected::Pinning);
+        }
+        if is_for_nodes && !queueing {
+            // There are no replicas to speak to here, and no slots under way.
+            self.clients.reply(key, b"+OK\r\n");
+            return Flow::Taken;
+        }
+        // Before a cluster, of one node.
+        if request.is(0, "monitor") && !queueing && (!clustered || client.own.is_none()) {
+            return self.monitor(key, request.bytes);
+        }
+        let text = "ERR heatsink: not possible through a proxy, only at the server itself";
+        self.refuse_misplaced(key, if clustered { NOT_HERE } else { text })
+    }
+
+    /// A transaction that lacks a command must not be executed. A watch, or subscriptions, are not
+    /// touched.
+    fn refuse_misplaced(&mut self, key: ClientKey, text: &str) -> Flow {
+        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
+        if !client.is_settled() {
+            return Flow::Wait;
+        }
+        if client.transaction.is_some() || self.is_queueing(key) {
+            self.end_own_state(key);
+        }
+        self.clients.error(key, text);
+        Flow::Taken
+    }
+
+    /// What a client was in the middle of is over, and a transaction will fail.
+    pub(crate) fn end_own_state(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        if client.transaction.take().is_some() {
+            client.lost = Lost::Transaction;
+        }
+        let Some(own) = client.own.take() else { return };
+        client.card.set_upstream_id(None);
+        match own.transaction {
+            Transaction::Queueing => client.lost = Lost::Transaction,
+            Transaction::Watching => client.lost = Lost::Watch,
+            Transaction::None => {}
+        }
+        if own.is_subscriber() {
+            // As when the connection is lost: what it was is gone.
+            self.clients.close_after_replies(key);
+        }
+        self.drop_own_links(key, &own);
+    }
+
+    /// Brings a lost transaction to its end without anything of it being executed.
+    pub(crate) fn step_lost(&mut self, key: ClientKey, step: LostStep) {
+        let Some(client) = self.clients.get(key) else { return };
+        match step {
+            LostStep::BeginMoved => {
+                client.lost = Lost::MovedTransaction;
+                self.clients.reply(key, b"+OK\r\n");
+            }
+            LostStep::Queue => self.clients.reply(key, b"+QUEUED\r\n"),
+            LostStep::Touched => {
+                client.lost = Lost::Nothing;
+                let lane = client.lane;
+                let protocol = self.lanes[lane].login.protocol;
+                self.clients.reply(key, null(protocol == heatsink_upstream::Protocol::Resp3));
+            }
+            LostStep::Begin => {
+                client.lost = Lost::Transaction;
+                self.clients.reply(key, b"+OK\r\n");
+            }
+            LostStep::Refuse => {
+                // Which server that was is not known any more.
+                let text = "ERR heatsink: upstream unavailable: \
+                            the connection of this transaction was lost, nothing of it is executed";
+                self.clients.error(key, text);
+            }
+            LostStep::Abort => {
+                client.lost = Lost::Nothing;
+                let text = "EXECABORT Transaction discarded because of previous errors.";
+                self.clients.error(key, text);
+            }
+            LostStep::Forget | LostStep::Unwatch => {
+                client.lost = Lost::Nothing;
+                self.clients.reply(key, b"+OK\r\n");
+            }
+        }
+    }
+}

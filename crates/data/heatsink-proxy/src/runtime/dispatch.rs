@@ -1,0 +1,152 @@
+//! Requests that need a decision: what state of the client, the server or the cluster is needed.
+//!
+//! Called by: `intake`, with each request that does not simply go on.
+//! Bound: one request at a time; one that has to wait stays in the client's input.
+//! Invariant: a request is decided about again when it comes again, and counted once, when it is
+//! taken.
+
+use heatsink_resp::command::{Command, CommandTable, Role};
+use heatsink_resp::request::{ProtocolError, RequestScan};
+use heatsink_resp::{encode, inline};
+
+use crate::downstream::connection::ClientKey;
+use crate::decide::{decide, decide_clustered, needs_settled};
+use crate::downstream::intake::Flow;
+use crate::observe::{Observer, Writer};
+use crate::session::dedicated::Expected;
+use crate::downstream::request::Request;
+use crate::reserved::names;
+use crate::runtime::worker::Worker;
+
+impl Worker {
+    /// A request in the telnet form, passed on in the usual one.
+    pub(crate) fn take_inline(
+        &mut self,
+        key: ClientKey,
+        line: &[u8],
+        table: &CommandTable,
+    ) -> Result<Flow, ProtocolError> {
+        let words = inline::split(line)?;
+        if words.is_empty() {
+            return Ok(Flow::Taken);
+        }
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, &words);
+        let mut args = Vec::new();
+        let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
+        RequestScan::default().advance(&bytes, limits, |span| args.push(span))?;
+        let request = Request { bytes: &bytes, args: &args };
+        let command = table.lookup(request.name(), request.arg(1));
+        Ok(self.dispatch(key, request, command))
+    }
+
+    /// Decides about one request and carries it out.
+    pub(crate) fn dispatch(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: Option<&Command>,
+    ) -> Flow {
+        let role = command.map(|command| command.role);
+        let service = self.shared.verifier.is_some();
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let within = client.within;
+        if client.is_known && !within && names::is_named(command, request) {
+            return self.refuse_reserved(key);
+        }
+        if needs_settled(role, client) && !client.is_settled() {
+            return Flow::Wait;
+        }
+        let touches = |command: &Command| self.touches_hot_keys(request, command);
+        if self.waits_for_hot(key, command) || self.awaits_hot(key) && command.is_none_or(touches) {
+            return Flow::Wait;
+        }
+        if let Some(flow) = self.refuse_unknown(key, role, request) {
+            return flow;
+        }
+        let waits = match command {
+            Some(command) => self.make_whole(key, request, command),
+            None => self.make_all_whole(key),
+        };
+        if let Some(flow) = waits {
+            return flow;
+        }
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let queueing = client.is_queueing();
+        if let Some(own) = &mut client.own {
+            own.unmarked = false;
+        }
+        let counted = self.observer.as_ref().map(Observer::counted);
+        let flow = if client.transaction.is_some() {
+            self.step_transaction(key, request, command)
+        } else {
+            let decision = match self.cluster {
+                Some(_) => decide_clustered(role, request, client, service),
+                None => decide(role, request, client, service),
+            };
+            self.carry_out(key, request, command, decision)
+        };
+        if flow == Flow::Taken && command.is_none() {
+            self.touch_all(key);
+            if let Some(client) = self.clients.get(key).filter(|_| queueing) {
+                client.queued_keys.get_or_insert_default().add_unknown();
+            }
+        }
+        if flow == Flow::Taken
+            && let Some(command) = command
+        {
+            self.touch_dispatched(key, command, request, queueing);
+            if counted == self.observer.as_ref().map(Observer::counted) {
+                self.observe_apart(key, command, request, queueing);
+            }
+        }
+        flow
+    }
+
+    /// Counts the keys of a request that did not go the usual way; those of a transaction are
+    /// only noted, and counted when the server has executed it.
+    pub(crate) fn observe_apart(
+        &mut self,
+        key: ClientKey,
+        command: &Command,
+        request: Request<'_>,
+        queueing: bool,
+    ) {
+        let Some(observer) = &mut self.observer else { return };
+        let Some(client) = self.clients.get(key).filter(|client| !client.within) else { return };
+        // What went elsewhere, or was answered here, must not be taken for what went there last.
+        let own = client.own.as_mut().filter(|own| own.unmarked);
+        if !queueing {
+            // What a `MULTI` that was refused has left.
+            client.queued_keys = None;
+            let mark = observer.sent_apart(Writer(key.slot), command, request);
+            if let Some(own) = own
+                && own.expected.back() == Some(&Expected::Plain)
+                && let Some(last) = own.marks.back_mut()
+            {
+                *last = mark;
+            }
+            return;
+        }
+        match command.role {
+            Role::Exec => {
+                let queued = client.queued_keys.take();
+                if let Some(own) = own
+                    && own.expected.back() == Some(&Expected::Exec)
+                    && let Some(last) = own.executing.back_mut()
+                {
+                    *last = queued;
+                }
+            }
+            Role::Discard | Role::Reset | Role::Quit => client.queued_keys = None,
+            // It is not queued, and nothing else is executed either.
+            _ if command.refuses_count(request.len()) => {}
+            _ => {
+                let queued = client.queued_keys.get_or_insert_default();
+                if !queued.add(command, request) {
+                    let _ = observer.sent_apart(Writer(key.slot), command, request);
+                }
+            }
+        }
+    }
+}

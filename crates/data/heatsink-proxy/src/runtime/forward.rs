@@ -1,0 +1,99 @@
+//! From a request to the link that it goes along.
+//!
+//! Called by: `intake` with what goes on as it is, and everybody who passes a request on.
+//! Bound: [`MAX_OUTSTANDING`] requests of a client, and the bytes that a link may hold back: beyond
+//! that its clients are not read from.
+//! Invariant: requests of a client that took another way, by a map that no longer holds, are
+//! answered before the next one is sent.
+
+use crate::downstream::clients::MAX_OUTSTANDING;
+use crate::downstream::connection::ClientKey;
+use crate::downstream::intake::Flow;
+use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::nodes::NodeId;
+use crate::observe::Mark;
+use crate::runtime::worker::Worker;
+
+impl Worker {
+    /// Passes `count` requests on along the client's lane, to any node.
+    pub(crate) fn forward(&mut self, key: ClientKey, bytes: &[u8], count: u32) -> Flow {
+        debug_assert_eq!(count, 1);
+        self.forward_to(key, self.home(key), bytes)
+    }
+
+    /// Passes a request on to a node, along the client's lane.
+    #[inline]
+    pub(crate) fn forward_to(&mut self, key: ClientKey, node: NodeId, bytes: &[u8]) -> Flow {
+        if let Some(flow) = self.behind_old_map(key) {
+            return flow;
+        }
+        self.send_on(key, node, bytes, &[Mark::Nothing]);
+        Flow::Taken
+    }
+
+    /// The client has sent requests by a map that no longer holds, and they are not answered:
+    /// what it sends now would take another way, and might overtake them.
+    #[inline]
+    pub(crate) fn behind_old_map(&mut self, key: ClientKey) -> Option<Flow> {
+        let epoch = self.epoch;
+        let client = self.clients.get(key)?;
+        if client.epoch != epoch {
+            if client.order.outstanding() > 0 {
+                return Some(Flow::Wait);
+            }
+            client.epoch = epoch;
+        }
+        None
+    }
+
+    /// Sends requests on to a node, each with what is remembered of it.
+    #[inline]
+    pub(crate) fn send_on(&mut self, key: ClientKey, node: NodeId, bytes: &[u8], marks: &[Mark]) {
+        let count = marks.len() as u32;
+        let Some(client) = self.clients.get(key) else { return };
+        let lane = client.lane;
+        match self.link_for(key, lane, node) {
+            Ok(link) => {
+                let source = self.links[link].source(link);
+                let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
+                let seq = client.order.expect(source, count, pool);
+                if client.order.outstanding() >= MAX_OUTSTANDING {
+                    client.stopped = true;
+                }
+                let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
+                self.push_marked(link, bytes, ticket, marks);
+                if self.links[link].is_full() {
+                    self.throttle(key, lane, link);
+                }
+            }
+            Err(why) => {
+                for mark in marks {
+                    self.clients.error(key, &why);
+                    self.give_up(*mark);
+                }
+            }
+        }
+    }
+
+    /// A client with too many unanswered requests sends no more of them.
+    pub(crate) fn stop_if_many(&mut self, key: ClientKey) {
+        if let Some(client) = self.clients.get(key)
+            && client.order.outstanding() >= MAX_OUTSTANDING
+        {
+            client.stopped = true;
+        }
+    }
+
+    /// The shared link has more to send than it should: send now, or wait.
+    pub(crate) fn throttle(&mut self, key: ClientKey, lane: usize, link: usize) {
+        self.close_flights();
+        if let Err(error) = self.links[link].link.flush(self.now) {
+            self.lose_link(link, &error);
+            return;
+        }
+        if self.links[link].is_full() {
+            self.stop(key);
+            self.lanes[lane].throttled.push(key);
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! What comes from the server: to the client it is for, or looked into here.
+//!
+//! Called by: the worker when a link is readable.
+//! Bound: a link is read [`READS_PER_TURN`] times a turn; on a client's own link only while
+//! the client takes what was read before.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use heatsink_resp::command::CommandTable;
+use heatsink_resp::value::Value;
+use heatsink_upstream::link::{Delivery, Received};
+
+use crate::downstream::clients::{BULKY_BYTES, Clients};
+use crate::cluster::redirects::Standing;
+use crate::cluster::replay::{Came, Doubt, Doubts, Recalled, Refusing};
+use crate::downstream::connection::ClientKey;
+use crate::upstream::pools::{Owner, Purpose, Ticket};
+use crate::upstream::nodes::NodeId;
+use crate::observe::{Mark, Observer};
+use crate::session::dedicated::{Expected, Pass};
+use crate::runtime::worker::Worker;
+
+/// Reads from one link in a turn.
+const READS_PER_TURN: usize = 4;
+/// How long a lane waits for one client, once in its life, before it holds what the client
+/// does not read.
+const MAX_STALL: Duration = Duration::from_millis(100);
+
+/// A lane that is not read from until a client has read what it was told.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    link: usize,
+    client: ClientKey,
+    until: Instant,
+}
+
+/// What is looked into here instead of being passed on.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// A reply.
+    Reply(Vec<u8>),
+    /// A request, and the error by which a node of a cluster sends it elsewhere.
+    Elsewhere { request: Vec<u8>, error: Vec<u8>, standing: Standing },
+    /// The reply to a request that was recalled.
+    Recalled(Recalled, Vec<u8>),
+    /// Or such an error.
+    RecalledElsewhere(Recalled, Vec<u8>),
+}
+
+impl Worker {
+    /// Reads what a link has, a few times at most.
+    pub(crate) fn read_link(&mut self, slot: usize) {
+        for _ in 0..READS_PER_TURN {
+            let Some(upstream) = self.links.get_mut(slot) else { return };
+            let (owner, generation) = (upstream.owner, upstream.generation);
+            let partly_told = upstream.link.partly_told().map(|ticket| ticket.client);
+            match owner {
+                Owner::Client(key) => {
+                    if let Some(client) = self.clients.get(key)
+                        && upstream.link.is_ready()
+                        && (client.output.len() > BULKY_BYTES
+                            || client.session.is_some()
+                            || client.own.as_ref().is_some_and(|own| own.is_barred(slot)))
+                    {
+                        // Its own connection: the server may wait as long as the client does.
+                        // And what it sends now must not begin before an answer that is made
+                        // elsewhere.
+                        return;
+                    }
+                }
+                Owner::Lane => {
+                    if let Some(key) = partly_told
+                        && let Some(client) = self.clients.get(key)
+                        && client.output.len() > BULKY_BYTES
+                        && !client.lags
+                    {
+                        self.stall(slot, key);
+                        return;
+                    }
+                }
+                Owner::Spare
+                | Owner::Once
+                | Owner::Tracked
+                | Owner::Listener
+                | Owner::Retired { .. } => {}
+            }
+            let follows = self.cluster.is_some();
+            let Self { links, clients, kept, scratch, now, table, observer, cooling, .. } = self;
+            let upstream = &mut links[slot];
+            let mut doubts = std::mem::take(&mut upstream.doubts);
+            let recalls = !upstream.replica && matches!(owner, Owner::Lane | Owner::Retired { .. });
+            let refusing = Refusing {
+                recalls: recalls.then_some(&mut self.recalls),
+                joins: &self.joins,
+                detours: &self.detours,
+                table,
+                now: *now,
+                walked: &mut self.walked,
+            };
+            let mut sorting = Sorting { slot, owner, follows, doubts: &mut doubts, refusing };
+            let mut ended = std::mem::take(&mut cooling.ended);
+            let mut pushes = std::mem::take(&mut cooling.pushes);
+            let mut partial = std::mem::take(&mut cooling.listening.partial);
+            let writes = &*cooling;
+            let received = upstream.link.receive(
+                &mut scratch.read,
+                *now,
+                |delivery| {
+                    if let (Delivery::Push(bytes), Owner::Tracked) = (&delivery, owner) {
+                        pushes.push(bytes.to_vec());
+                    }
+                    if let (Delivery::Frame { bytes, ends, .. }, Owner::Listener) =
+                        (&delivery, owner)
+                    {
+                        partial.extend_from_slice(bytes);
+                        if *ends {
+                            pushes.push(std::mem::take(&mut partial));
+                        }
+                    }
+                    sorting.deliver(&delivery, clients, kept);
+                },
+                |mark, reply, before| {
+                    let inner;
+                    let mark = match *mark {
+                        Mark::Hot(write) => {
+                            let refused = before == 0 && reply.first() == Some(&b'-');
+                            ended.push((write, refused));
+                            inner = writes.inner_mark(write);
+                            &inner
+                        }
+                        _ => mark,
+                    };
+                    if let Some(observer) = observer {
+                        observer.answered(mark, reply, before);
+                    }
+                },
+            );
+            cooling.ended = ended;
+            cooling.pushes = pushes;
+            cooling.listening.partial = partial;
+            upstream.doubts = doubts;
+            if let Owner::Client(key) = owner {
+                count_answers(observer.as_mut(), clients, key);
+            }
+            match received {
+                Ok(Received::More) => {
+                    self.note_ready(slot);
+                    self.look_at_kept(slot);
+                }
+                // The end of the stream is still to be read; no event will tell of it again.
+                Ok(Received::Drained) if upstream.hung_up => self.look_at_kept(slot),
+                Ok(Received::Drained) => {
+                    upstream.readable = false;
+                    // Requests may have gathered for these replies, or clients may wait for
+                    // what they were kept for.
+                    let throttled = !self.lanes[upstream.lane].throttled.is_empty();
+                    if (throttled || upstream.link.backlog_bytes() > 0) && !upstream.dirty {
+                        upstream.dirty = true;
+                        self.dirty_links.push(slot);
+                    }
+                    self.note_ready(slot);
+                    self.look_at_kept(slot);
+                    self.look_at_own(owner);
+                    self.look_at_passing(slot);
+                    return;
+                }
+                Err(error) => {
+                    self.look_at_kept(slot);
+                    if self.links.get(slot).is_some_and(|link| link.generation == generation) {
+                        self.lose_link(slot, &error);
+                    }
+                    return;
+                }
+            }
+        }
+        if let Some(upstream) = self.links.get(slot) {
+            let owner = upstream.owner;
+            self.eager_links.push(slot);
+            self.look_at_own(owner);
+        }
+    }
+
+    /// Waits for a client that is being told a large reply. Everyone on the lane waits with it,
+    /// so not for long: who does not keep up has its replies held from then on.
+    fn stall(&mut self, link: usize, client: ClientKey) {
+        if !self.stalls.iter().any(|stall| stall.link == link) {
+            self.stalls.push(Stall { link, client, until: self.now + MAX_STALL });
+            self.next_tick = self.next_tick.min(self.now + MAX_STALL);
+        }
+    }
+
+    /// A client has read enough, or has gone: the lane that waited for it goes on.
+    #[inline]
+    pub(crate) fn end_stall(&mut self, client: ClientKey) {
+        if self.stalls.is_empty() {
+            return;
+        }
+        let Self { stalls, eager_links, .. } = self;
+        stalls.retain(|stall| {
+            let over = stall.client == client;
+            if over {
+                eager_links.push(stall.link);
+            }
+            !over
+        });
+    }
+
+    /// Gives up on clients that were waited for long enough.
+    pub(crate) fn end_long_stalls(&mut self) {
+        let now = self.now;
+        while let Some(stall) = self.stalls.iter().find(|stall| now >= stall.until) {
+            let key = stall.client;
+            if let Some(client) = self.clients.get(key) {
+                client.lags = true;
+            }
+            self.end_stall(key);
+        }
+    }
+
+    fn look_at_kept(&mut self, slot: usize) {
+        self.look_at_pushes();
+        self.look_at_ended();
+        if self.kept.is_empty() {
+            return;
+        }
+        let (lane, from) = match self.links.get(slot) {
+            Some(upstream) => (upstream.lane, upstream.node),
+            None => (self.base_lane, NodeId::FIRST),
+        };
+        for (ticket, kept) in std::mem::take(&mut self.kept) {
+            match kept {
+                Kept::Reply(_) if ticket.purpose == Purpose::Pulse => self.pulse_felt(slot),
+                Kept::Reply(frame) => match ticket.purpose {
+                    Purpose::Caching(fill) => self.caching_answered(slot, fill, &frame),
+                    _ => self.conclude(ticket, &frame),
+                },
+                Kept::Elsewhere { error, .. } if ticket.purpose == Purpose::Own => {
+                    self.own_elsewhere(ticket.client, &error);
+                }
+                Kept::Elsewhere { request, error, standing } => {
+                    self.go_elsewhere(lane, from, ticket, request, &error, standing);
+                }
+                Kept::Recalled(which, reply) => {
+                    self.came_back(which, ticket, Came::Reply(reply));
+                }
+                Kept::RecalledElsewhere(which, error) => {
+                    self.came_back(which, ticket, Came::Elsewhere { error, from });
+                }
+            }
+        }
+    }
+
+    /// A reply that is not simply passed on has come, or will not come and is an error.
+    pub(crate) fn conclude(&mut self, ticket: Ticket, frame: &[u8]) {
+        let detoured = self.detours.contains_key(&ticket);
+        if !self.detours.is_empty() {
+            self.end_detour(ticket);
+        }
+        match ticket.purpose {
+            Purpose::Forward => {
+                self.clients.deliver(ticket.client, ticket.seq, &[frame.len()], frame);
+            }
+            Purpose::Detour(hole) => self.clients.fill(ticket.client, hole, frame),
+            Purpose::Part { join, part } => self.part_arrived(join, part, frame),
+            Purpose::Session => self.session_answered(ticket, frame),
+            Purpose::Commands => self.learn_commands(frame),
+            Purpose::Members => self.learn_members(frame),
+            Purpose::Topology => self.learn_topology(frame),
+            Purpose::Fill(fill) => self.fill_arrived(fill, frame, detoured),
+            Purpose::FillFields(fill) => self.fill_fields_arrived(fill, frame),
+            Purpose::FillTtl(fill) => self.fill_ttl_arrived(fill, frame),
+            Purpose::Combined(batch) => self.batch_arrived(batch, frame),
+            Purpose::Health(node) => self.learn_health(node, frame),
+            Purpose::Ignored | Purpose::Own | Purpose::Pulse | Purpose::Caching(_) => {}
+        }
+        if !self.recalls.is_empty() {
+            self.release_recalled(ticket);
+        }
+    }
+
+    /// Asks the server for its commands, if nobody has since it was last lost.
+    pub(crate) fn ask_commands(&mut self, link: usize) {
+        if self.shared.table_asked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let ticket = Ticket::internal(Purpose::Commands);
+        self.push_to_link(link, b"*1\r\n$7\r\nCOMMAND\r\n", ticket, 1);
+    }
+
+    /// The server may come back with other commands.
+    pub(crate) fn forget_commands(&self) {
+        self.shared.table_asked.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn learn_commands(&mut self, frame: &[u8]) {
+        let mut table = CommandTable::default();
+        let known = Value::decode(frame).map_or(0, |reply| table.learn(&reply));
+        tracing::debug!(known, "commands learned from the server");
+        if known > 0 {
+            self.shared.publish_table(table);
+            self.renew_table();
+        } else {
+            // Not allowed to this user; another one may be.
+            self.forget_commands();
+        }
+    }
+
+    pub(crate) fn renew_table(&mut self) {
+        let version = self.shared.table_version.load(Ordering::Acquire);
+        if version != self.table_version {
+            self.table_version = version;
+            self.table = Rc::new(CommandTable::clone(&self.shared.table()));
+        }
+    }
+}
+
+/// Counts what came on a client's own connection.
+fn count_answers(observer: Option<&mut Observer>, clients: &mut Clients, key: ClientKey) {
+    let own = clients.get(key).and_then(|client| client.own.as_mut());
+    if let (Some(observer), Some(own)) = (observer, own) {
+        own.answers.drain(..).for_each(|answer| observer.answered_apart(&answer));
+        own.executed.drain(..).for_each(|keys| observer.executed(&keys));
+    }
+}
+
+/// What one link is told, on its way to whom it is for.
+struct Sorting<'a> {
+    /// The link's.
+    slot: usize,
+    owner: Owner,
+    follows: bool,
+    doubts: &'a mut Doubts,
+    refusing: Refusing<'a>,
+}
+
+impl Sorting<'_> {
+    /// Gives what came from the server to whom it is for.
+    #[inline]
+    fn deliver(
+        &mut self,
+        delivery: &Delivery<'_, Ticket>,
+        clients: &mut Clients,
+        kept: &mut Vec<(Ticket, Kept)>,
+    ) {
+        let Self { slot, owner, follows, ref mut doubts, ref mut refusing } = *self;
+        match *delivery {
+            Delivery::Replies { waiter, ends, bytes } if !doubts.is_empty() => {
+                for frame in frames(ends, bytes) {
+                    let Doubt { in_vain, recalled } = doubts.pop();
+                    // An error is believed: nothing was executed.
+                    let believed = !in_vain || frame.first() == Some(&b'-');
+                    let told = if believed { frame } else { REPLACED };
+                    if let Some(recalled) = recalled {
+                        let mut whole = std::mem::take(&mut doubts.part);
+                        whole.extend_from_slice(told);
+                        kept.push((clients.detour(waiter), Kept::Recalled(recalled, whole)));
+                    } else if waiter.purpose == Purpose::Forward {
+                        // It may be the rest of one that was told in part.
+                        clients.deliver(waiter.client, waiter.seq, &[told.len()], told);
+                    } else {
+                        kept.push((waiter, Kept::Reply(told.to_vec())));
+                    }
+                }
+            }
+            Delivery::Replies { waiter, ends, bytes } if waiter.purpose == Purpose::Forward => {
+                clients.deliver(waiter.client, waiter.seq, ends, bytes);
+            }
+            Delivery::Replies { waiter, ends, bytes } => {
+                // They want their replies whole; several of one waiter come one by one.
+                for frame in frames(ends, bytes) {
+                    kept.push((waiter, Kept::Reply(frame.to_vec())));
+                }
+            }
+            Delivery::Part { waiter, bytes } if doubts.next().recalled.is_some() => {
+                doubts.keep_part(waiter.client, bytes, clients);
+            }
+            Delivery::Part { waiter, bytes } => {
+                clients.deliver_part(waiter.client, waiter.seq, bytes);
+            }
+            // Sent on once already for somebody who has gone: that is enough. Or what is said before a
+            // read, which is not tracked then.
+            Delivery::Elsewhere { waiter, .. }
+                if matches!(waiter.purpose, Purpose::Ignored | Purpose::Caching(_)) =>
+            {
+                doubts.pop();
+            }
+            Delivery::Elsewhere { waiter, request, error, ref behind } => {
+                let ticket = clients.detour(waiter);
+                let told = error.to_vec();
+                let kept_here = if let Some(recalled) = doubts.pop().recalled {
+                    Kept::RecalledElsewhere(recalled, told)
+                } else {
+                    let standing =
+                        refusing.standing(ticket, request, error, behind, doubts, clients);
+                    Kept::Elsewhere { request: request.to_vec(), error: told, standing }
+                };
+                kept.push((ticket, kept_here));
+            }
+            // Nothing that makes the server push is ever sent on a shared link.
+            Delivery::Push(_) => {}
+            Delivery::Frame { bytes, begins, ends } => {
+                let Owner::Client(key) = owner else { return };
+                let Some(client) = clients.get(key) else { return };
+                let Some(own) = &mut client.own else { return };
+                let answers = begins && ends && own.awaits_answer() && own.is_asked(slot);
+                if follows && answers && is_redirect(bytes) {
+                    let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
+                    let (request, error) = (Vec::new(), bytes.to_vec());
+                    kept.push((
+                        ticket,
+                        Kept::Elsewhere { request, error, standing: Standing::Last },
+                    ));
+                    return;
+                }
+                if follows && begins && ends {
+                    match own.expected.front() {
+                        Some(Expected::Unasked) if own.refused.is_none() && is_redirect(bytes) => {
+                            own.refused = Some(bytes.to_vec());
+                        }
+                        Some(Expected::Exec) if bytes.starts_with(b"-EXECABORT") => {
+                            if let Some(error) = own.refused.take() {
+                                let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
+                                let request = Vec::new();
+                                let told =
+                                    Kept::Elsewhere { request, error, standing: Standing::Last };
+                                kept.push((ticket, told));
+                                return;
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+                let pass = own.on_frame(slot, bytes, begins, ends);
+                let rewritten = own.rewritten.take();
+                let bytes = rewritten.as_deref().unwrap_or(bytes);
+                match pass {
+                    Pass::ToClient => clients.reply(key, bytes),
+                    Pass::Message => clients.message(key, bytes),
+                    Pass::Drop => {}
+                }
+            }
+        }
+    }
+}
+
+/// What is said of a node that another one has taken the place of.
+const REPLACED: &[u8] = b"-ERR heatsink: upstream unavailable: it is no longer the primary; \
+    it is unknown whether the command was executed\r\n";
+
+/// Each of several replies.
+fn frames<'a>(ends: &'a [usize], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    starts.zip(ends).map(|(start, end)| &bytes[start..*end])
+}
+
+fn is_redirect(frame: &[u8]) -> bool {
+    frame[0] == b'-' && heatsink_cluster::redirect::parse(frame).is_some()
+}

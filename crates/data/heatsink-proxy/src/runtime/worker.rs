@@ -1,0 +1,631 @@
+//! One worker: an event loop that owns its clients and its upstream links.
+//!
+//! A turn of the loop: wait for events; read from clients and links, which fills the other
+//! side's output; then write each output once. So all requests that arrived together leave
+//! in one write per link, and all replies in one write per client.
+//! Bound: each socket is read a few times a turn at most, so no client starves the others.
+
+use std::collections::HashMap;
+use std::io;
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::FixedState;
+use heatsink_resp::command::{Command, CommandTable};
+use heatsink_resp::request::Limits;
+use heatsink_upstream::address::Endpoint;
+use mio::event::Event;
+use mio::{Events, Interest, Poll, Registry, Token};
+use slab::Slab;
+
+use crate::session::client_tracking::Pin;
+use crate::downstream::clients::Clients;
+use crate::runtime::clock::Awake;
+use crate::cluster::redirects::{Detour, Later};
+use crate::cluster::scatter_gather::Joining;
+use crate::cluster::moving_slots::Moving;
+use crate::cluster::replay::Recalls;
+use crate::cluster::refresh::View;
+use crate::cluster::redirects_in_flight::Detoured;
+use crate::config::Live;
+use crate::downstream::connection::{Client, ClientKey};
+use crate::hot::Cooling;
+use crate::downstream::directory::Card;
+use crate::downstream::input::WorkerInput;
+use crate::downstream::intake::Scratch;
+use crate::upstream::pools::{Lane, Owner, Ticket, Upstream};
+use crate::session::login_queue::Logins;
+use crate::upstream::nodes::{Node, NodeId};
+use crate::observe::{Mark, Observer, Writer};
+use crate::downstream::output::WorkerOutput;
+use crate::runtime::replies::{Kept, Stall};
+use crate::downstream::request::Request;
+use crate::runtime::shared::{Message, Shared};
+use crate::runtime::socket::Accepted;
+
+/// The token of a worker's letterbox.
+pub(crate) const MAIL: Token = Token(usize::MAX - 1);
+/// Bytes read from a socket at once.
+const READ_BYTES: usize = 64 << 10;
+/// After a turn that took so many requests it is worth while to let others run first: there are
+/// several clients, and they have little to say.
+const LITTLE: Range<u64> = 2..64;
+/// If so many clients wait for servers that answer, whoever comes next waits for others anyway.
+/// Requests of one client next to each other on a link count once.
+const CROWD: usize = 32;
+/// How long what comes gathers then.
+const PAUSE: Duration = Duration::from_micros(60);
+/// Increments that wait for company are looked at so often. To look all the time takes a tenth more
+/// of the processor; more seldom, and 50 clients are served later.
+const GLANCE: Duration = Duration::from_micros(15);
+/// So much longer may a sleep take.
+#[cfg(target_os = "linux")]
+const SLACK_NANOS: u64 = 1000;
+/// Nobody waits because of a server that was not heard for so long, nor if something is due here
+/// within that time.
+const LIVELY: Duration = Duration::from_millis(2);
+/// So many links are looked at for that; those that all clients share were opened first.
+const LOOKED_AT: usize = 64;
+/// How often the rates of the nodes are looked at.
+const SAMPLE: Duration = Duration::from_secs(1);
+/// What a server accepts from a connection that has not authenticated.
+const SERVER_UNAUTHENTICATED_MAX_ARGS: u64 = 10;
+const SERVER_UNAUTHENTICATED_MAX_BYTES: u64 = 16 << 10;
+
+/// What an event is for: a client or a link, its slot and its generation. One batch of events
+/// can close whatever is in a slot, fill the slot anew, and then tell something of the old one.
+fn token(slot: usize, generation: u32, is_link: bool) -> Token {
+    Token((generation as usize) << 32 | slot << 1 | usize::from(is_link))
+}
+
+pub(crate) fn link_token(slot: usize, generation: u32) -> Token {
+    token(slot, generation, true)
+}
+
+/// One worker.
+pub(crate) struct Worker {
+    poll: Poll,
+    pub(crate) registry: Registry,
+    mail: Receiver<Message>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) index: usize,
+    /// The settings as this worker knows them.
+    pub(crate) live: Arc<Live>,
+    live_version: u64,
+    nodes: Vec<Arc<Node>>,
+    /// What is known of the cluster, if the upstream is one.
+    pub(crate) cluster: Option<View>,
+    /// Changes when requests begin to take other ways than before.
+    pub(crate) epoch: u32,
+    /// Replies that are being joined.
+    pub(crate) joins: Slab<Joining>,
+    /// Requests that are not where they were first sent.
+    pub(crate) detours: HashMap<Ticket, Detour, FixedState>,
+    /// Where those of them are that were sent on.
+    pub(crate) detoured: Detoured,
+    /// Requests that are to be tried again.
+    pub(crate) later: Vec<Later>,
+    /// A client does not hear of the events of some node, which could not be reached.
+    pub(crate) is_listening_in_vain: bool,
+    /// When that is tried again at the earliest.
+    pub(crate) next_listening: Instant,
+    /// Slots that were seen to move.
+    pub(crate) moving: Moving,
+    /// Requests that wait for one before them that is.
+    pub(crate) recalls: Recalls,
+    /// Requests that were looked at for that in this turn.
+    pub(crate) walked: usize,
+    /// For taking turns.
+    pub(crate) turn: usize,
+    next_sample: Instant,
+    /// This worker's copy of the command table; no other thread touches its counter.
+    pub(crate) table: Rc<CommandTable>,
+    pub(crate) table_version: u64,
+    pub(crate) clients: Clients,
+    pub(crate) next_generation: u32,
+    pub(crate) links: Slab<Upstream>,
+    pub(crate) lanes: Slab<Lane>,
+    pub(crate) lane_serial: u64,
+    /// Lanes, by their serial numbers, that nobody needs any more.
+    pub(crate) surplus_lanes: Vec<(usize, u64)>,
+    /// Who waits to try a login.
+    pub(crate) logins: Logins,
+    /// The lane of clients that have not authenticated.
+    pub(crate) base_lane: usize,
+    pub(crate) scratch: Scratch,
+    /// After authentication, and before.
+    pub(crate) request_limits: [Limits; 2],
+    pub(crate) dirty_links: Vec<usize>,
+    /// Links that may have more to read.
+    pub(crate) eager_links: Vec<usize>,
+    /// Lanes that wait for a client.
+    pub(crate) stalls: Vec<Stall>,
+    /// Replies that are looked into here instead of being passed on.
+    pub(crate) kept: Vec<(Ticket, Kept)>,
+    /// The server says nothing on some shared link, or there is a second one beside it.
+    pub(crate) goes_around: bool,
+    /// Connections that are to be pinned for other clients.
+    pub(crate) pins: Vec<Pin>,
+    /// Requests taken from clients since the others were last told of them.
+    pub(crate) taken: u64,
+    /// Those among them that are this process's own.
+    pub(crate) taken_within: u64,
+    /// The same for pauses.
+    pauses: u64,
+    /// What is done about hot keys.
+    pub(crate) cooling: Cooling,
+    /// Counts keys, if they are to be counted.
+    pub(crate) observer: Option<Observer>,
+    /// Some rule lets replicas answer reads.
+    pub(crate) reads_replicas: bool,
+    /// What this worker has told of its clients' output.
+    pub(crate) output: WorkerOutput,
+    /// The same of their input.
+    pub(crate) input: WorkerInput,
+    pub(crate) now: Instant,
+    /// Whether the process stood still, which matters while keys are split.
+    pub(crate) awake: Awake,
+    pub(crate) next_tick: Instant,
+    pub(crate) drain_until: Option<Instant>,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        index: usize,
+        poll: Poll,
+        mail: Receiver<Message>,
+        shared: Arc<Shared>,
+        observer: Option<Observer>,
+    ) -> io::Result<Self> {
+        let now = Instant::now();
+        let login = shared.base_login.clone();
+        let live_version = shared.live_version();
+        let live = shared.live();
+        let mut worker = Self {
+            registry: poll.registry().try_clone()?,
+            poll,
+            mail,
+            index,
+            table: Rc::new(CommandTable::clone(&shared.table())),
+            table_version: shared.table_version.load(Ordering::Acquire),
+            clients: Clients::new(live.limits.max_output_bytes),
+            next_generation: 0,
+            links: Slab::new(),
+            lanes: Slab::new(),
+            lane_serial: 0,
+            surplus_lanes: Vec::new(),
+            logins: Logins::default(),
+            base_lane: 0,
+            scratch: Scratch::new(READ_BYTES),
+            request_limits: request_limits(&live.limits),
+            reads_replicas: live.policy.iter().any(|rule| rule.replica_reads),
+            cooling: Cooling::new(now, shared.mailboxes.len(), &live),
+            observer,
+            taken: 0,
+            taken_within: 0,
+            pauses: 0,
+            live,
+            live_version,
+            nodes: shared.nodes.all(),
+            cluster: shared.cluster.as_ref().map(|_| View::new(now)),
+            epoch: 0,
+            joins: Slab::new(),
+            detours: HashMap::default(),
+            detoured: Detoured::default(),
+            later: Vec::new(),
+            is_listening_in_vain: false,
+            next_listening: now,
+            moving: Moving::default(),
+            recalls: Recalls::default(),
+            walked: 0,
+            turn: index,
+            next_sample: now,
+            dirty_links: Vec::new(),
+            eager_links: Vec::new(),
+            stalls: Vec::new(),
+            kept: Vec::new(),
+            output: WorkerOutput::new(now),
+            input: WorkerInput::new(now),
+            goes_around: false,
+            pins: Vec::new(),
+            now,
+            awake: Awake::default(),
+            next_tick: now,
+            drain_until: None,
+            shared,
+        };
+        if let Some(base_lane) = worker.lane_for(&login) {
+            worker.base_lane = base_lane;
+        }
+        // Connected before the first client comes, so that it does not wait for it, and the
+        // server's commands and its wish for a password are known.
+        if worker.lane_link(worker.base_lane, NodeId::FIRST).is_err() {
+            tracing::debug!("upstream not there yet");
+        }
+        Ok(worker)
+    }
+
+    /// Runs until told to drain.
+    pub(crate) fn run(mut self) {
+        let mut events = Events::with_capacity(1024);
+        let mut taken_before = 0;
+        sleep_precisely();
+        loop {
+            let patience = self.patience();
+            let brought = self.taken.saturating_sub(taken_before);
+            let held = self.cooling.is_held();
+            let gathers = held && !patience.is_zero() || patience > LIVELY && self.is_crowded();
+            if brought < LITTLE.end && gathers {
+                // A look at every single event costs a wake-up here, and a small write costs
+                // whoever it goes to another one.
+                thread::sleep(if held { GLANCE } else { PAUSE });
+                self.pauses += 1;
+            } else if LITTLE.contains(&brought) {
+                // Whoever wants this processor, a server on the same machine, say, has it first;
+                // nobody waits for that if nobody wants it. What comes meanwhile makes the next
+                // turn larger.
+                thread::yield_now();
+            }
+            taken_before = self.taken;
+            let patience = if held { Duration::ZERO } else { patience };
+            if let Err(error) = self.poll.poll(&mut events, Some(patience)) {
+                if error.kind() == io::ErrorKind::Interrupted {
+                    continue;
+                }
+                tracing::error!(%error, worker = self.index, "waiting for events failed");
+                return;
+            }
+            self.now = Instant::now();
+            self.notice_pause();
+            self.walked = 0;
+            self.renew_table();
+            self.renew_settings();
+            self.renew_topology();
+            self.begin_cooling();
+            self.on_events(&events);
+            self.end_gathering();
+            self.end_cooling();
+            self.drop_surplus_lanes();
+            self.finish_turn();
+            if let Some(observer) = &mut self.observer {
+                observer.tick(self.now);
+            }
+            if self.now >= self.next_tick {
+                self.tick();
+                self.finish_turn();
+            }
+            if self.drain_until.is_some() && self.clients.slab.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// So much is under way on the shared links that what comes next may as well gather. What
+    /// a silent server owes is not counted: others would wait for it in vain.
+    fn is_crowded(&self) -> bool {
+        let shared = self.links.iter().take(LOOKED_AT).map(|(_, upstream)| upstream);
+        let waiting = shared
+            .filter(|upstream| upstream.owner == Owner::Lane)
+            .filter(|upstream| upstream.link.was_heard_within(LIVELY, self.now))
+            .map(|upstream| upstream.link.waiter_count());
+        waiting.sum::<usize>() >= CROWD
+    }
+
+    fn on_events(&mut self, events: &Events) {
+        // Word of changes is heard before anybody is served, and passed on before the write that made
+        // it is acknowledged: a client with a cache of its own, on a connection of its own, is told
+        // first if both have come.
+        let mut heard = Vec::new();
+        for (at, event) in events.iter().enumerate().filter(|(_, event)| event.token() != MAIL) {
+            let Token(token) = event.token();
+            let (slot, generation) = ((token as u32) >> 1, (token >> 32) as u32);
+            if token & 1 == 1 && self.may_tell_of_changes(slot as usize) {
+                heard.push(at);
+                self.on_link_event(slot as usize, generation, event);
+            }
+        }
+        let mut heard = heard.into_iter().peekable();
+        for (at, event) in events.iter().enumerate() {
+            if heard.next_if_eq(&at).is_some() {
+                continue;
+            }
+            match event.token() {
+                MAIL => self.read_mail(),
+                Token(token) => {
+                    let slot = (token as u32) >> 1;
+                    let generation = (token >> 32) as u32;
+                    if token & 1 == 0 {
+                        self.on_client_event(ClientKey { slot, generation }, event);
+                    } else {
+                        self.on_link_event(slot as usize, generation, event);
+                    }
+                }
+            }
+        }
+    }
+
+    fn may_tell_of_changes(&self, link: usize) -> bool {
+        match self.links.get(link).map(|link| link.owner) {
+            Some(Owner::Tracked | Owner::Listener) => true,
+            // A client of a cluster has no cache that the server tells of.
+            Some(Owner::Client(_)) => self.cluster.is_none(),
+            _ => false,
+        }
+    }
+
+    /// How long to wait for events at most.
+    fn patience(&self) -> Duration {
+        if self.eager_links.is_empty()
+            && self.clients.eager.is_empty()
+            && self.clients.resume.is_empty()
+        {
+            let observation = self.observer.as_ref().and_then(Observer::due);
+            let deferred = self.clients.deferred.front().map(|(_, deferral)| deferral.until);
+            let times = [deferred, observation, self.cooling.due()];
+            let until = times.into_iter().flatten().fold(self.next_tick, Instant::min);
+            until.saturating_duration_since(self.now)
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    fn read_mail(&mut self) {
+        while let Ok(message) = self.mail.try_recv() {
+            match message {
+                Message::Accept(accepted) => self.accept(accepted),
+                Message::Verified(key, verdict) => self.verified(key, verdict),
+                Message::Pin(pin) => self.pins.push(pin),
+                Message::Pinned(key, id) => self.redirect_ready(key, id),
+                Message::PrimaryMoved => self.primary_moved(),
+                Message::Kill(key) => self.close_client(key),
+                Message::Drain(until) => self.drain(until),
+                Message::BoundOutput => self.output_bound_asked(),
+                Message::BoundInput => self.input_bound_asked(),
+            }
+        }
+    }
+
+    /// Takes over settings that were changed.
+    #[inline]
+    fn renew_settings(&mut self) {
+        let version = self.shared.live_version();
+        if version != self.live_version {
+            self.live_version = version;
+            self.live = self.shared.live();
+            self.request_limits = request_limits(&self.live.limits);
+            self.clients.max_output_bytes = self.live.limits.max_output_bytes;
+            self.reads_replicas = self.live.policy.iter().any(|rule| rule.replica_reads);
+            if let Some(observer) = &mut self.observer {
+                observer.apply(&self.live);
+            }
+            self.renew_cooling();
+        }
+    }
+
+    /// The server with that number.
+    pub(crate) fn node(&mut self, id: NodeId) -> Arc<Node> {
+        if id.index() >= self.nodes.len() {
+            self.nodes = self.shared.nodes.all();
+        }
+        Arc::clone(&self.nodes[id.index().min(self.nodes.len() - 1)])
+    }
+
+    pub(crate) fn endpoint(&mut self, id: NodeId) -> Endpoint {
+        self.node(id).dialer.endpoint()
+    }
+
+    /// Sentinels have told of another primary: nothing goes to the old one any more.
+    fn primary_moved(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.abandon_links(NodeId::FIRST);
+        self.forget_commands();
+    }
+
+    /// Tells the nodes how many requests they got from this worker.
+    pub(crate) fn count_requests(&mut self) {
+        self.tell_cooling();
+        let of_clients = std::mem::take(&mut self.taken) - std::mem::take(&mut self.taken_within);
+        self.shared.requests_total.fetch_add(of_clients, Ordering::Relaxed);
+        self.shared.pauses_total.fetch_add(std::mem::take(&mut self.pauses), Ordering::Relaxed);
+        let Self { links, nodes, .. } = self;
+        for (_, upstream) in links {
+            if upstream.requests > 0
+                && let Some(node) = nodes.get(upstream.node.index())
+            {
+                node.requests.fetch_add(upstream.requests, Ordering::Relaxed);
+                upstream.requests = 0;
+            }
+        }
+        if self.index == 0 && self.now >= self.next_sample {
+            self.next_sample = self.now + SAMPLE;
+            self.shared.nodes.sample_rates(self.now);
+            self.look_after_health();
+        }
+    }
+
+    pub(crate) fn report_requests(&mut self, node: NodeId, count: u64) {
+        self.node(node).requests.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn accept(&mut self, accepted: Accepted) {
+        self.next_generation = self.next_generation.wrapping_add(1);
+        let (addr, within) = (accepted.addr, accepted.within);
+        let entry = self.clients.slab.vacant_entry();
+        let slot = entry.key();
+        let prepared = accepted.prepare().and_then(|(mut socket, local_addr)| {
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let token = token(slot, self.next_generation, false);
+            self.registry.register(socket.stream(), token, interest)?;
+            Ok((socket, local_addr))
+        });
+        let (socket, local_addr) = match prepared {
+            Ok(prepared) if self.drain_until.is_none() => prepared,
+            _ => {
+                self.shared.client_count.fetch_sub(usize::from(!within), Ordering::AcqRel);
+                return;
+            }
+        };
+        let key = ClientKey { slot: slot as u32, generation: self.next_generation };
+        let id = self.shared.directory.next_id();
+        let card = Arc::new(Card::new(id, addr, local_addr, self.index, key, self.now));
+        let known = within || self.shared.verifier.is_none();
+        if let Some(credentials) = &self.shared.base_login.credentials
+            && known
+        {
+            card.facts().user = credentials.user_name().to_vec();
+        }
+        card.facts().db = self.shared.base_login.db;
+        if !within {
+            self.shared.directory.add(&card);
+        }
+        let mut client = Client::new(socket, key.generation, card, self.base_lane, self.now);
+        client.epoch = self.epoch;
+        client.is_known = known;
+        client.within = within;
+        entry.insert(client);
+        self.enter_lane(self.base_lane);
+    }
+
+    fn on_client_event(&mut self, key: ClientKey, event: &Event) {
+        let Some(client) = self.clients.get(key) else { return };
+        if event.is_error() || event.is_write_closed() {
+            self.client_gone(key);
+            return;
+        }
+        let unsent = !client.output.is_empty() || client.socket.wants_write();
+        if event.is_writable() && unsent && !client.dirty {
+            client.dirty = true;
+            self.clients.dirty.push(key);
+        }
+        let Some(client) = self.clients.get(key) else { return };
+        if event.is_read_closed() {
+            client.hung_up = true;
+        }
+        if event.is_readable() || event.is_read_closed() {
+            client.readable = true;
+            self.read_client(key);
+        }
+        if event.is_read_closed() {
+            // It may not be read from, because it waits.
+            self.close_if_done(key);
+        }
+    }
+
+    fn on_link_event(&mut self, slot: usize, generation: u32, event: &Event) {
+        let Some(upstream) = self.links.get_mut(slot) else { return };
+        if upstream.generation != generation {
+            return;
+        }
+        if (event.is_writable() || event.is_error()) && !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            upstream.readable = true;
+            upstream.hung_up |= event.is_read_closed();
+            self.read_link(slot);
+        }
+    }
+
+    /// Queues requests on a link; it is flushed at the end of the turn.
+    #[inline]
+    pub(crate) fn push_to_link(&mut self, slot: usize, bytes: &[u8], ticket: Ticket, count: u32) {
+        let now = self.now;
+        let upstream = &mut self.links[slot];
+        upstream.requests += u64::from(count);
+        upstream.link.push(bytes, ticket, count, now);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+    }
+
+    /// A link has something to send.
+    pub(crate) fn touch_link(&mut self, slot: usize) {
+        if let Some(upstream) = self.links.get_mut(slot)
+            && !upstream.dirty
+        {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+    }
+
+    /// The same for requests of which something is remembered.
+    #[inline]
+    pub(crate) fn push_marked(
+        &mut self,
+        slot: usize,
+        bytes: &[u8],
+        ticket: Ticket,
+        marks: &[Mark],
+    ) {
+        let now = self.now;
+        let upstream = &mut self.links[slot];
+        upstream.requests += marks.len() as u64;
+        upstream.link.push_marked(bytes, ticket, marks, now);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+    }
+
+    /// A request will not be answered.
+    pub(crate) fn give_up(&mut self, mark: Mark) {
+        let mark = match mark {
+            Mark::Hot(write) => self.end_hot_write(write, false),
+            mark => mark,
+        };
+        if let Some(observer) = &mut self.observer {
+            observer.given_up(mark);
+        }
+    }
+
+    /// Counts the keys of a request that is sent on now.
+    #[inline]
+    pub(crate) fn observe(
+        &mut self,
+        key: ClientKey,
+        command: &Command,
+        request: Request<'_>,
+    ) -> Mark {
+        let within = self.clients.get_ref(key).is_some_and(|client| client.within);
+        match &mut self.observer {
+            Some(observer) if !within => observer.sent(Writer(key.slot), command, request),
+            _ => Mark::Nothing,
+        }
+    }
+}
+
+/// Sleeps of this thread take little longer than they are to; usually it may be 50 µs.
+fn sleep_precisely() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(SLACK_NANOS)) {
+        tracing::debug!(%error, "timers are as precise as they were");
+    }
+}
+
+/// The limits on a request after authentication, and before.
+fn request_limits(limits: &crate::config::Limits) -> [Limits; 2] {
+    let after = Limits {
+        max_args: limits.max_args,
+        max_bulk_bytes: limits.max_bulk_bytes,
+        max_request_bytes: limits.max_request_bytes,
+        unauthenticated: false,
+    };
+    let before = Limits {
+        // Above its own limits the server would close the connection, which others share.
+        max_args: limits.unauthenticated_max_args.min(SERVER_UNAUTHENTICATED_MAX_ARGS),
+        max_bulk_bytes: limits.unauthenticated_max_bytes.min(SERVER_UNAUTHENTICATED_MAX_BYTES),
+        // Room for the arguments' headers.
+        max_request_bytes: limits.unauthenticated_max_bytes + 1024,
+        unauthenticated: true,
+    };
+    [after, before]
+}

@@ -1,0 +1,500 @@
+//! `CLIENT`: about this client and its fellows, not about the connections they share.
+//!
+//! The server is asked first, with a harmless command of the same kind, so that a client
+//! gets an answer from here only if its user may have one; see [`crate::session::switch`].
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Instant;
+
+use heatsink_cluster::join::Join;
+use heatsink_resp::encode;
+use heatsink_upstream::Protocol;
+
+use crate::session::client_tracking::redirect_at;
+use crate::cluster::scatter_gather::{Ending, Targets};
+use crate::downstream::connection::{ClientKey, Replies};
+use crate::downstream::directory::Card;
+use crate::downstream::intake::Flow;
+use crate::session::dedicated::Expected;
+use crate::downstream::request::Request;
+use crate::session::switch::{Session, is_valid_name};
+use crate::runtime::shared::Message;
+use crate::runtime::worker::Worker;
+
+/// No connection of the server has this id.
+pub(crate) const NO_ID: &str = "9223372036854775807";
+
+/// What a client is told once the server has agreed.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Id,
+    GetName,
+    /// `CLIENT GETREDIR`
+    Redirect(i64),
+    SetName(Vec<u8>),
+    Info,
+    /// `CLIENT REPLY`
+    Replies(Replies),
+    List(Filter),
+    /// What a cluster of one node would say.
+    Bytes(Vec<u8>),
+    /// By filters: the number closed. By address, the old form: `OK` or an error.
+    Kill {
+        filter: Filter,
+        by_address: bool,
+    },
+}
+
+/// Which clients are meant; every condition given must hold.
+#[derive(Debug, Default)]
+pub(crate) struct Filter {
+    ids: Option<Vec<u64>>,
+    /// `normal` or `pubsub`; other types are never clients of ours.
+    kind: Option<Vec<u8>>,
+    user: Option<Vec<u8>>,
+    addr: Option<SocketAddr>,
+    local_addr: Option<SocketAddr>,
+    /// Connected at least this long.
+    min_age_seconds: u64,
+    skip_me: bool,
+}
+
+impl Filter {
+    fn matches(&self, card: &Card, me: u64) -> bool {
+        let facts = card.facts();
+        let kind: &[u8] = if facts.subscriber { b"pubsub" } else { b"normal" };
+        self.ids.as_ref().is_none_or(|ids| ids.contains(&card.id))
+            && self.kind.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind))
+            && self.user.as_ref().is_none_or(|user| *user == facts.user)
+            && self.addr.is_none_or(|addr| addr == card.addr)
+            && self.local_addr.is_none_or(|addr| addr == card.local_addr)
+            && card.since.elapsed().as_secs() >= self.min_age_seconds
+            && !(self.skip_me && card.id == me)
+    }
+
+    /// `CLIENT LIST [TYPE t] [ID id …]`; `None` if the server would refuse it.
+    fn of_list(request: Request<'_>) -> Option<Self> {
+        let mut filter = Self::default();
+        match request.len() {
+            2 => Some(filter),
+            4 if request.is(2, "type") => {
+                filter.kind = Some(known_type(request.arg(3)?)?);
+                Some(filter)
+            }
+            count if count >= 4 && request.is(2, "id") => {
+                filter.ids = Some(request.args_from(3).map(parse).collect::<Option<_>>()?);
+                Some(filter)
+            }
+            _ => None,
+        }
+    }
+
+    /// `CLIENT KILL` with filters.
+    fn of_kill(request: Request<'_>) -> Result<Self, Refusal> {
+        let mut filter = Self { skip_me: true, ..Self::default() };
+        if request.len() < 4 || !request.len().is_multiple_of(2) {
+            return Err(Refusal::ByServer);
+        }
+        for at in (2..request.len()).step_by(2) {
+            let value = request.arg(at + 1).unwrap_or_default();
+            filter.add(&request.arg(at).unwrap_or_default().to_ascii_lowercase(), value)?;
+        }
+        Ok(filter)
+    }
+
+    fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), Refusal> {
+        let bad = Refusal::ByServer;
+        match name {
+            b"id" => self.ids = Some(vec![parse(value).filter(|id| *id > 0).ok_or(bad)?]),
+            b"type" => self.kind = Some(known_type(value).ok_or(bad)?),
+            b"user" => self.user = Some(value.to_vec()),
+            // What is no address is nobody's.
+            b"addr" => self.addr = Some(parse(value).unwrap_or(NOBODY)),
+            b"laddr" => self.local_addr = Some(parse(value).unwrap_or(NOBODY)),
+            b"maxage" => self.min_age_seconds = parse(value).ok_or(bad)?,
+            b"skipme" if value.eq_ignore_ascii_case(b"yes") => self.skip_me = true,
+            b"skipme" if value.eq_ignore_ascii_case(b"no") => self.skip_me = false,
+            b"skipme" => return Err(bad),
+            _ => return Err(Refusal::Unknown),
+        }
+        Ok(())
+    }
+}
+
+/// Why a `CLIENT KILL` is not carried out.
+enum Refusal {
+    /// The server refuses it, in its own words.
+    ByServer,
+    /// A filter that is not known here. The server may know it, and close connections that
+    /// clients share: it must not see it.
+    Unknown,
+}
+
+/// An address that no client has.
+const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
+pub(crate) fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn known_type(text: &[u8]) -> Option<Vec<u8>> {
+    let lower = text.to_ascii_lowercase();
+    matches!(lower.as_slice(), b"normal" | b"master" | b"replica" | b"slave" | b"pubsub")
+        .then_some(lower)
+}
+
+fn command<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode::command(&mut bytes, args);
+    bytes
+}
+
+/// A request that the server refuses as a syntax error.
+fn no_kill() -> Vec<u8> {
+    command(&["CLIENT", "KILL", "heatsink-unknown", "x"])
+}
+
+/// Subcommands that leave a connection as it is, or as every client of it wants it.
+const SHARED: [&[u8]; 16] = [
+    b"caching",
+    b"getname",
+    b"getredir",
+    b"help",
+    b"id",
+    b"info",
+    b"kill",
+    b"list",
+    b"no-evict",
+    b"no-touch",
+    b"reply",
+    b"setinfo",
+    b"setname",
+    b"tracking",
+    b"trackinginfo",
+    b"unblock",
+];
+
+impl Worker {
+    /// A `CLIENT` subcommand of a client whose earlier requests are answered.
+    pub(crate) fn client_command(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let sub = request.arg(1).unwrap_or_default().to_ascii_lowercase();
+        let on = request.is(2, "on");
+        if self.cluster.is_some()
+            && let Some(flow) = self.client_command_clustered(key, &sub, request)
+        {
+            return flow;
+        }
+        let strayed = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+        if strayed.is_some_and(|own| own.strayed) && sub != b"reply" {
+            return self.client_command_strayed(key, request);
+        }
+        match (sub.as_slice(), request.len()) {
+            // Not as Heatsink spells its own words on such connections; see `monitor`.
+            (b"id" | b"setname", _) if self.is_queueing(key) => {
+                let args = request.args_from(2);
+                let words: Vec<_> =
+                    [&b"client"[..], sub.as_slice()].into_iter().chain(args).collect();
+                let flow = self.plain(key, &command(&words));
+                let name = request.arg(2).filter(|name| is_valid_name(name));
+                if sub == b"setname"
+                    && request.len() == 3
+                    && let Some(name) = name
+                    && let Some(own) = self.clients.get(key).and_then(|one| one.own.as_mut())
+                {
+                    own.naming = Some(name.to_vec());
+                }
+                flow
+            }
+            (b"id", 2) => self.answer(key, request.bytes, Answer::Id),
+            (b"getname", 2) => self.answer(key, request.bytes, Answer::GetName),
+            (b"info", 2) => self.answer(key, request.bytes, Answer::Info),
+            (b"setname", 3) => {
+                let name = request.arg(2).unwrap_or_default();
+                // An invalid name is the server's to refuse; a valid one is not for the
+                // connection that others share, which keeps the name it has.
+                let probe = if is_valid_name(name) {
+                    command(&["CLIENT", "SETNAME", "heatsink"])
+                } else {
+                    request.bytes.to_vec()
+                };
+                self.answer(key, &probe, Answer::SetName(name.to_vec()))
+            }
+            (b"list", _) => match Filter::of_list(request) {
+                Some(filter) => {
+                    let probe = command(&["CLIENT", "LIST", "TYPE", "MASTER"]);
+                    self.answer(key, &probe, Answer::List(filter))
+                }
+                None => self.plain(key, request.bytes),
+            },
+            (b"getredir", 2) => match self.tracking_of(key) {
+                Some(redirect) => self.answer(key, request.bytes, Answer::Redirect(redirect)),
+                None => self.plain(key, request.bytes),
+            },
+            (b"trackinginfo", 2) if self.tracking_of(key).is_some() => {
+                self.pin(key, request.bytes, Expected::TrackingInfo)
+            }
+            // Queued, it would be the server's to carry out, on its own connections.
+            (b"kill", _) if self.is_queueing(key) => {
+                let bytes = self.harmless_kill(key, request);
+                self.plain(key, &bytes)
+            }
+            (b"kill", 3) => {
+                let addr = request.arg(2).and_then(parse).unwrap_or(NOBODY);
+                let filter = Filter { addr: Some(addr), ..Filter::default() };
+                self.kill(key, filter, true)
+            }
+            (b"kill", _) => match Filter::of_kill(request) {
+                Ok(filter) => self.kill(key, filter, false),
+                Err(Refusal::ByServer) => self.plain(key, request.bytes),
+                Err(Refusal::Unknown) => self.plain(key, &no_kill()),
+            },
+            (b"unblock", 3 | 4) => {
+                let bytes = self.with_upstream_id(request, 2);
+                self.plain(key, &bytes)
+            }
+            (b"tracking", _) if on => self.begin_tracking(key, request),
+            (b"tracking", _) if self.has_own(key) => {
+                self.pin(key, request.bytes, Expected::Tracking { redirect: None })
+            }
+            (b"no-evict" | b"no-touch", 3) if on => self.pin(key, request.bytes, Expected::Pinning),
+            (b"reply", 3) => {
+                let replies = match request.arg(2).map(<[u8]>::to_ascii_lowercase).as_deref() {
+                    Some(b"on") => Replies::On,
+                    Some(b"off") => Replies::Off,
+                    Some(b"skip") => Replies::SkipNext,
+                    _ => return self.plain(key, request.bytes),
+                };
+                let probe = command(&["CLIENT", "REPLY", "ON"]);
+                self.answer(key, &probe, Answer::Replies(replies))
+            }
+            // Behind what it holds back it would wait for itself.
+            (b"pause" | b"unpause", _) => {
+                let node = self.home(key);
+                self.send_own(key, node, request.bytes, Expected::Plain)
+            }
+            _ if SHARED.contains(&sub.as_slice()) => self.plain(key, request.bytes),
+            // Of a newer server: it may change the connection, which others must not feel.
+            _ => self.pin(key, request.bytes, Expected::Pinning),
+        }
+    }
+
+    /// On a connection that has another user than the lane, which cannot be asked what this user may:
+    /// the server answers, of that connection. What Heatsink calls a client it does not, and
+    /// connections of the server's are not clients' to close.
+    fn client_command_strayed(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let bytes = if request.is(1, "tracking")
+            && let Some(at) = redirect_at(request)
+        {
+            // Its answer would have to wait for another client's connection.
+            let mut args: Vec<_> = request.args_from(0).collect();
+            args[at] = NO_ID.as_bytes();
+            command(&args)
+        } else if request.is(1, "unblock") {
+            self.with_upstream_id(request, 2)
+        } else if request.is(1, "kill") {
+            self.harmless_kill(key, request)
+        } else {
+            request.bytes.to_vec()
+        };
+        self.plain(key, &bytes)
+    }
+
+    /// Passed on like any other command, wherever the client's commands go.
+    fn plain(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
+        if self.has_own(key) {
+            let node = self.home(key);
+            return self.send_own(key, node, bytes, Expected::Plain);
+        }
+        self.forward(key, bytes, 1)
+    }
+
+    fn has_own(&self, key: ClientKey) -> bool {
+        self.clients.get_ref(key).is_some_and(|client| client.own.is_some())
+    }
+
+    /// Where the client's changes are redirected to, if it tracks any.
+    fn tracking_of(&self, key: ClientKey) -> Option<i64> {
+        self.clients.get_ref(key)?.own.as_ref()?.tracking
+    }
+
+    /// What is different if each client has to do with many servers.
+    fn client_command_clustered(
+        &mut self,
+        key: ClientKey,
+        sub: &[u8],
+        request: Request<'_>,
+    ) -> Option<Flow> {
+        match sub {
+            b"id" => return None,
+            // What they name, or change, is not the one node of the transaction.
+            _ if self.is_queueing(key) => self.end_own_state(key),
+            b"tracking" | b"no-evict" | b"no-touch" if request.is(2, "on") => {}
+            b"unblock" if matches!(request.len(), 3 | 4) => {
+                let id = request.arg(2).and_then(parse);
+                let card = id.and_then(|id| self.shared.directory.get(id));
+                let node = card.and_then(|card| card.upstream_node());
+                let node = node.unwrap_or_else(|| self.home(key));
+                let bytes = self.with_upstream_id(request, 2);
+                return Some(self.forward_to(key, node, &bytes));
+            }
+            b"pause" | b"unpause" => {
+                if let Some(flow) = self.without_map(key) {
+                    return Some(flow);
+                }
+                let targets = Targets::Apart { bytes: request.bytes, after_writes: false };
+                return Some(self.fan_out(key, &targets, Ending::Join(Join::AllSucceeded)));
+            }
+            _ => return None,
+        }
+        let text = "ERR heatsink: not possible on a connection that leads to a whole cluster";
+        self.clients.error(key, text);
+        Some(Flow::Taken)
+    }
+
+    fn kill(&mut self, key: ClientKey, filter: Filter, by_address: bool) -> Flow {
+        let probe = self.kill_nobody(&filter);
+        self.answer(key, &probe, Answer::Kill { filter, by_address })
+    }
+
+    fn answer(&mut self, key: ClientKey, probe: &[u8], answer: Answer) -> Flow {
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let lane = client.lane;
+        self.ask(key, lane, probe, Session::Answer(answer));
+        Flow::Taken
+    }
+
+    /// The request with a client's id at `at` replaced by the id that the server knows the
+    /// client's own connection by.
+    pub(crate) fn with_upstream_id(&self, request: Request<'_>, at: usize) -> Vec<u8> {
+        let id = request
+            .arg(at)
+            .and_then(parse)
+            .map(|id| self.shared.directory.get(id).and_then(|card| card.upstream_id()));
+        let Some(id) = id else { return request.bytes.to_vec() };
+        let id = id.map_or_else(|| NO_ID.to_owned(), |id| id.to_string());
+        let args: Vec<&[u8]> = request
+            .args_from(0)
+            .enumerate()
+            .map(|(index, arg)| if index == at { id.as_bytes() } else { arg })
+            .collect();
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, &args);
+        bytes
+    }
+
+    /// A `CLIENT KILL` as the server may carry it out, without closing anything: it says that there
+    /// is no such client if there is none here, and refuses it otherwise.
+    fn harmless_kill(&self, key: ClientKey, request: Request<'_>) -> Vec<u8> {
+        let me = self.clients.get_ref(key).map_or(0, |client| client.card.id);
+        let filter = match request.len() {
+            3 => {
+                let addr = request.arg(2).and_then(parse).unwrap_or(NOBODY);
+                Ok(Filter { addr: Some(addr), ..Filter::default() })
+            }
+            _ => Filter::of_kill(request),
+        };
+        match filter {
+            Err(Refusal::ByServer) => request.bytes.to_vec(),
+            Ok(filter) if !self.shared.directory.all().iter().any(|c| filter.matches(c, me)) => {
+                match request.len() {
+                    3 => command(&["CLIENT", "KILL", &NOBODY.to_string()]),
+                    _ => self.kill_nobody(&filter),
+                }
+            }
+            Ok(_) | Err(Refusal::Unknown) => no_kill(),
+        }
+    }
+
+    /// A `CLIENT KILL` that closes nothing. The server says if there is no such user, unless users
+    /// are known here only.
+    fn kill_nobody(&self, filter: &Filter) -> Vec<u8> {
+        let mut args = vec![&b"CLIENT"[..], b"KILL", b"ID", NO_ID.as_bytes()];
+        if let Some(user) = filter.user.as_ref().filter(|_| self.shared.verifier.is_none()) {
+            args.extend([&b"USER"[..], user]);
+        }
+        command(&args)
+    }
+
+    /// The server has agreed.
+    pub(crate) fn give_answer(&mut self, key: ClientKey, answer: Answer) {
+        let Some(client) = self.clients.get_ref(key) else { return };
+        let card = std::sync::Arc::clone(&client.card);
+        let own = client.own.as_ref().map(|own| own.protocol);
+        let protocol = own.unwrap_or(self.lanes[client.lane].login.protocol);
+        let reply = match answer {
+            Answer::Replies(replies) => {
+                let is_off = client.replies == Replies::Off && replies == Replies::SkipNext;
+                if !is_off {
+                    self.clients.set_replies(key, replies);
+                }
+                if replies == Replies::On { b"+OK\r\n".to_vec() } else { Vec::new() }
+            }
+            Answer::Bytes(bytes) => bytes,
+            Answer::Redirect(id) => format!(":{id}\r\n").into_bytes(),
+            Answer::Id => format!(":{}\r\n", card.id).into_bytes(),
+            Answer::GetName => {
+                let name = card.facts().name.clone();
+                let mut reply = Vec::new();
+                match (name.is_empty(), protocol) {
+                    (true, Protocol::Resp2) => reply.extend_from_slice(b"$-1\r\n"),
+                    (true, Protocol::Resp3) => reply.extend_from_slice(b"_\r\n"),
+                    (false, _) => encode::bulk(&mut reply, &name),
+                }
+                reply
+            }
+            Answer::SetName(name) => {
+                card.facts().name = name;
+                self.name_own(key);
+                b"+OK\r\n".to_vec()
+            }
+            Answer::Info => verbatim(&card.line(Instant::now()), protocol),
+            Answer::List(filter) => {
+                let now = Instant::now();
+                let cards = self.shared.directory.all();
+                let lines: String = cards
+                    .iter()
+                    .filter(|other| filter.matches(other, card.id))
+                    .map(|other| other.line(now))
+                    .collect();
+                verbatim(&lines, protocol)
+            }
+            Answer::Kill { filter, by_address } => {
+                let victims: Vec<_> = self
+                    .shared
+                    .directory
+                    .all()
+                    .into_iter()
+                    .filter(|other| filter.matches(other, card.id))
+                    .collect();
+                for victim in &victims {
+                    if victim.id == card.id {
+                        // Gets its answer first.
+                        self.clients.close_after_replies(key);
+                    } else {
+                        self.shared.mailboxes[victim.worker].send(Message::Kill(victim.key));
+                    }
+                }
+                match (by_address, victims.len()) {
+                    (true, 0) => b"-ERR No such client\r\n".to_vec(),
+                    (true, _) => b"+OK\r\n".to_vec(),
+                    (false, count) => format!(":{count}\r\n").into_bytes(),
+                }
+            }
+        };
+        self.clients.reply(key, &reply);
+    }
+}
+
+fn verbatim(text: &str, protocol: Protocol) -> Vec<u8> {
+    let mut reply = Vec::new();
+    match protocol {
+        Protocol::Resp2 => encode::bulk(&mut reply, text.as_bytes()),
+        Protocol::Resp3 => {
+            encode::header(&mut reply, b'=', text.len() + 4);
+            reply.extend_from_slice(b"txt:");
+            reply.extend_from_slice(text.as_bytes());
+            reply.extend_from_slice(b"\r\n");
+        }
+    }
+    reply
+}

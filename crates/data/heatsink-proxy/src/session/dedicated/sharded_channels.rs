@@ -1,0 +1,293 @@
+//! Sharded channels of other nodes, which a client listens to beside its own connection.
+//!
+//! To its clients a cluster is one server, where one connection listens to any channels. A server
+//! tells of sharded channels only where their slots are, so there is a connection for each node:
+//!
+//! ```text
+//! 1. SSUBSCRIBE a -> A, the client's own connection from now on: it counts 1
+//! 2. SSUBSCRIBE b -> A: MOVED to B
+//! 3. SSUBSCRIBE b -> B, on a connection beside: it counts 1; the client is told 2
+//! 4. messages of both go to the client, each whole
+//! ```
+//!
+//! Called by: `dedicated` and `dedicated_link`.
+//! Bound: a connection for each primary. One without channels is given back.
+//! Invariant: while one of the connections is in the middle of a frame, the others are not read.
+
+use heatsink_cluster::redirect::{self, Redirect};
+use heatsink_resp::command::SubscriptionKind;
+use heatsink_upstream::link::Framing;
+
+use crate::downstream::clients::error_line;
+use crate::cluster::redirects::{MAX_HOPS, given_up};
+use crate::downstream::connection::ClientKey;
+use crate::upstream::pools::Owner;
+use crate::upstream::nodes::NodeId;
+use crate::session::dedicated::{Confirmations, Expected, Own};
+use crate::runtime::worker::Worker;
+
+/// A connection beside a client's own.
+#[derive(Debug)]
+pub(super) struct Side {
+    link: usize,
+    node: NodeId,
+    /// Sharded channels that are listened to there.
+    shards: usize,
+    /// What the server tells of its keys is listened to there; see [`crate::session::dedicated::keyspace_events`].
+    events: bool,
+    /// Names that were said for that and are not confirmed yet.
+    unconfirmed: usize,
+}
+
+/// Whom a frame of a connection beside is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aside {
+    Client,
+    Nobody,
+    /// It answers the client's request, or tells of sharded channels.
+    Own,
+}
+
+impl Own {
+    /// Its connections.
+    pub(crate) fn links(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.link).chain(self.sides.iter().map(|side| side.link))
+    }
+
+    /// Whether a connection is not read now: another is in the middle of a frame, or others have not
+    /// confirmed yet what this one confirms to the client. A primary that joins is not waited for, as
+    /// it may stand still, and the client waits for nothing.
+    pub(crate) fn is_barred(&self, link: usize) -> bool {
+        let unconfirmed = || self.sides.iter().any(|side| side.unconfirmed > 0);
+        self.within_frame && self.within_link != link
+            || link == self.link && self.expects_confirmation() && unconfirmed()
+    }
+
+    /// Takes a frame of a connection beside.
+    pub(super) fn on_side_frame(
+        &mut self,
+        link: usize,
+        frame: &[u8],
+        word: Option<&[u8]>,
+    ) -> Aside {
+        let (listens, asked) = (self.is_subscriber(), self.is_asked(link));
+        let Some(side) = self.sides.iter_mut().find(|side| side.link == link) else {
+            return Aside::Own;
+        };
+        match word {
+            Some(b"subscribe" | b"psubscribe") => {
+                side.unconfirmed = side.unconfirmed.saturating_sub(1);
+                Aside::Nobody
+            }
+            Some(b"unsubscribe" | b"punsubscribe") => Aside::Nobody,
+            Some(b"message" | b"pmessage" | b"smessage") if listens => Aside::Client,
+            Some(b"ssubscribe" | b"sunsubscribe") => Aside::Own,
+            _ if asked => Aside::Own,
+            _ => {
+                if frame.first() == Some(&b'-') {
+                    side.unconfirmed = 0;
+                }
+                Aside::Nobody
+            }
+        }
+    }
+
+    /// The connections beside on which events are listened to.
+    pub(super) fn event_links(&self) -> impl Iterator<Item = usize> {
+        self.sides.iter().filter(|side| side.events).map(|side| side.link)
+    }
+
+    pub(super) fn hears_events_of(&self, node: NodeId) -> bool {
+        self.node == node || self.sides.iter().any(|side| side.events && side.node == node)
+    }
+
+    /// So many names were said on a connection beside, to listen to events.
+    pub(super) fn note_events(&mut self, link: usize, names: usize) {
+        if let Some(side) = self.sides.iter_mut().find(|side| side.link == link) {
+            side.events = true;
+            side.unconfirmed += names;
+        }
+    }
+
+    /// Takes out the connections to nodes that are not among `nodes`, if they serve no other purpose.
+    pub(super) fn take_sides_beyond(&mut self, nodes: &[NodeId]) -> Vec<usize> {
+        let beyond = |side: &mut Side| side.shards == 0 && !nodes.contains(&side.node);
+        self.sides.extract_if(.., beyond).map(|side| side.link).collect()
+    }
+
+    /// Whether the request under way was sent on this connection.
+    pub(crate) fn is_asked(&self, link: usize) -> bool {
+        self.asked.is_none_or(|asked| asked == link)
+    }
+
+    /// A connection says how many sharded channels are listened to there. If there are several, the
+    /// client is told how many there are in all.
+    pub(super) fn count_shards(&mut self, link: usize, count: usize, frame: &[u8]) {
+        match self.sides.iter_mut().find(|side| side.link == link) {
+            Some(side) => side.shards = count,
+            None => self.shards_here = count,
+        }
+        let beside: usize = self.sides.iter().map(|side| side.shards).sum();
+        self.shards = self.shards_here + beside;
+        if !self.sides.is_empty() {
+            self.rewritten = with_count(frame, self.shards);
+        }
+    }
+
+    /// Where the last request is to be sent: on its own connection; `SUNSUBSCRIBE` of all channels on
+    /// each that has some.
+    pub(crate) fn ask(&mut self) -> (usize, Vec<usize>) {
+        self.asked = Some(self.link);
+        if self.sides.is_empty() {
+            return (self.link, Vec::new());
+        }
+        let Some(Expected::Subscription { subscription, left: left @ Confirmations::All }) =
+            self.expected.back_mut()
+        else {
+            return (self.link, Vec::new());
+        };
+        let beside = self.sides.iter().filter(|side| side.shards > 0).map(|side| side.link);
+        let here = (self.shards_here > 0).then_some(self.link);
+        let mut links = here.into_iter().chain(beside);
+        match links.next() {
+            Some(first) if subscription.kind == SubscriptionKind::Shard => {
+                *left = Confirmations::Exactly(self.shards);
+                self.asked = None;
+                (first, links.collect())
+            }
+            _ => (self.link, Vec::new()),
+        }
+    }
+
+    /// Takes out the connections beside on which nothing is listened to.
+    fn take_unused_sides(&mut self) -> Vec<Side> {
+        self.forget_everywhere();
+        let hears = !self.everywhere.is_empty();
+        self.sides.extract_if(.., |side| side.shards == 0 && !(side.events && hears)).collect()
+    }
+}
+
+impl Worker {
+    /// A node has not executed `SSUBSCRIBE` or `SUNSUBSCRIBE` of a client that listens already: it
+    /// is sent where it belongs, beside the client's own connection.
+    pub(crate) fn subscribe_beside(&mut self, key: ClientKey, error: &[u8]) {
+        let Some(client) = self.clients.get_ref(key) else { return };
+        let Some(own) = &client.own else { return };
+        let (lane, hops, current) = (client.lane, own.hops, own.current.clone());
+        let from = own.sides.iter().find(|side| own.asked == Some(side.link));
+        let from = from.map_or(own.node, |side| side.node);
+        let Some(redirect) = redirect::parse(error)
+            .filter(|redirect| self.is_servers_own(*redirect, error, &current))
+        else {
+            return self.answer_own(key, error);
+        };
+        self.want_topology();
+        let to = match redirect {
+            Redirect::Moved { host, port, .. } if hops <= MAX_HOPS => {
+                self.named_node(from, host, port)
+            }
+            _ => None,
+        };
+        let Some(to) = to else {
+            return self.answer_own(key, given_up(redirect, error, false));
+        };
+        match self.side_link(key, lane, to) {
+            Ok(link) => {
+                if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
+                    own.asked = Some(link);
+                }
+                self.links[link].requests += 1;
+                self.links[link].link.expect_answer(self.now);
+                self.push_own(key, link, &current);
+            }
+            Err(why) => self.answer_own(key, &error_line(&why)),
+        }
+    }
+
+    /// The connection of a client to a node, which may be its own.
+    pub(super) fn side_link(
+        &mut self,
+        key: ClientKey,
+        lane: usize,
+        node: NodeId,
+    ) -> Result<usize, String> {
+        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+        if let Some(own) = own {
+            if own.node == node {
+                return Ok(own.link);
+            }
+            if let Some(side) = own.sides.iter().find(|side| side.node == node) {
+                return Ok(side.link);
+            }
+        }
+        let link = self.take_link(lane, node, Owner::Client(key))?;
+        self.links[link].link.set_framing(Framing::Frames);
+        if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
+            own.sides.push(Side { link, node, shards: 0, events: false, unconfirmed: 0 });
+        }
+        Ok(link)
+    }
+
+    /// Gives back connections beside on which nothing is listened to, and reads those again that
+    /// had to wait.
+    pub(crate) fn look_beside(&mut self, key: ClientKey) {
+        let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
+            return;
+        };
+        if own.sides.is_empty() || own.within_frame {
+            return;
+        }
+        let unused = if own.is_settled() { own.take_unused_sides() } else { Vec::new() };
+        let others: Vec<_> = own.links().collect();
+        for link in others {
+            if self.links.get(link).is_some_and(|upstream| upstream.readable) {
+                self.eager_links.push(link);
+            }
+        }
+        for side in unused {
+            if side.events {
+                // It may still tell of events, or confirm that it does no more.
+                self.drop_link(side.link);
+            } else {
+                self.spare_link(side.link);
+            }
+        }
+    }
+
+    /// A connection beside was lost on which nothing was listened to yet: the request that it was
+    /// opened for has failed, or is said again later. False if it was another.
+    pub(crate) fn unused_side_lost(&mut self, key: ClientKey, link: usize, text: &str) -> bool {
+        let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
+            return false;
+        };
+        let unused = |side: &Side| {
+            side.link == link && side.shards == 0 && (!side.events || side.unconfirmed > 0)
+        };
+        let Some(at) = own.sides.iter().position(unused) else { return false };
+        self.is_listening_in_vain |= own.sides.swap_remove(at).events;
+        if own.asked == Some(link) {
+            own.asked = Some(own.link);
+            self.answer_own(key, &error_line(text));
+        }
+        self.read_own_again(key);
+        true
+    }
+
+    /// Closes what is left of a client's connections.
+    pub(crate) fn drop_own_links(&mut self, key: ClientKey, own: &Own) {
+        for link in own.links() {
+            if self.links.get(link).is_some_and(|link| link.owner == Owner::Client(key)) {
+                self.drop_link(link);
+            }
+        }
+    }
+}
+
+/// A confirmation with another number at its end.
+fn with_count(frame: &[u8], count: usize) -> Option<Vec<u8>> {
+    let at = frame.iter().rposition(|byte| *byte == b':')?;
+    let mut rewritten = frame[..=at].to_vec();
+    rewritten.extend_from_slice(count.to_string().as_bytes());
+    rewritten.extend_from_slice(b"\r\n");
+    Some(rewritten)
+}

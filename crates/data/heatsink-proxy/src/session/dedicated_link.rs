@@ -1,0 +1,498 @@
+//! Gives a client an upstream connection of its own, and takes it back.
+//!
+//! See [`crate::session::dedicated`] for what such a connection is in the middle of.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use heatsink_resp::command::{Command, CommandTable, Role};
+use heatsink_resp::encode;
+use heatsink_resp::request::RequestScan;
+use heatsink_upstream::Protocol;
+use heatsink_upstream::error::LinkError;
+use heatsink_upstream::link::Framing;
+
+use crate::downstream::clients::MAX_OUTSTANDING;
+use crate::downstream::connection::{ClientKey, Lost};
+use crate::decide::LostStep;
+use crate::downstream::intake::{BACKLOG_BYTES, Flow};
+use crate::upstream::pools::Owner;
+use crate::upstream::nodes::NodeId;
+use crate::observe::Writer;
+use crate::session::dedicated::{Expected, Own, Transaction};
+use crate::downstream::request::Request;
+use crate::reserved::names;
+use crate::runtime::worker::Worker;
+
+impl Worker {
+    /// Sends a request on the client's own connection.
+    pub(crate) fn send_own(
+        &mut self,
+        key: ClientKey,
+        node: NodeId,
+        bytes: &[u8],
+        expected: Expected,
+    ) -> Flow {
+        let gone = self.clients.get_ref(key).is_some_and(|client| client.gone);
+        if gone && expected == Expected::Blocking && !self.is_queueing(key) {
+            // What it takes would be nobody's; as if it had found nothing, and waited.
+            self.close_client(key);
+            return Flow::Taken;
+        }
+        match self.ensure_own(key, node) {
+            Ensured::Wait => return Flow::Wait,
+            Ensured::Unavailable(why) => {
+                self.own_unavailable(key, expected, &why);
+                return Flow::Taken;
+            }
+            Ensured::Ready => {}
+        }
+        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let Some(own) = &mut client.own else { return Flow::Taken };
+        if self.cluster.is_none() && own.expected.len() >= MAX_OUTSTANDING as usize {
+            return Flow::Wait;
+        }
+        if self.cluster.is_some() {
+            if own.expected.iter().any(|expected| *expected != Expected::Unasked) {
+                // One at a time: it may have to be sent elsewhere.
+                return Flow::Wait;
+            }
+            own.current.clear();
+            own.current.extend_from_slice(bytes);
+            own.hops = 0;
+            own.retry_until = None;
+        }
+        // A name that was just told is no answer that the client waits for.
+        let was_settled = own.expected.iter().all(|expected| *expected == Expected::Unasked);
+        own.sent(expected);
+        if expected == Expected::Blocking {
+            client.card.facts().blocked = true;
+        }
+        let (link, others) = own.ask();
+        for link in std::iter::once(link).chain(others) {
+            if was_settled {
+                self.links[link].link.expect_answer(self.now);
+            }
+            self.links[link].requests += 1;
+            self.push_own(key, link, bytes);
+        }
+        if self.cluster.is_some() {
+            self.tell_everywhere(key, bytes, expected);
+        }
+        if expected == Expected::Blocking {
+            self.note_blocking(key);
+        }
+        Flow::Taken
+    }
+
+    /// Says something on the client's own connection that the client does not know of.
+    pub(crate) fn say_unasked(&mut self, key: ClientKey, bytes: &[u8], count: usize) {
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = &mut client.own else { return };
+        let link = own.link;
+        own.expected.extend(std::iter::repeat_n(Expected::Unasked, count));
+        self.links[link].requests += count as u64;
+        self.push_own(key, link, bytes);
+    }
+
+    /// `WAIT`, when all that the client wrote is answered; see [`crate::cluster::own_writes`].
+    pub(crate) fn send_wait(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
+        let node = self.home(key);
+        let writing = self.writing_to(node);
+        match self.send_own(key, node, &writing.request, Expected::Writing) {
+            Flow::Taken => {}
+            Flow::Wait => return Flow::Wait,
+        }
+        if let Some(removal) = writing.removal {
+            self.say_unasked(key, &removal, 1);
+        }
+        if self.clients.get_ref(key).is_some_and(|client| client.own.is_some()) {
+            self.send_own(key, node, bytes, Expected::Blocking)
+        } else {
+            // Refused, and said so in answer to what writes.
+            Flow::Taken
+        }
+    }
+
+    /// `AUTH`, `HELLO` or `SELECT` in the middle of something that its connection must not lose. From
+    /// then on that has another user, database or protocol than those that the client shares, and
+    /// stays the client's: nobody can say which keys its requests name.
+    pub(crate) fn stray(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        if let Some(flow) = self.wait_for_whole(key) {
+            return flow;
+        }
+        let says_hello = request.is(0, "hello");
+        let protocol = match request.arg(1) {
+            Some(b"2") if says_hello => Some(Protocol::Resp2),
+            Some(b"3") if says_hello => Some(Protocol::Resp3),
+            _ => None,
+        };
+        let node = self.home(key);
+        self.send_own(key, node, request.bytes, Expected::Stray { protocol })
+    }
+
+    /// `MONITOR`: the connection is the client's until it leaves, if the server agrees.
+    pub(crate) fn monitor(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
+        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
+        if own.is_some_and(|own| own.is_monitor()) {
+            // A server says nothing to the second one.
+            return Flow::Taken;
+        }
+        let flow = self.send_own(key, self.home(key), bytes, Expected::Monitor);
+        if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
+            own.sockets = Some(Arc::clone(&self.shared.sockets));
+        }
+        flow
+    }
+
+    /// A request too large to hold begins; `None` if it has to be held all the same: what it may
+    /// touch has to be known before any of it is sent, and its keys may stand at its end. So only
+    /// those of one key are passed on in pieces, if nothing is done about that key. Should the key
+    /// become hot, or be split, meanwhile, that waits for the answer: see `draining` and `opaque_requests`.
+    pub(crate) fn begin_upload(
+        &mut self,
+        key: ClientKey,
+        buf: &[u8],
+        table: &CommandTable,
+        args: &mut Vec<Range<usize>>,
+    ) -> Option<Flow> {
+        if self.cluster.is_some() {
+            // It may have to be sent elsewhere: it must be there, whole.
+            return None;
+        }
+        args.clear();
+        let limits = &self.request_limits[0];
+        RequestScan::default().advance(buf, limits, |span| args.push(span)).ok()?;
+        if args.is_empty() {
+            return None;
+        }
+        let request = Request { bytes: buf, args };
+        let command = table.lookup(request.name(), request.arg(1));
+        let role = command.map(|command| command.role);
+        let client = self.clients.get(key)?;
+        let queueing = client.is_queueing();
+        if role != Some(Role::Plain) || client.lost != Lost::Nothing {
+            return None;
+        }
+        let name = command.and_then(Command::single_key_index).and_then(|at| request.arg(at))?;
+        if self.cooling.is_hot(name) || !client.within && names::is_reserved(name) {
+            return None;
+        }
+        let node = self.home(key);
+        let flow = self.send_own(key, node, b"", Own::expect(role, 0));
+        if flow == Flow::Taken {
+            self.taken += 1;
+            if let Some(command) = command {
+                self.observe_upload(key, command, request, queueing);
+            }
+            let client = self.clients.get(key)?;
+            match &mut client.own {
+                Some(own) => {
+                    own.uploading = true;
+                    own.upload_key = name.to_vec();
+                }
+                None => {
+                    // Refused; the rest of it cannot be told from what comes after it.
+                    self.clients.close_after_replies(key);
+                }
+            }
+        }
+        Some(flow)
+    }
+
+    /// Counts the keys of a large request, so far as it is there.
+    fn observe_upload(
+        &mut self,
+        key: ClientKey,
+        command: &Command,
+        request: Request<'_>,
+        queueing: bool,
+    ) {
+        if queueing {
+            self.observe_apart(key, command, request, queueing);
+            return;
+        }
+        let Some(observer) = &mut self.observer else { return };
+        let client = self.clients.get(key).filter(|client| !client.within);
+        let Some(own) = client.and_then(|client| client.own.as_mut()) else { return };
+        let (upload, mark) = observer.upload_begins(Writer(key.slot), command, request);
+        own.upload = Some(upload);
+        if own.expected.back() == Some(&Expected::Plain)
+            && let Some(last) = own.marks.back_mut()
+        {
+            *last = mark;
+        }
+    }
+
+    /// Passes bytes of a large request on; returns how many.
+    pub(crate) fn pass_on(&mut self, key: ClientKey, buf: &[u8]) -> usize {
+        let limits = &self.request_limits[0];
+        let Some(client) = self.clients.get(key) else { return buf.len() };
+        let Some(own) = &mut client.own else { return 0 };
+        let link = own.link;
+        let passed = match client.scan.pass(buf, limits) {
+            Ok((passed, done)) => {
+                own.uploading = !done;
+                if let (Some(observer), Some(upload)) = (&mut self.observer, &mut own.upload) {
+                    observer.uploaded(upload, passed);
+                }
+                if done {
+                    own.upload = None;
+                    self.links[link].link.expect_answer(self.now);
+                }
+                passed
+            }
+            Err(error) => {
+                // The server is in the middle of it: nothing can be said on that link. And
+                // while something else is owed, an error would be taken for that.
+                let alone = own.expected.len() == 1 && !own.within_frame;
+                client.own = None;
+                self.drop_link(link);
+                if alone {
+                    self.clients.error(key, &format!("ERR {error}"));
+                }
+                self.clients.close_after_replies(key);
+                return buf.len();
+            }
+        };
+        self.push_own(key, link, &buf[..passed]);
+        passed
+    }
+
+    pub(crate) fn push_own(&mut self, key: ClientKey, link: usize, bytes: &[u8]) {
+        let upstream = &mut self.links[link];
+        upstream.link.push_unmatched(bytes);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(link);
+        }
+        if upstream.link.backlog_bytes() > BACKLOG_BYTES
+            && let Some(client) = self.clients.get(key)
+        {
+            // Resumed when the link has sent enough of it.
+            client.stopped = true;
+        }
+    }
+
+    fn ensure_own(&mut self, key: ClientKey, node: NodeId) -> Ensured {
+        let Some(client) = self.clients.get(key) else { return Ensured::Wait };
+        if client.own.is_some() {
+            // On a cluster, other commands go along shared links beside it: what was sent there
+            // is executed first.
+            let behind = self.cluster.is_some() && client.order.outstanding() > 0;
+            return if behind { Ensured::Wait } else { Ensured::Ready };
+        }
+        if !client.is_settled() {
+            return Ensured::Wait;
+        }
+        match self.open_own(key, node) {
+            Ok(()) => Ensured::Ready,
+            Err(why) => Ensured::Unavailable(why),
+        }
+    }
+
+    /// Gives a client a connection to a node; it has none.
+    pub(crate) fn open_own(&mut self, key: ClientKey, node: NodeId) -> Result<(), String> {
+        let Some(client) = self.clients.get(key) else { return Ok(()) };
+        let lane = client.lane;
+        let link = self.take_link(lane, node, Owner::Client(key))?;
+        let protocol = self.lanes[lane].login.protocol;
+        let Self { clients, links, .. } = self;
+        let (Some(client), upstream) = (clients.get(key), &mut links[link]) else {
+            return Ok(());
+        };
+        upstream.link.set_framing(Framing::Frames);
+        client.card.set_upstream_node(node);
+        client.card.set_upstream_id(upstream.link.connection_id());
+        client.own = Some(Box::new(Own::new(link, node, protocol)));
+        self.wait_in_line(key, link);
+        self.keep_spare(lane, node);
+        self.name_own(key);
+        Ok(())
+    }
+
+    /// Gives a client's own connection the client's name, if it has another one: a queued
+    /// `CLIENT GETNAME` is the server's to answer.
+    pub(crate) fn name_own(&mut self, key: ClientKey) {
+        let Self { clients, links, dirty_links, .. } = self;
+        let Some(client) = clients.get(key) else { return };
+        let name = client.card.facts().name.clone();
+        let Some(own) = &mut client.own else { return };
+        let Some(upstream) = links.get_mut(own.link) else { return };
+        if upstream.name == name {
+            return;
+        }
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, &[&b"CLIENT"[..], b"SETNAME", &name]);
+        upstream.link.push_unmatched(&bytes);
+        upstream.name = name;
+        upstream.requests += 1;
+        own.expected.push_back(Expected::Unasked);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            dirty_links.push(own.link);
+        }
+    }
+
+    /// After frames came: take the connection back if its state has ended.
+    pub(crate) fn look_at_own(&mut self, owner: Owner) {
+        let Owner::Client(key) = owner else { return };
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = &client.own else { return };
+        let (subscriber, queueing, blocked) =
+            (own.is_subscriber(), own.transaction == Transaction::Queueing, own.is_blocking());
+        {
+            let mut facts = client.card.facts();
+            facts.subscriber = subscriber;
+            facts.in_transaction = queueing;
+            facts.blocked = blocked;
+            if let Some(own) = &mut client.own
+                && let Some(name) = own.named.take()
+            {
+                if let Some(upstream) = self.links.get_mut(own.link) {
+                    upstream.name.clone_from(&name);
+                }
+                facts.name = name;
+            }
+        }
+        self.look_beside(key);
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = &client.own else { return };
+        let settled = own.is_settled();
+        let few = own.expected.len() <= MAX_OUTSTANDING as usize / 4;
+        let (strayed, releasable, link) = (own.strayed, own.is_releasable(), own.link);
+        let ended = own.shut && settled;
+        if few && client.stopped {
+            self.clients.resume.push(key);
+        }
+        if strayed && settled && self.cluster.is_some() {
+            // It leads to one node only. The command has named no key that anybody knows of, and
+            // what it may have left behind goes with its connection.
+            self.end_own_state(key);
+            return self.finish_if_leaving(key);
+        }
+        if strayed {
+            // After a command that nobody knew it is too late to wait for that.
+            self.want_all_whole();
+        }
+        if ended {
+            // It was told that nothing more will come.
+            self.end_own_state(key);
+            self.clients.resume.push(key);
+        } else if releasable {
+            let now = self.now;
+            if let Some(client) = self.clients.get(key) {
+                client.own = None;
+                client.transaction = None;
+                client.card.set_upstream_id(None);
+                // It may have been waiting for long; it is idle from now on.
+                client.card.note_activity(now);
+            }
+            self.spare_link(link);
+        }
+        self.finish_if_leaving(key);
+    }
+
+    /// A client that waits to leave may be waiting for just what has happened.
+    pub(crate) fn finish_if_leaving(&mut self, key: ClientKey) {
+        if let Some(client) = self.clients.get(key)
+            && (client.eof || client.hung_up || client.closing != crate::downstream::connection::Closing::No)
+            && !client.dirty
+        {
+            client.dirty = true;
+            self.clients.dirty.push(key);
+        }
+    }
+
+    /// There is no connection to be had: the answer is an error, and a transaction that could
+    /// not begin must not have its commands executed outside of it.
+    pub(crate) fn own_unavailable(&mut self, key: ClientKey, expected: Expected, why: &str) {
+        let Some(client) = self.clients.get(key) else { return };
+        match expected {
+            Expected::Multi => self.step_lost(key, LostStep::Begin),
+            Expected::Watch => {
+                client.lost = Lost::Watch;
+                self.clients.error(key, why);
+            }
+            _ => self.clients.error(key, why),
+        }
+    }
+
+    /// The client's own connection was lost.
+    pub(crate) fn own_link_lost(
+        &mut self,
+        key: ClientKey,
+        link: usize,
+        error: &LinkError,
+        text: &str,
+    ) {
+        if self.unused_side_lost(key, link, text) {
+            return;
+        }
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(own) = client.own.take() else { return };
+        client.card.set_upstream_id(None);
+        client.card.facts().blocked = false;
+        client.transaction = None;
+        self.drop_own_links(key, &own);
+        let Some(client) = self.clients.get(key) else { return };
+        let waited = own.shut && !own.expected.is_empty();
+        let state = own.is_pinned() || own.strayed || own.is_monitor() || own.is_subscriber();
+        if waited || state || own.within_frame {
+            // As on a connection to the server itself: what it was is gone with it.
+            self.clients.close_after_replies(key);
+            return;
+        }
+        client.lost = match own.transaction {
+            Transaction::None => client.lost,
+            Transaction::Watching => Lost::Watch,
+            Transaction::Queueing => Lost::Transaction,
+        };
+        let mut refused = String::from_utf8_lossy(match error {
+            LinkError::Refused(error) => error,
+            _ => text.as_bytes(),
+        });
+        if refused.is_empty() {
+            refused = text.into();
+        }
+        for expected in own.expected {
+            self.answer_lost(key, expected, error, &refused);
+        }
+        if own.uploading {
+            self.clients.close_after_replies(key);
+        }
+        self.clients.resume.push(key);
+        self.finish_if_leaving(key);
+    }
+
+    /// The answer to a request whose reply will not come.
+    fn answer_lost(&mut self, key: ClientKey, expected: Expected, error: &LinkError, text: &str) {
+        let Some(client) = self.clients.get(key) else { return };
+        match (expected, client.lost) {
+            (Expected::Unasked | Expected::Writing, _) => {}
+            (Expected::Multi, _) => self.step_lost(key, LostStep::Begin),
+            (Expected::Watch, Lost::Nothing) => {
+                client.lost = Lost::Watch;
+                self.clients.error(key, text);
+            }
+            (Expected::Unwatch, Lost::Watch) => self.step_lost(key, LostStep::Unwatch),
+            (Expected::Discard, Lost::Transaction) => self.step_lost(key, LostStep::Forget),
+            (Expected::Exec, Lost::Transaction) if error.before_ready() => {
+                self.step_lost(key, LostStep::Abort);
+            }
+            (Expected::Exec, Lost::Transaction) => {
+                // It may have been executed: "discarded" would be a lie.
+                client.lost = Lost::Nothing;
+                self.clients.error(key, text);
+            }
+            _ => self.clients.error(key, text),
+        }
+    }
+}
+
+enum Ensured {
+    Ready,
+    /// Earlier requests must be answered first.
+    Wait,
+    Unavailable(String),
+}

@@ -1,0 +1,305 @@
+//! Who may try to become somebody else, and when: before the server is asked.
+//!
+//! A login that has a lane on this worker, accepted or being tried, costs the server no connection
+//! and is no guess; nor is one that another worker uses. Any other one opens a connection just to
+//! see, so those are bounded: so many at a time, and so many that are refused from one address (see
+//! [`crate::session::login_attempts`]). What was refused a moment ago is not tried again at once, but does not count
+//! as another guess either: a password that was changed fails for many clients. Who exceeds a bound
+//! waits, and is refused in the end.
+//!
+//! Where a user needs no password, every password is a login that is accepted. Beyond
+//! [`MAX_PASSWORDS`] of them the server is asked whether that is so; then they share one lane:
+//!
+//! ```text
+//! client: AUTH u p5        -> a lane for (u, p5), because there is none
+//! server: OK                  its own password is accepted, as for every lane
+//! worker: AUTH u ANY       -> on the connection of that lane, which is u's in any case
+//! server: OK                  any password is: the client goes to the lane of (u, ANY)
+//! client: AUTH u p6        -> asked on the lane of (u, ANY); no new connection
+//! ```
+//!
+//! On a cluster another node may need a password, so nothing is shared there; beyond that number,
+//! lanes that nobody is in are given up at once.
+//!
+//! Invariant: a client enters a lane only after the server has accepted the client's own
+//! credentials for that user. The connections of (u, ANY) are opened with a password that nobody
+//! gave, so each server accepts them only as long as it needs none; once one is refused, those who
+//! share the lane are disconnected, and log in anew.
+//!
+//! Called by: `switch` and `service_auth`, for `AUTH`, `HELLO` and `SELECT`.
+//! Bound: [`MAX_UNPROVEN`] lanes that are being tried, [`MAX_WAITING`] clients that wait for their
+//! turn, [`MAX_WAIT`] each, [`MAX_REFUSED`] logins that are remembered.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use heatsink_upstream::Login;
+use heatsink_upstream::address::Credentials;
+
+use crate::downstream::connection::ClientKey;
+use crate::upstream::pools::Lane;
+use crate::runtime::worker::Worker;
+
+/// Lanes of a worker that have a connection, and that no server has accepted yet.
+const MAX_UNPROVEN: usize = 64;
+/// Clients of a worker that wait to try a login.
+const MAX_WAITING: usize = 256;
+/// How long each of them waits.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+/// How often it is looked whose turn it is.
+const LOOK: Duration = Duration::from_millis(100);
+/// Refused logins of a worker that are remembered, and how long they are not tried again.
+const MAX_REFUSED: usize = 32;
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// Passwords of one user, database and protocol that have a lane each.
+const MAX_PASSWORDS: usize = 4;
+/// A password that nobody has.
+const ANY_PASSWORD: &[u8] = b"heatsink: this user needs no password";
+
+const REFUSED: &str = "ERR heatsink: too many logins or databases that were refused have been tried \
+                       from this address, try again later";
+
+/// What a worker knows of logins that have no lane.
+#[derive(Debug, Default)]
+pub(crate) struct Logins {
+    /// Until when each client waits at most, the first to come first.
+    waiting: Vec<(ClientKey, Instant)>,
+    /// Logins that were refused, and when they were last tried.
+    refused: VecDeque<(Tried, Instant)>,
+    hasher: RandomState,
+}
+
+/// Stands for what was tried: credentials, or, with those that a client has, a database and protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tried(u64);
+
+/// What a client wants to try.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted<'a> {
+    /// Whether the server lets it in like this.
+    Login(&'a Login),
+    /// Whether the users file does, by user and password.
+    Password(&'a [u8], &'a [u8]),
+}
+
+/// Whether it is a client's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is. If it is refused, [`Worker::login_refused`] is to be told.
+    Now(Tried),
+    /// It comes later: the request stays where it is.
+    Later,
+    /// It does not come. The client was told.
+    Never,
+}
+
+impl Worker {
+    /// Whether a client may try what it wants now.
+    pub(crate) fn login_turn(&mut self, key: ClientKey, wanted: Wanted<'_>) -> Turn {
+        let Some(client) = self.clients.get_ref(key) else { return Turn::Never };
+        let hasher = &self.logins.hasher;
+        let tried = Tried(match wanted {
+            Wanted::Login(login)
+                if login.credentials == self.lanes[client.lane].login.credentials =>
+            {
+                hasher.hash_one((login.db, login.protocol))
+            }
+            Wanted::Login(login) => hasher.hash_one(&login.credentials),
+            Wanted::Password(user, password) => hasher.hash_one((user, password)),
+        });
+        let may_try = self.may_try_login(key, wanted, tried);
+        let waiting = &mut self.logins.waiting;
+        let place = waiting.iter().position(|(waiter, _)| *waiter == key);
+        match (may_try, place) {
+            (Ok(()), place) => {
+                place.map(|place| waiting.remove(place));
+                return Turn::Now(tried);
+            }
+            (Err(_), Some(place)) if self.now >= waiting[place].1 => {
+                waiting.remove(place);
+            }
+            (Err(_), None) if waiting.len() >= MAX_WAITING => {}
+            (Err(next), place) => {
+                if place.is_none() {
+                    waiting.push((key, self.now + MAX_WAIT));
+                }
+                self.next_tick = self.next_tick.min(next.max(self.now + LOOK));
+                return Turn::Later;
+            }
+        }
+        self.clients.error(key, REFUSED);
+        Turn::Never
+    }
+
+    /// Whether something may be tried, or when at the earliest.
+    fn may_try_login(
+        &mut self,
+        key: ClientKey,
+        wanted: Wanted<'_>,
+        tried: Tried,
+    ) -> Result<(), Instant> {
+        let Some(client) = self.clients.get_ref(key) else { return Ok(()) };
+        if let Wanted::Login(login) = wanted {
+            let lane = self.lane_that_can_tell(login);
+            let is_here = lane.is_some_and(|lane| self.lanes[lane].login == *login);
+            if client.within || is_here || self.is_proven_anywhere(login) {
+                return Ok(());
+            }
+            let is_tried = |(_, lane): &(usize, &Lane)| !lane.is_proven && lane.is_connected();
+            if lane.is_none() && self.lanes.iter().filter(is_tried).count() >= MAX_UNPROVEN {
+                return Err(self.now + LOOK);
+            }
+        }
+        let now = self.now;
+        let mut refused = self.logins.refused.iter_mut();
+        let refused = refused.find(|(other, _)| *other == tried);
+        if let Some(again) = refused.as_ref().map(|(_, at)| *at + TRY_AGAIN).filter(|at| now < *at)
+        {
+            return Err(again);
+        }
+        let attempts = self.shared.attempts.lock();
+        let mut attempts = attempts.unwrap_or_else(PoisonError::into_inner);
+        attempts.may_try(client.card.addr.ip(), now)?;
+        if let Some((_, at)) = refused {
+            // One at a time.
+            *at = now;
+        }
+        Ok(())
+    }
+
+    /// Notes that a server has accepted, or has refused, the login of a lane: for all workers, since
+    /// what one of them uses is no guess at another.
+    pub(crate) fn set_proven(&mut self, lane: usize, is_proven: bool) {
+        let lane = &mut self.lanes[lane];
+        if std::mem::replace(&mut lane.is_proven, is_proven) == is_proven {
+            return;
+        }
+        let mut proven = self.shared.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_proven {
+            *proven.entry(lane.login.clone()).or_default() += 1;
+        } else if let Some(workers) = proven.get_mut(&lane.login) {
+            *workers -= 1;
+            if *workers == 0 {
+                proven.remove(&lane.login);
+            }
+        }
+    }
+
+    fn is_proven_anywhere(&self, login: &Login) -> bool {
+        let proven = self.shared.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        proven.contains_key(login)
+    }
+
+    /// What a client tried was refused.
+    pub(crate) fn login_refused(&mut self, key: ClientKey, tried: Tried) {
+        let refused = &mut self.logins.refused;
+        if let Some((_, at)) = refused.iter_mut().find(|(other, _)| *other == tried) {
+            *at = self.now;
+            return;
+        }
+        if refused.len() >= MAX_REFUSED {
+            refused.pop_front();
+        }
+        refused.push_back((tried, self.now));
+        if let Some(client) = self.clients.get_ref(key) {
+            let attempts = self.shared.attempts.lock();
+            let mut attempts = attempts.unwrap_or_else(PoisonError::into_inner);
+            attempts.refused(client.card.addr.ip(), self.now);
+        }
+    }
+
+    /// Has those look again who wait for their turn.
+    pub(crate) fn look_after_logins(&mut self) {
+        let Self { logins, clients, now, .. } = self;
+        // Some have gone, or were let in another way meanwhile.
+        logins.waiting.retain(|(key, until)| {
+            *now < *until + 10 * LOOK && clients.get_ref(*key).is_some_and(|client| client.stopped)
+        });
+        clients.resume.extend(logins.waiting.iter().map(|(key, _)| *key));
+    }
+
+    /// The lane that the server can be asked on about a login: its own, or the one that all
+    /// passwords of its user share.
+    pub(crate) fn lane_that_can_tell(&self, login: &Login) -> Option<usize> {
+        self.find_lane(login).or_else(|| {
+            let shared = self.find_lane(&with_any_password(login)?)?;
+            self.lanes[shared].is_proven.then_some(shared)
+        })
+    }
+
+    /// What to ask the server about the user of a lane that has just been accepted, if it has so
+    /// many lanes that any password may do. Not on a cluster, where another node may need one.
+    pub(crate) fn question_of_any(&self, lane: usize) -> Option<[&[u8]; 3]> {
+        let Credentials { user, password } = self.lanes[lane].login.credentials.as_ref()?;
+        let is_asked = self.cluster.is_none()
+            && password != ANY_PASSWORD
+            && self.siblings(lane).count() > MAX_PASSWORDS;
+        is_asked.then_some([b"AUTH", user.as_deref()?, ANY_PASSWORD])
+    }
+
+    /// The lanes of the same user, database and protocol, itself included, that were accepted: not
+    /// those that somebody is just guessing.
+    fn siblings(&self, lane: usize) -> impl Iterator<Item = (usize, &Lane)> {
+        let login = &self.lanes[lane].login;
+        self.lanes.iter().filter(move |(_, other)| {
+            let same = other.login.db == login.db && other.login.protocol == login.protocol;
+            other.is_proven && same && is_same_user(&other.login, login)
+        })
+    }
+
+    /// On a cluster, lanes that nobody is in are given up where a user has too many.
+    pub(crate) fn shed_siblings(&mut self, lane: usize) {
+        if self.cluster.is_some() && self.siblings(lane).count() > MAX_PASSWORDS {
+            let is_idle =
+                |(slot, other): &(usize, &Lane)| other.clients == 0 && *slot != self.base_lane;
+            let idle = self.siblings(lane).filter(is_idle);
+            let idle: Vec<_> = idle.map(|(slot, other)| (slot, other.serial)).collect();
+            self.surplus_lanes.extend(idle);
+        }
+    }
+
+    /// The server refuses the password of a lane. If it was any password's, the user needs one now, and
+    /// nobody here knows which client gave the right one: they have to say it again.
+    pub(crate) fn leave_shared_lane(&mut self, lane: usize) {
+        let credentials = self.lanes[lane].login.credentials.as_ref();
+        if credentials.is_none_or(|credentials| credentials.password != ANY_PASSWORD) {
+            return;
+        }
+        let is_here = |slot: &usize| self.clients.slab.get(*slot).is_some_and(|c| c.lane == lane);
+        let slots = (0..self.clients.slab.capacity()).filter(is_here);
+        let keys: Vec<_> = slots.filter_map(|slot| self.clients.key(slot)).collect();
+        for key in keys {
+            self.clients.close_after_replies(key);
+        }
+    }
+
+    /// Any password does for the user of this lane, says the server: the lane that they share, which
+    /// a client enters that leaves this one.
+    pub(crate) fn enter_shared_lane(&mut self, lane: usize) -> usize {
+        let login = with_any_password(&self.lanes[lane].login);
+        let Some(shared) = login.and_then(|login| self.lane_for(&login)) else { return lane };
+        self.set_proven(shared, true);
+        self.enter_lane(shared);
+        self.leave_lane(lane);
+        if self.lanes[lane].clients == 0 {
+            // Not at once: its connection is being read from.
+            self.surplus_lanes.push((lane, self.lanes[lane].serial));
+        }
+        shared
+    }
+}
+
+fn is_same_user(one: &Login, other: &Login) -> bool {
+    match (&one.credentials, &other.credentials) {
+        (Some(one), Some(other)) => one.user == other.user,
+        (one, other) => one == other,
+    }
+}
+
+fn with_any_password(login: &Login) -> Option<Login> {
+    let user = login.credentials.as_ref()?.user.clone()?;
+    let credentials = Credentials { user: Some(user), password: ANY_PASSWORD.to_vec() };
+    Some(Login { credentials: Some(credentials), ..login.clone() })
+}

@@ -1,0 +1,165 @@
+//! Logins that are checked here, by the users file, instead of by the servers.
+//!
+//! Called by: `switch`, for `AUTH` and `HELLO` under `auth = "service"`.
+//! To the servers, all clients are the one user of the upstream URL; until a client is known
+//! here, nothing of what it sends gets there.
+//! Bound: one login a client at a time; the verifier's queue, beyond which a client is told so; wrong
+//! ones as `login_queue` says.
+
+use std::sync::Arc;
+
+use heatsink_resp::command::Role;
+use heatsink_upstream::Login;
+use heatsink_upstream::address::Credentials;
+use heatsink_users::Verdict;
+
+use crate::downstream::connection::ClientKey;
+use crate::decide::is_from_browser;
+use crate::downstream::intake::Flow;
+use crate::session::login_queue::{Tried, Turn, Wanted};
+use crate::downstream::request::Request;
+use crate::session::switch::Session;
+use crate::runtime::worker::Worker;
+
+const WRONG: &[u8] = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+const NO_AUTH: &[u8] = b"-NOAUTH Authentication required.\r\n";
+const NO_AUTH_EXEC: &[u8] =
+    b"-EXECABORT Transaction discarded because of: NOAUTH Authentication required.\r\n";
+const NO_AUTH_HELLO: &[u8] = b"-NOAUTH HELLO must be called with the client already \
+    authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to \
+    authenticate the client and select the RESP protocol version at the same time\r\n";
+
+/// A login that is being checked, and what happens if it is right.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    /// `HELLO`: the lane to move to,
+    pub(crate) login: Option<Login>,
+    /// the client's new name,
+    pub(crate) name: Option<Vec<u8>>,
+    /// and what the server is asked.
+    pub(crate) hello: Vec<u8>,
+}
+
+/// An attempt under way.
+#[derive(Debug)]
+pub(crate) struct Verification {
+    attempt: Attempt,
+    user: Vec<u8>,
+    seq: u32,
+    tried: Tried,
+}
+
+impl Worker {
+    /// What a client is told that is not known yet and asks for anything but to be.
+    pub(crate) fn refuse_unknown(
+        &mut self,
+        key: ClientKey,
+        role: Option<Role>,
+        request: Request<'_>,
+    ) -> Option<Flow> {
+        let client = self.clients.get(key)?;
+        if client.is_known
+            || matches!(role, Some(Role::Auth | Role::Hello | Role::Quit | Role::Reset))
+        {
+            return None;
+        }
+        match role {
+            Some(Role::Exec) => self.clients.reply(key, NO_AUTH_EXEC),
+            None if is_from_browser(request) => return None,
+            _ => self.clients.reply(key, NO_AUTH),
+        }
+        Some(Flow::Taken)
+    }
+
+    /// `HELLO`, well-formed.
+    pub(crate) fn hello_service(
+        &mut self,
+        key: ClientKey,
+        login: Login,
+        credentials: Option<Credentials>,
+        name: Option<Vec<u8>>,
+        hello: Vec<u8>,
+    ) -> Flow {
+        let known = self.clients.get_ref(key).is_some_and(|client| client.is_known);
+        if let Some(credentials) = credentials {
+            let attempt = Attempt { login: Some(login), name, hello };
+            return self.verify(key, credentials.user_name(), &credentials.password, attempt);
+        }
+        if known {
+            self.begin_move(key, &login, &hello, name, true, None);
+        } else {
+            self.clients.reply(key, NO_AUTH_HELLO);
+        }
+        Flow::Taken
+    }
+
+    /// Has a login checked; nothing else of the client is looked at meanwhile.
+    pub(crate) fn verify(
+        &mut self,
+        key: ClientKey,
+        user: &[u8],
+        password: &[u8],
+        attempt: Attempt,
+    ) -> Flow {
+        let shared = Arc::clone(&self.shared);
+        let Some(verifier) = &shared.verifier else { return Flow::Taken };
+        if verifier.is_remembered(user, password) {
+            self.admit(key, user, attempt);
+            return Flow::Taken;
+        }
+        let tried = match self.login_turn(key, Wanted::Password(user, password)) {
+            Turn::Now(tried) => tried,
+            Turn::Later => return Flow::Wait,
+            Turn::Never => return Flow::Taken,
+        };
+        if verifier.submit((self.index, key), user, password).is_err() {
+            self.clients.error(key, "ERR heatsink: too many logins at once, try again");
+            return Flow::Taken;
+        }
+        if let Some((client, pool)) = self.clients.get_with_pool(key) {
+            client.stopped = true;
+            let seq = client.order.reserve(pool);
+            let verification = Verification { attempt, user: user.to_vec(), seq, tried };
+            client.session = Some(Box::new(Session::Verify(verification)));
+        }
+        Flow::Taken
+    }
+
+    /// A login has been checked.
+    pub(crate) fn verified(&mut self, key: ClientKey, verdict: Verdict) {
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(session) = client.session.take() else { return };
+        let Session::Verify(Verification { attempt, user, seq, tried }) = *session else {
+            client.session = Some(session);
+            return;
+        };
+        // The answer stands behind the one that was waited for.
+        self.clients.fill(key, seq, b"");
+        match verdict {
+            Verdict::Granted => self.admit(key, &user, attempt),
+            Verdict::Refused => {
+                self.login_refused(key, tried);
+                self.clients.reply(key, WRONG);
+            }
+        }
+        if let Some(client) = self.clients.get(key)
+            && client.session.is_none()
+        {
+            self.clients.resume.push(key);
+        }
+        self.read_own_again(key);
+        self.finish_if_leaving(key);
+    }
+
+    fn admit(&mut self, key: ClientKey, user: &[u8], attempt: Attempt) {
+        let Some(client) = self.clients.get(key) else { return };
+        client.is_known = true;
+        client.card.facts().user = user.to_vec();
+        match attempt.login {
+            Some(login) => {
+                self.begin_move(key, &login, &attempt.hello, attempt.name, true, None);
+            }
+            None => self.clients.reply(key, b"+OK\r\n"),
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Commands that change who a client is: `AUTH`, `HELLO`, `SELECT`, `RESET`.
+//!
+//! The client moves to another lane, and the server decides whether it may: the command is
+//! sent on the lane it would move to, whose connections were opened with just these
+//! credentials, database and protocol, and only its success moves the client.
+//! Invariant: a client is in a lane only after the server accepted the client's own
+//! credentials for it.
+
+use heatsink_resp::encode;
+use heatsink_upstream::address::Credentials;
+use heatsink_upstream::error::LinkError;
+use heatsink_upstream::{Login, Protocol};
+
+use crate::session::client_command::Answer;
+use crate::session::client_tracking::Redirected;
+use crate::downstream::connection::{ClientKey, Lost, Replies};
+use crate::downstream::intake::Flow;
+use crate::upstream::pools::{Purpose, Ticket};
+use crate::session::login_queue::{Tried, Turn, Wanted};
+use crate::downstream::request::Request;
+use crate::session::service_auth::{Attempt, Verification};
+use crate::runtime::worker::Worker;
+
+/// What happens when the server has agreed.
+#[derive(Debug)]
+pub(crate) enum Session {
+    /// The client moves to this lane.
+    Move(Move),
+    /// The client gets an answer made here.
+    Answer(Answer),
+    /// The client is known from then on.
+    Verify(Verification),
+    /// It waits for another client's connection.
+    Redirected(Redirected),
+    /// It is to move, and the server has agreed, with this reply: which lane to, depends on whether
+    /// any password does for the user.
+    Share(Move, Vec<u8>),
+}
+
+/// A move to another lane.
+#[derive(Debug)]
+pub(crate) struct Move {
+    lane: usize,
+    /// `HELLO … SETNAME`
+    name: Option<Vec<u8>>,
+    hello: bool,
+    /// What is remembered if the server refuses.
+    tried: Option<Tried>,
+}
+
+impl Worker {
+    fn login_of(&self, key: ClientKey) -> Option<Login> {
+        let client = self.clients.get_ref(key)?;
+        Some(self.lanes[client.lane].login.clone())
+    }
+
+    pub(crate) fn auth(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let (user, password) = match (request.len(), request.arg(1), request.arg(2)) {
+            (2, Some(password), _) => (None, password),
+            (3, Some(user), Some(password)) => (Some(user.to_vec()), password),
+            // Refused by the server without an effect.
+            _ => return self.forward(key, request.bytes, 1),
+        };
+        if self.shared.verifier.is_some() {
+            let attempt = Attempt { login: None, name: None, hello: Vec::new() };
+            let user = user.unwrap_or_else(|| b"default".to_vec());
+            return self.verify(key, &user, password, attempt);
+        }
+        let Some(login) = self.login_of(key) else { return Flow::Taken };
+        let credentials = Credentials { user, password: password.to_vec() };
+        let login = Login { credentials: Some(credentials), ..login };
+        self.try_move(key, &login, request.bytes, None, false)
+    }
+
+    pub(crate) fn select(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let db = request.arg(1).and_then(|arg| {
+            let text = std::str::from_utf8(arg).ok()?;
+            let db: u32 = text.parse().ok()?;
+            // As strict as the server: what it refuses is left to it to refuse.
+            (db.to_string() == text && i32::try_from(db).is_ok()).then_some(db)
+        });
+        match (db, self.login_of(key)) {
+            (Some(db), Some(login)) if request.len() == 2 => {
+                self.try_move(key, &Login { db, ..login }, request.bytes, None, false)
+            }
+            _ => self.forward(key, request.bytes, 1),
+        }
+    }
+
+    pub(crate) fn hello(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+        let Some(mut login) = self.login_of(key) else { return Flow::Taken };
+        match request.arg(1) {
+            None => {}
+            Some(b"2") => login.protocol = Protocol::Resp2,
+            Some(b"3") => login.protocol = Protocol::Resp3,
+            // Refused by the server before it looks at anything else.
+            Some(_) => return self.forward(key, request.bytes, 1),
+        }
+        let mut name = None;
+        let mut credentials = None;
+        let mut at = 2;
+        while at < request.len() {
+            match (request.arg(at + 1), request.arg(at + 2)) {
+                (Some(user), Some(password)) if request.is(at, "auth") => {
+                    let (user, password) = (Some(user.to_vec()), password.to_vec());
+                    credentials = Some(Credentials { user, password });
+                    at += 3;
+                }
+                (Some(wanted), _) if request.is(at, "setname") && is_valid_name(wanted) => {
+                    name = Some(wanted.to_vec());
+                    at += 2;
+                }
+                // Some servers authenticate before they find the mistake: not on a connection that
+                // others use.
+                _ => {
+                    let option = String::from_utf8_lossy(request.arg(at).unwrap_or_default());
+                    let text = format!("ERR Syntax error in HELLO option '{option}'");
+                    self.clients.error(key, &text);
+                    return Flow::Taken;
+                }
+            }
+        }
+        // Without the name, which is the client's and not the connection's.
+        let mut bytes = Vec::new();
+        let mut args = vec![&b"HELLO"[..]];
+        args.extend(request.arg(1));
+        if self.shared.verifier.is_some() {
+            encode::command(&mut bytes, &args);
+            return self.hello_service(key, login, credentials, name, bytes);
+        }
+        if let Some(credentials) = &credentials {
+            args.extend([&b"AUTH"[..], credentials.user_name(), &credentials.password]);
+        }
+        encode::command(&mut bytes, &args);
+        if credentials.is_some() {
+            login.credentials = credentials;
+        }
+        self.try_move(key, &login, &bytes, name, true)
+    }
+
+    /// Back to how a connection begins.
+    pub(crate) fn reset(&mut self, key: ClientKey) {
+        let base_lane = self.base_lane;
+        let known = self.shared.verifier.is_none();
+        let Some(client) = self.clients.get(key) else { return };
+        let (old, own) = (client.lane, client.own.take());
+        client.lane = base_lane;
+        client.lost = Lost::Nothing;
+        client.transaction = None;
+        client.is_known = known;
+        client.card.set_upstream_id(None);
+        {
+            let mut facts = client.card.facts();
+            facts.name.clear();
+            facts.subscriber = false;
+            facts.in_transaction = false;
+        }
+        self.enter_lane(base_lane);
+        self.leave_lane(old);
+        if let Some(own) = own {
+            self.drop_own_links(key, &own);
+        }
+        self.note_login(key);
+        self.clients.set_replies(key, Replies::On);
+        self.clients.reply(key, b"+RESET\r\n");
+    }
+
+    /// Has a client ask the server to be somebody else, when it is its turn.
+    pub(crate) fn try_move(
+        &mut self,
+        key: ClientKey,
+        login: &Login,
+        bytes: &[u8],
+        name: Option<Vec<u8>>,
+        hello: bool,
+    ) -> Flow {
+        let tried = match self.login_turn(key, Wanted::Login(login)) {
+            Turn::Now(tried) => tried,
+            Turn::Later => return Flow::Wait,
+            Turn::Never => return Flow::Taken,
+        };
+        self.begin_move(key, login, bytes, name, hello, Some(tried));
+        Flow::Taken
+    }
+
+    /// Asks the server whether a client may move; `tried` is remembered if it says no.
+    pub(crate) fn begin_move(
+        &mut self,
+        key: ClientKey,
+        login: &Login,
+        bytes: &[u8],
+        name: Option<Vec<u8>>,
+        hello: bool,
+        tried: Option<Tried>,
+    ) {
+        let lane = self.lane_that_can_tell(login).or_else(|| self.lane_for(login));
+        let Some(lane) = lane else {
+            self.clients.error(key, "ERR heatsink: too many different logins at once");
+            return;
+        };
+        self.enter_lane(lane);
+        self.ask(key, lane, bytes, Session::Move(Move { lane, name, hello, tried }));
+    }
+
+    /// Asks the server on a lane's shared link; what it says decides about `switch`.
+    pub(crate) fn ask(&mut self, key: ClientKey, lane: usize, bytes: &[u8], session: Session) {
+        match self.link_for(key, lane, self.home(key)) {
+            Ok(link) => {
+                let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
+                client.stopped = true;
+                client.session = Some(Box::new(session));
+                let seq = client.order.reserve(pool);
+                let ticket = Ticket { client: key, seq, purpose: Purpose::Session };
+                self.push_to_link(link, bytes, ticket, 1);
+            }
+            Err(why) => {
+                self.forget_session(&session);
+                self.clients.error(key, &why);
+            }
+        }
+    }
+
+    /// The server has answered; `frame` is its reply.
+    pub(crate) fn session_answered(&mut self, ticket: Ticket, frame: &[u8]) {
+        let key = ticket.client;
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(session) = client.session.take() else { return };
+        let is_refused = frame.first() == Some(&b'-');
+        match *session {
+            Session::Share(mut to, reply) => {
+                if !is_refused {
+                    to.lane = self.enter_shared_lane(to.lane);
+                }
+                self.complete_move(key, to, &reply);
+            }
+            session if is_refused => {
+                self.clients.reply(key, frame);
+                self.session_refused(key, &session);
+                self.forget_session(&session);
+            }
+            Session::Move(to) => {
+                if self.asks_for_any(ticket, &to) {
+                    if let Some(client) = self.clients.get(key) {
+                        client.session = Some(Box::new(Session::Share(to, frame.to_vec())));
+                    }
+                    return;
+                }
+                self.complete_move(key, to, frame);
+            }
+            Session::Answer(answer) => self.give_answer(key, answer),
+            Session::Verify(_) | Session::Redirected(_) => {}
+        }
+        self.session_over(ticket);
+    }
+
+    /// Asks whether any password does for the user of the lane that a client is to move to, if
+    /// there is reason to; see [`crate::session::login_queue`].
+    fn asks_for_any(&mut self, ticket: Ticket, to: &Move) -> bool {
+        let Some(question) = self.question_of_any(to.lane) else { return false };
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, &question);
+        let Some(link) = self.lanes[to.lane].open_link(self.home(ticket.client)) else {
+            return false;
+        };
+        self.push_to_link(link, &bytes, ticket, 1);
+        true
+    }
+
+    /// The server could not be asked, or refused what the lane's connections begin with.
+    pub(crate) fn session_failed(&mut self, ticket: Ticket, error: &LinkError, text: &str) {
+        let key = ticket.client;
+        let Some(client) = self.clients.get(key) else { return };
+        let Some(session) = client.session.take() else { return };
+        if error.is_refused_login() {
+            self.session_refused(key, &session);
+        }
+        match error {
+            LinkError::Refused(refusal) => {
+                self.clients.error(key, &String::from_utf8_lossy(refusal));
+            }
+            _ => self.clients.error(key, text),
+        }
+        self.forget_session(&session);
+        self.session_over(ticket);
+    }
+
+    fn session_over(&mut self, ticket: Ticket) {
+        let key = ticket.client;
+        // The answer stands behind the one that the server was to give.
+        self.clients.fill(key, ticket.seq, b"");
+        self.read_own_again(key);
+        self.finish_if_leaving(key);
+    }
+
+    /// A client's own connection is not read from while something else is being answered.
+    pub(crate) fn read_own_again(&mut self, key: ClientKey) {
+        if let Some(client) = self.clients.get(key)
+            && let Some(own) = &client.own
+        {
+            let readable = |link: &usize| self.links.get(*link).is_some_and(|l| l.readable);
+            self.eager_links.extend(own.links().filter(readable));
+        }
+    }
+
+    /// Nothing comes of a session: a lane that was made for it goes.
+    pub(crate) fn forget_session(&mut self, session: &Session) {
+        if let Session::Move(Move { lane, .. }) | Session::Share(Move { lane, .. }, _) = session {
+            self.leave_lane(*lane);
+            self.drop_lane_if_unused(*lane);
+        }
+    }
+
+    fn session_refused(&mut self, key: ClientKey, session: &Session) {
+        if let Session::Move(Move { tried: Some(tried), .. }) = session {
+            self.login_refused(key, *tried);
+        }
+    }
+
+    fn complete_move(&mut self, key: ClientKey, to: Move, frame: &[u8]) {
+        let Some(client) = self.clients.get(key) else { return };
+        let old = client.lane;
+        client.lane = to.lane;
+        let id = client.card.id;
+        if let Some(name) = to.name {
+            client.card.facts().name = name;
+        }
+        self.leave_lane(old);
+        self.shed_siblings(to.lane);
+        self.note_login(key);
+        if to.hello {
+            let frame = with_id(frame, id);
+            let frame = if self.cluster.is_some() { as_standalone(&frame) } else { frame };
+            self.clients.reply(key, &frame);
+        } else {
+            self.clients.reply(key, frame);
+        }
+    }
+
+    /// Writes the client's user, database and protocol to its card.
+    fn note_login(&mut self, key: ClientKey) {
+        let Some(login) = self.login_of(key) else { return };
+        let by_server = self.shared.verifier.is_none();
+        let Some(client) = self.clients.get(key) else { return };
+        let is_nobody = !by_server && !client.is_known;
+        let mut facts = client.card.facts();
+        if is_nobody {
+            facts.user = b"default".to_vec();
+        }
+        if by_server {
+            facts.user = login.credentials.map_or(b"default".to_vec(), |c| c.user_name().to_vec());
+        }
+        facts.db = login.db;
+        facts.resp = if login.protocol == Protocol::Resp3 { 3 } else { 2 };
+    }
+}
+
+/// A name a client may have, by the server's rule.
+pub(crate) fn is_valid_name(name: &[u8]) -> bool {
+    name.iter().all(|b| (b'!'..=b'~').contains(b))
+}
+
+/// The reply of `HELLO` with the client's id in place of the shared connection's.
+fn with_id(frame: &[u8], id: u64) -> Vec<u8> {
+    const FIELD: &[u8] = b"$2\r\nid\r\n:";
+    let Some(start) = frame.windows(FIELD.len()).position(|window| window == FIELD) else {
+        return frame.to_vec();
+    };
+    let start = start + FIELD.len();
+    let end = start + frame[start..].iter().position(|b| *b == b'\r').unwrap_or(0);
+    [&frame[..start], id.to_string().as_bytes(), &frame[end..]].concat()
+}
+
+/// The reply of `HELLO` as of a server that is not part of a cluster.
+fn as_standalone(frame: &[u8]) -> Vec<u8> {
+    const FIELD: &[u8] = b"$4\r\nmode\r\n$7\r\ncluster\r\n";
+    let Some(start) = frame.windows(FIELD.len()).position(|window| window == FIELD) else {
+        return frame.to_vec();
+    };
+    let rest = &frame[start + FIELD.len()..];
+    [&frame[..start], b"$4\r\nmode\r\n$10\r\nstandalone\r\n", rest].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hello_shows_the_clients_own_id() {
+        let frame = b"*4\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:1234\r\n";
+        assert_eq!(with_id(frame, 7), b"*4\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:7\r\n");
+        assert_eq!(with_id(b"+OK\r\n", 7), b"+OK\r\n");
+    }
+
+    #[test]
+    fn names_are_printable_and_without_blanks() {
+        assert!(is_valid_name(b"worker-1") && is_valid_name(b""));
+        assert!(!is_valid_name(b"a b") && !is_valid_name(b"a\n") && !is_valid_name(b"\xc3\xa9"));
+    }
+}

@@ -1,0 +1,851 @@
+//! Lanes: the upstream connections that clients of one user, database and protocol share.
+//!
+//! Called by: `forward` and `switch` for the shared links, `dedicated_link` for links of a
+//! client's own.
+//! Bound: one shared link per lane, node and worker, and a second one around it (see [`bypass`]); at
+//! most [`MAX_SPARE`] spare ones a lane; a lane nobody uses is given up after [`LANE_IDLE`].
+//! Invariant: clients of different users never share a link.
+
+mod bypass;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use heatsink_upstream::address::Endpoint;
+use heatsink_upstream::error::LinkError;
+use heatsink_upstream::link::{Link, Use};
+use heatsink_upstream::{Login, Protocol};
+
+use crate::downstream::clients::error_line;
+use crate::cluster::replay::{Came, Doubts};
+use crate::cluster::silent_nodes::LAST_WORD;
+use crate::downstream::connection::ClientKey;
+use crate::hot::SILENCE;
+use crate::downstream::intake::{BACKLOG_BYTES, KEPT_BYTES};
+use crate::session::monitor::Kind;
+use crate::upstream::nodes::NodeId;
+use crate::downstream::order::Source;
+pub(crate) use crate::upstream::ticket::{Purpose, Ticket};
+use crate::runtime::worker::{Worker, link_token};
+
+/// Spare connections kept for the next client that needs one of its own.
+const MAX_SPARE: usize = 32;
+/// Lanes of a worker: different users, databases and protocols at once.
+const MAX_LANES: usize = 1024;
+/// A lane without clients is kept this long.
+const LANE_IDLE: Duration = Duration::from_secs(30);
+/// After a failed attempt to connect, requests are refused without a new one this long.
+const RETRY_AFTER: Duration = Duration::from_millis(20);
+/// A server that refused to track is asked again after this time.
+pub(crate) const TRACKING_RETRY: Duration = Duration::from_secs(5);
+/// A link that is no longer used may take this long to answer what it was asked.
+const RETIRED: Duration = Duration::from_secs(30);
+
+/// Who uses a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// All clients of its lane.
+    Lane,
+    /// One client.
+    Client(ClientKey),
+    /// Nobody at the moment.
+    Spare,
+    /// Whoever waits for its replies; then it is spare.
+    Once,
+    /// The cache: reads of hot keys, and word of their changes.
+    Tracked,
+    /// The cache: word of other Heatsinks.
+    Listener,
+    /// Whoever still waits for its replies; then it is closed, or some time later.
+    Retired { since: Instant },
+}
+
+/// A link and its place in the worker.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
+pub(crate) struct Upstream {
+    pub(crate) link: Link<Ticket>,
+    /// The address that it is noted under, for those who monitor the server.
+    noted: Option<SocketAddr>,
+    pub(crate) lane: usize,
+    pub(crate) node: NodeId,
+    /// Where the node was when the link was opened: a primary that sentinels tell of moves.
+    endpoint: Endpoint,
+    /// The node was a replica when the link was opened.
+    pub(crate) replica: bool,
+    /// Of the replies that are still to come.
+    pub(crate) doubts: Doubts,
+    /// Another node has taken the place of its node.
+    pub(crate) is_replaced: bool,
+    /// Requests since the node was last told of them.
+    pub(crate) requests: u64,
+    pub(crate) owner: Owner,
+    pub(crate) generation: u32,
+    pub(crate) dirty: bool,
+    /// The socket may have more to read.
+    pub(crate) readable: bool,
+    announced_ready: bool,
+    /// The server has closed its side; what it sent before may still be unread.
+    pub(crate) hung_up: bool,
+    /// The name the server knows the connection by, on a link for one client.
+    pub(crate) name: Vec<u8>,
+}
+
+impl Upstream {
+    /// More waits to be sent, or to be answered, than should.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.link.backlog_bytes() > BACKLOG_BYTES || self.link.kept_bytes() > KEPT_BYTES
+    }
+
+    /// What replies of this link come from, as far as their order goes.
+    #[inline]
+    pub(crate) fn source(&self, slot: usize) -> Source {
+        Source(u64::from(self.generation) << 32 | slot as u64)
+    }
+}
+
+/// One user, database and protocol.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) login: Login,
+    /// Tells a later lane in the same place apart.
+    pub(crate) serial: u64,
+    /// The way to each node.
+    ways: Vec<Way>,
+    pub(crate) spare: Vec<usize>,
+    pub(crate) clients: usize,
+    idle_since: Instant,
+    /// Clients whose own connection to a node is not there yet, the first to ask first.
+    pub(crate) waiting: VecDeque<(NodeId, ClientKey)>,
+    /// Clients that are not read from until the shared link has taken what is queued.
+    pub(crate) throttled: Vec<ClientKey>,
+    /// The server wants these clients to authenticate first.
+    pub(crate) needs_auth: bool,
+    /// The server has accepted the login, and not refused it since.
+    pub(crate) is_proven: bool,
+    /// The server has refused the last command of these clients of whose changes it tells nobody.
+    pub(crate) untold_refused: bool,
+    /// The links of the cache to each node, or when the server last refused one.
+    tracked: Vec<TrackedWay>,
+}
+
+/// A lane's link of the cache to one node.
+#[derive(Clone, Debug, Default)]
+struct TrackedWay {
+    link: Option<usize>,
+    refused_at: Option<Instant>,
+}
+
+/// A lane's way to one node.
+#[derive(Clone, Debug, Default)]
+struct Way {
+    link: Option<usize>,
+    /// A second one, while the server says nothing on the first.
+    second: Option<usize>,
+    /// When and why the last attempt to connect failed.
+    failed: Option<(Instant, String)>,
+    /// The log says that there is no way.
+    reported: bool,
+    /// The last connection was lost, or could not be had.
+    was_lost: bool,
+    /// The server was asked whether it is there, and has not answered yet.
+    is_asked: bool,
+}
+
+impl Lane {
+    fn way(&mut self, node: NodeId) -> &mut Way {
+        if self.ways.len() <= node.index() {
+            self.ways.resize(node.index() + 1, Way::default());
+        }
+        &mut self.ways[node.index()]
+    }
+
+    /// The shared link to a node, if there is one.
+    #[inline]
+    pub(crate) fn open_link(&self, node: NodeId) -> Option<usize> {
+        self.ways.get(node.index())?.link
+    }
+
+    /// Whether a server was asked if it is there, and has not answered yet.
+    pub(crate) fn is_asked(&mut self, node: NodeId) -> &mut bool {
+        &mut self.way(node).is_asked
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.ways.iter().any(|way| way.link.is_some())
+    }
+}
+
+impl Worker {
+    /// The lane for a login, made if there is none; `None` if there are too many.
+    pub(crate) fn lane_for(&mut self, login: &Login) -> Option<usize> {
+        if let Some(slot) = self.find_lane(login) {
+            return Some(slot);
+        }
+        if self.lanes.len() >= MAX_LANES {
+            let unused =
+                |(slot, lane): &(usize, &Lane)| *slot != self.base_lane && lane.clients == 0;
+            let oldest =
+                self.lanes.iter().filter(unused).min_by_key(|(_, lane)| lane.idle_since)?.0;
+            self.drop_lane(oldest);
+        }
+        self.lane_serial += 1;
+        Some(self.lanes.insert(Lane {
+            login: login.clone(),
+            serial: self.lane_serial,
+            ways: Vec::new(),
+            spare: Vec::new(),
+            clients: 0,
+            idle_since: self.now,
+            waiting: VecDeque::new(),
+            throttled: Vec::new(),
+            needs_auth: false,
+            is_proven: false,
+            untold_refused: false,
+            tracked: Vec::new(),
+        }))
+    }
+
+    /// The lane of a login, if there is one.
+    pub(crate) fn find_lane(&self, login: &Login) -> Option<usize> {
+        self.lanes.iter().find(|(_, lane)| lane.login == *login).map(|(slot, _)| slot)
+    }
+
+    /// A client joins a lane.
+    pub(crate) fn enter_lane(&mut self, lane: usize) {
+        self.lanes[lane].clients += 1;
+    }
+
+    /// A client leaves a lane.
+    pub(crate) fn leave_lane(&mut self, lane: usize) {
+        self.lanes[lane].clients -= 1;
+        self.lanes[lane].idle_since = self.now;
+    }
+
+    /// The shared link of a lane to a node, opened if it is not there; else why there is none.
+    #[inline]
+    pub(crate) fn lane_link(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
+        match self.lanes[lane].open_link(node) {
+            Some(link) => Ok(link),
+            None => self.open_lane_link(lane, node),
+        }
+    }
+
+    fn open_lane_link(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
+        self.still_failed(lane, node)?;
+        let opened = self.open_link(lane, node, Owner::Lane);
+        let link = opened.map_err(|error| unavailable(&self.endpoint(node), &error))?;
+        self.lanes[lane].way(node).link = Some(link);
+        Ok(link)
+    }
+
+    pub(crate) fn still_failed(&mut self, lane: usize, node: NodeId) -> Result<(), String> {
+        match &self.lanes[lane].way(node).failed {
+            Some((at, why)) if self.now.saturating_duration_since(*at) < RETRY_AFTER => {
+                Err(why.clone())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The last attempt to connect has failed, and not longer ago than that.
+    pub(crate) fn has_failed_within(&mut self, lane: usize, node: NodeId, time: Duration) -> bool {
+        let failed = self.lanes[lane].way(node).failed.as_ref();
+        failed.is_some_and(|(at, _)| self.now.saturating_duration_since(*at) < time)
+    }
+
+    /// The link of a lane on which the server tells of changes, opened if it is not there;
+    /// `None` if there is none to be had at the moment.
+    pub(crate) fn tracked_link(&mut self, lane: usize, node: NodeId) -> Option<usize> {
+        let ways = &mut self.lanes[lane].tracked;
+        if ways.len() <= node.index() {
+            ways.resize(node.index() + 1, TrackedWay::default());
+        }
+        let way = &ways[node.index()];
+        if way.link.is_some() {
+            return way.link;
+        }
+        let now = self.now;
+        if way.refused_at.is_some_and(|at| now.saturating_duration_since(at) < TRACKING_RETRY) {
+            return None;
+        }
+        let link = self.open_link(lane, node, Owner::Tracked).ok()?;
+        self.lanes[lane].tracked[node.index()].link = Some(link);
+        Some(link)
+    }
+
+    /// A tracked link is gone. If it never worked, it is not tried again for a while.
+    fn forget_tracked(&mut self, lane: usize, node: NodeId, refused: bool) {
+        let now = self.now;
+        if let Some(way) = self.lanes.get_mut(lane).and_then(|l| l.tracked.get_mut(node.index())) {
+            way.link = None;
+            way.refused_at = refused.then_some(now);
+        }
+    }
+
+    /// The server does not track what is read along a link of the cache: it is used no more, and
+    /// no other is tried for a while.
+    pub(crate) fn refuse_tracked(&mut self, slot: usize) {
+        let Some(upstream) = self.links.get(slot).filter(|link| link.owner == Owner::Tracked)
+        else {
+            return;
+        };
+        let (lane, node) = (upstream.lane, upstream.node);
+        self.retire_link(slot, false);
+        self.forget_tracked(lane, node, true);
+    }
+
+    /// A link for one use: a spare one, or a new one.
+    pub(crate) fn take_link(
+        &mut self,
+        lane: usize,
+        node: NodeId,
+        owner: Owner,
+    ) -> Result<usize, String> {
+        let Self { lanes, links, .. } = self;
+        let of_node = |slot: &usize| links.get(*slot).is_some_and(|link| link.node == node);
+        let is_ready = |slot: &usize| of_node(slot) && links[*slot].link.is_ready();
+        let spare = &lanes[lane].spare;
+        let at = spare.iter().rposition(is_ready).or_else(|| spare.iter().rposition(of_node));
+        if let Some(at) = at {
+            let slot = lanes[lane].spare.swap_remove(at);
+            links[slot].owner = owner;
+            return Ok(slot);
+        }
+        self.still_failed(lane, node)?;
+        let opened = self.open_link(lane, node, owner);
+        opened.map_err(|error| unavailable(&self.endpoint(node), &error))
+    }
+
+    /// Nodes that a lane has a shared link to.
+    pub(crate) fn connected_nodes(&self, lane: usize) -> impl Iterator<Item = NodeId> {
+        let ways = self.lanes[lane].ways.iter().enumerate();
+        ways.filter(|(_, way)| way.link.is_some()).map(|(node, _)| NodeId(node as u16))
+    }
+
+    /// Gives a link back that no client needs any more and that carries no state.
+    pub(crate) fn spare_link(&mut self, slot: usize) {
+        let Some(upstream) = self.links.get_mut(slot) else { return };
+        let lane = &mut self.lanes[upstream.lane];
+        if lane.spare.len() < MAX_SPARE && !upstream.link.is_shut() {
+            upstream.owner = Owner::Spare;
+            lane.spare.push(slot);
+            self.give_in_turn(slot);
+        } else {
+            self.drop_link(slot);
+        }
+    }
+
+    /// Closes a link; whoever waited on it has been seen to.
+    pub(crate) fn drop_link(&mut self, slot: usize) {
+        if let Some(mut upstream) = self.links.try_remove(slot) {
+            self.shared.link_count.fetch_sub(1, Ordering::Relaxed);
+            upstream.link.deregister(&self.registry);
+            if let Some(address) = upstream.noted {
+                self.shared.sockets.closed(address);
+            }
+            for mark in upstream.link.take_marks() {
+                self.give_up(mark);
+            }
+            let lane = &mut self.lanes[upstream.lane];
+            lane.spare.retain(|spare| *spare != slot);
+            if let Owner::Client(key) = upstream.owner {
+                lane.waiting.retain(|(_, waiting)| *waiting != key);
+            }
+            let way = lane.way(upstream.node);
+            if way.link == Some(slot) {
+                way.link = None;
+            }
+            if way.second == Some(slot) {
+                way.second = None;
+            }
+            if upstream.owner == Owner::Tracked {
+                let refused = !upstream.link.is_ready();
+                self.forget_tracked(upstream.lane, upstream.node, refused);
+                self.tracking_lost(upstream.generation);
+            }
+            if upstream.owner == Owner::Listener {
+                self.listener_lost(upstream.generation);
+            }
+            self.report_requests(upstream.node, upstream.requests);
+        }
+    }
+
+    /// Nothing is heard from this node any more: another has taken its place, and what it still
+    /// acknowledges is lost.
+    ///
+    /// 1. A request waits at a primary that stands still (or on a connection to it that is not
+    ///    greeted yet); the sentinels name another one.
+    /// 2. The old one goes on, executes it and says so, before a sentinel makes it a replica.
+    /// 3. Passed on, that would acknowledge a write that nobody will ever see.
+    pub(crate) fn abandon_links(&mut self, node: NodeId) {
+        let of_node =
+            |(slot, upstream): (usize, &Upstream)| (upstream.node == node).then_some(slot);
+        let slots: Vec<_> = self.links.iter().filter_map(of_node).collect();
+        for slot in slots {
+            let Some(upstream) = self.links.get(slot) else { continue };
+            let idle = upstream.link.waiting() == 0 && !matches!(upstream.owner, Owner::Client(_));
+            if idle {
+                self.drop_link(slot);
+            } else {
+                let ready = upstream.link.is_ready();
+                self.lose_link(slot, &LinkError::Replaced { ready });
+            }
+        }
+        for (_, lane) in &mut self.lanes {
+            let way = lane.way(node);
+            way.failed = None;
+            way.reported = false;
+        }
+    }
+
+    /// Whether one of a lane's shared links has more to send, or to wait for, than it should.
+    pub(crate) fn is_lane_full(&self, lane: usize) -> bool {
+        let links = self.lanes[lane].ways.iter().flat_map(|way| [way.link, way.second]);
+        links.flatten().filter_map(|link| self.links.get(link)).any(Upstream::is_full)
+    }
+
+    /// Uses a shared link no more; what was asked on it may still be answered, or be sent on
+    /// from there. If its node was `replaced` by another one, it may not have noticed, and
+    /// acknowledge what the other will never know of.
+    pub(crate) fn retire_link(&mut self, slot: usize, replaced: bool) {
+        let since = self.now;
+        let Some(upstream) = self.links.get_mut(slot) else { return };
+        if upstream.link.waiting() == 0 {
+            self.drop_link(slot);
+            return;
+        }
+        let ready = upstream.link.is_ready();
+        let tracked = upstream.owner == Owner::Tracked;
+        upstream.owner = Owner::Retired { since };
+        let (index, node, generation) = (upstream.lane, upstream.node, upstream.generation);
+        if tracked {
+            self.forget_tracked(index, node, false);
+            self.tracking_lost(generation);
+        } else {
+            let way = self.lanes[index].way(node);
+            for link in [&mut way.link, &mut way.second] {
+                link.take_if(|link| *link == slot);
+            }
+        }
+        let lane = &mut self.lanes[index];
+        self.clients.resume.append(&mut lane.throttled);
+        if ready && replaced {
+            if self.links[slot].link.partly_told().is_some() {
+                // Half a reply cannot be taken back.
+                self.lose_link(slot, &LinkError::Replaced { ready: true });
+                return;
+            }
+            self.links[slot].link.hold_replies();
+            let requests = self.unanswered_requests(slot);
+            for (at, (_, request)) in requests.iter().enumerate() {
+                let in_vain = self.may_write(request);
+                self.links[slot].doubts.at(at).in_vain = in_vain;
+            }
+            self.links[slot].is_replaced = true;
+            self.next_tick = self.next_tick.min(since + LAST_WORD);
+        }
+        if !ready {
+            // Nothing of it has been sent: all of it can go where it belongs now.
+            let requests = self.unanswered_requests(slot);
+            self.drop_link(slot);
+            self.send_elsewhere(index, requests, |_, _| true);
+        }
+    }
+
+    /// A link that is only there for what it was asked, and may have answered that.
+    pub(crate) fn look_at_passing(&mut self, slot: usize) {
+        let Some(upstream) = self.links.get_mut(slot) else { return };
+        if upstream.link.waiting() > 0 {
+            return;
+        }
+        match upstream.owner {
+            Owner::Once => self.spare_link(slot),
+            Owner::Retired { .. } => self.drop_link(slot),
+            Owner::Lane | Owner::Client(_) | Owner::Spare | Owner::Tracked | Owner::Listener => {}
+        }
+    }
+
+    pub(crate) fn open_link(
+        &mut self,
+        lane: usize,
+        node: NodeId,
+        owner: Owner,
+    ) -> Result<usize, LinkError> {
+        let purpose = Use {
+            shared: owner == Owner::Lane,
+            keeps_requests: matches!(owner, Owner::Lane | Owner::Tracked) && self.cluster.is_some(),
+            replica: self.is_replica(node),
+            marks: true,
+            tracking: owner == Owner::Tracked,
+        };
+        let link_count = self.shared.link_count.load(Ordering::Relaxed);
+        if matches!(owner, Owner::Client(_) | Owner::Spare) && link_count >= self.shared.max_links {
+            let why = "too many clients have a connection of their own for the limit of open files";
+            return Err(LinkError::Connect(io::Error::other(why)));
+        }
+        let dialer = self.node(node);
+        let endpoint = dialer.dialer.endpoint();
+        self.next_generation = self.next_generation.wrapping_add(1);
+        let generation = self.next_generation;
+        let entry = self.links.vacant_entry();
+        let slot = entry.key();
+        let mut login = self.lanes[lane].login.clone();
+        if purpose.tracking {
+            // What the server tells by itself comes only in this form.
+            login.protocol = Protocol::Resp3;
+        }
+        if owner == Owner::Listener {
+            // Every server speaks it.
+            login.protocol = Protocol::Resp2;
+        }
+        let token = link_token(slot, generation);
+        let link = Link::connect(&dialer.dialer, &login, purpose, &self.registry, token, self.now);
+        match link {
+            Ok(link) => {
+                let kind = match owner {
+                    Owner::Tracked | Owner::Listener => Some(Kind::Cache),
+                    Owner::Client(_) | Owner::Spare | Owner::Once => Some(Kind::Dedicated),
+                    Owner::Lane | Owner::Retired { .. } => None,
+                };
+                let noted = kind.and_then(|kind| Some((link.local_address()?, kind)));
+                if let Some((address, kind)) = noted {
+                    self.shared.sockets.opened(address, kind);
+                }
+                let upstream = Upstream {
+                    link,
+                    noted: noted.map(|(address, _)| address),
+                    lane,
+                    node,
+                    endpoint,
+                    replica: purpose.replica,
+                    doubts: Doubts::default(),
+                    is_replaced: false,
+                    requests: 0,
+                    owner,
+                    generation,
+                    dirty: false,
+                    readable: false,
+                    announced_ready: false,
+                    hung_up: false,
+                    name: Vec::new(),
+                };
+                entry.insert(upstream);
+                self.shared.link_count.fetch_add(1, Ordering::Relaxed);
+                Ok(slot)
+            }
+            Err(error) => {
+                self.note_failure(lane, node, &endpoint, &error, None);
+                Err(error)
+            }
+        }
+    }
+
+    fn note_failure(
+        &mut self,
+        lane: usize,
+        node: NodeId,
+        endpoint: &Endpoint,
+        error: &LinkError,
+        address: Option<SocketAddr>,
+    ) {
+        let why = unavailable(endpoint, error);
+        let told = &why["ERR heatsink: ".len()..];
+        let outage = !self.is_clients_own(lane, error);
+        if error.is_refused_login() {
+            self.set_proven(lane, false);
+        }
+        if matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS")) {
+            self.leave_shared_lane(lane);
+        }
+        let way = self.lanes[lane].way(node);
+        if !outage {
+            tracing::debug!("{told}");
+        } else if !way.reported {
+            tracing::warn!("{told}");
+            way.reported = true;
+        }
+        way.failed = Some((self.now, why));
+        if outage {
+            way.was_lost = true;
+            self.note_unreachable(lane, node, error);
+        }
+        if !matches!(error, LinkError::Refused(_)) {
+            if let Some(address) = address {
+                self.node(node).dialer.failed(address);
+            }
+            self.node_failed(node);
+        }
+    }
+
+    /// Whether a connection failed for who a client says it is, or for the database or protocol
+    /// that it wants. Anybody can bring that about, and all others are served.
+    fn is_clients_own(&self, lane: usize, error: &LinkError) -> bool {
+        let (login, base) = (&self.lanes[lane].login, &self.lanes[self.base_lane].login);
+        let wrong_password =
+            matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS"));
+        let clients_word =
+            login.credentials != base.credentials || (login != base && !wrong_password);
+        clients_word && error.is_refused_login()
+    }
+
+    /// Called when a link has read something: the first time it is ready, see to what waits
+    /// for that.
+    pub(crate) fn note_ready(&mut self, slot: usize) {
+        let Some(upstream) = self.links.get_mut(slot) else { return };
+        if upstream.announced_ready || !upstream.link.is_ready() {
+            return;
+        }
+        upstream.announced_ready = true;
+        // Clients that were stopped because too much waited for this are resumed by a flush.
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+        let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
+        let needs_auth = upstream.link.needs_auth();
+        let id = upstream.link.connection_id();
+        let way = self.lanes[lane].way(node);
+        way.failed = None;
+        if std::mem::take(&mut way.reported) {
+            tracing::warn!("upstream {} is back", self.endpoint(node));
+        }
+        self.lanes[lane].needs_auth = needs_auth;
+        self.set_proven(lane, true);
+        let again =
+            owner == Owner::Lane && std::mem::take(&mut self.lanes[lane].way(node).was_lost);
+        self.note_reachable(slot, again);
+        self.give_in_turn(slot);
+        let owner = self.links.get(slot).map_or(owner, |upstream| upstream.owner);
+        match owner {
+            Owner::Lane if !needs_auth => {
+                self.ask_commands(slot);
+                self.ask_topology(slot);
+            }
+            Owner::Client(key) => {
+                if let Some(client) = self.clients.get(key) {
+                    client.card.set_upstream_id(id);
+                }
+            }
+            Owner::Tracked => self.tracking_ready(slot),
+            Owner::Lane | Owner::Spare | Owner::Once | Owner::Listener | Owner::Retired { .. } => {}
+        }
+    }
+
+    /// Ends a link that failed: everyone who waits is told, state that is lost is dealt with.
+    pub(crate) fn lose_link(&mut self, slot: usize, error: &LinkError) {
+        let Some(upstream) = self.links.get_mut(slot) else { return };
+        let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
+        let (address, endpoint) = (upstream.link.address(), upstream.endpoint.clone());
+        let replica = upstream.replica;
+        let mut reads = if replica { self.unanswered_requests(slot) } else { Vec::new() };
+        let Some(upstream) = self.links.get_mut(slot) else { return };
+        let mut doubts = std::mem::take(&mut upstream.doubts);
+        let (part_sent, abandoned) = upstream.link.abandon();
+        let mut abandoned: Vec<_> = abandoned.collect();
+        self.drop_link(slot);
+        if owner == Owner::Tracked && matches!(error, LinkError::Refused(_)) {
+            self.tracking_refused(node, error);
+        } else if error.before_ready() {
+            self.note_failure(lane, node, &endpoint, error, address);
+        } else if owner == Owner::Lane {
+            tracing::warn!(waiting = abandoned.len(), "upstream {endpoint} lost: {error}");
+            self.note_lost(error);
+            if let Some(lane) = self.lanes.get_mut(lane) {
+                lane.way(node).was_lost = true;
+            }
+            self.forget_commands();
+            self.node_failed(node);
+        }
+        if matches!(owner, Owner::Lane | Owner::Tracked) && !matches!(error, LinkError::Refused(_))
+        {
+            self.forget_refusal(node);
+        }
+        let mut text = unavailable(&endpoint, error);
+        if !error.before_ready() {
+            text.push_str("; it is unknown whether the command was executed");
+        }
+        let is_read_again = !reads.is_empty();
+        if part_sent
+            && let Some((ticket, count)) = abandoned.first_mut()
+            && self.clients.cut(ticket.client, ticket.seq)
+        {
+            // Half a reply cannot be mended: whatever follows, from here or from elsewhere, would
+            // be taken for the rest of it.
+            *count -= 1;
+            doubts.pop();
+            reads.drain(..reads.len().min(1));
+        }
+        if is_read_again {
+            // Its primary has what it had. What is no read, since the node was more than a
+            // replica meanwhile, may have been executed and is not repeated.
+            self.send_elsewhere(lane, reads, Self::is_read);
+            abandoned.clear();
+        }
+        let told = error_line(&text);
+        let each = |(ticket, count)| std::iter::repeat_n(ticket, count as usize);
+        for ticket in abandoned.into_iter().flat_map(each) {
+            if let Some(recalled) = doubts.pop().recalled {
+                let ticket = self.clients.detour(ticket);
+                self.came_back(recalled, ticket, Came::Reply(told.clone()));
+                continue;
+            }
+            match ticket.purpose {
+                Purpose::Forward => {
+                    self.clients.deliver(ticket.client, ticket.seq, &[told.len()], &told);
+                }
+                Purpose::Detour(_) | Purpose::Part { .. } => self.conclude(ticket, &told),
+                Purpose::Session => {
+                    self.end_detour(ticket);
+                    self.session_failed(ticket, error, &text);
+                }
+                Purpose::Commands => self.forget_commands(),
+                Purpose::Topology => self.forget_topology_question(),
+                Purpose::Fill(fill) if self.may_read_as_usual(fill) => {
+                    self.end_detour(ticket);
+                    self.fill_as_usual(fill, &told);
+                }
+                Purpose::Fill(fill) => {
+                    self.end_detour(ticket);
+                    self.fill_failed(fill, &told);
+                }
+                Purpose::FillFields(fill) | Purpose::FillTtl(fill) => self.fill_ttl_failed(fill),
+                Purpose::Combined(batch) => {
+                    self.end_detour(ticket);
+                    self.batch_lost(batch, &told);
+                }
+                Purpose::Members
+                | Purpose::Ignored
+                | Purpose::Own
+                | Purpose::Pulse
+                | Purpose::Health(_)
+                | Purpose::Caching(_) => {}
+            }
+        }
+        if let Owner::Client(key) = owner {
+            self.own_link_lost(key, slot, error, &text);
+        }
+        // The lane may have gone with the last that hoped for it.
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            self.clients.resume.append(&mut lane.throttled);
+        }
+    }
+
+    /// Links that take too long, and lanes and spare links nobody needs.
+    pub(crate) fn look_after_lanes(&mut self) {
+        self.look_around();
+        self.look_after_spares();
+        let timeouts = self.live.timeouts.clone();
+        let overdue: Vec<_> = self
+            .links
+            .iter()
+            .filter_map(|(slot, upstream)| {
+                if self.is_outlived(upstream) {
+                    let error = LinkError::Replaced { ready: true };
+                    return Some((slot, upstream.generation, error));
+                }
+                if let Owner::Retired { since } = upstream.owner
+                    && self.now >= since + RETIRED
+                {
+                    return Some((slot, upstream.generation, LinkError::Silent));
+                }
+                let bound = match upstream.owner {
+                    // What the cache may believe rests on what the server says; that it takes
+                    // bytes is not enough.
+                    Owner::Tracked | Owner::Listener => Some(SILENCE),
+                    _ => timeouts.silence.map(|time| time + upstream.link.taking_time()),
+                };
+                let silence = bound.filter(|_| self.owes_answer(slot, upstream));
+                let way = self.lanes[upstream.lane].ways.get(upstream.node.index());
+                let connect = match way {
+                    // The server says nothing anyway.
+                    Some(way) if way.second == Some(slot) => {
+                        timeouts.silence.map_or(Duration::MAX, |time| time.max(timeouts.connect))
+                    }
+                    _ => timeouts.connect,
+                };
+                let error = upstream.link.overdue(self.now, connect, silence)?;
+                Some((slot, upstream.generation, error))
+            })
+            .collect();
+        for (slot, generation, error) in overdue {
+            // What is in its place may be another by now.
+            if self.links.get(slot).is_some_and(|link| link.generation == generation) {
+                self.lose_link(slot, &error);
+            }
+        }
+        let unused: Vec<_> = self
+            .lanes
+            .iter()
+            .filter(|(slot, lane)| {
+                *slot != self.base_lane
+                    && lane.clients == 0
+                    && self.now.saturating_duration_since(lane.idle_since) >= LANE_IDLE
+            })
+            .map(|(slot, _)| slot)
+            .collect();
+        for lane in unused {
+            self.drop_lane(lane);
+        }
+    }
+
+    /// Gives a lane up that never came to life: nobody is in it and it has no connection.
+    pub(crate) fn drop_lane_if_unused(&mut self, lane: usize) {
+        if lane != self.base_lane
+            && self.lanes[lane].clients == 0
+            && !self.lanes[lane].is_connected()
+        {
+            self.drop_lane(lane);
+        }
+    }
+
+    /// Gives lanes up that were left for a shared one, unless somebody has come since.
+    pub(crate) fn drop_surplus_lanes(&mut self) {
+        while let Some((lane, serial)) = self.surplus_lanes.pop() {
+            if self.lanes.get(lane).is_some_and(|lane| lane.serial == serial && lane.clients == 0) {
+                self.drop_lane(lane);
+            }
+        }
+    }
+
+    fn drop_lane(&mut self, lane: usize) {
+        self.set_proven(lane, false);
+        let of_lane =
+            |(slot, upstream): (usize, &Upstream)| (upstream.lane == lane).then_some(slot);
+        loop {
+            let links: Vec<_> = self.links.iter().filter_map(of_lane).collect();
+            if links.is_empty() {
+                break;
+            }
+            for link in links {
+                match self.links.get(link) {
+                    // Whoever waits is told. What was kept from somebody until then may be sent on
+                    // for it, along another link of the lane; what waits there is told next.
+                    Some(upstream) if upstream.link.waiting() > 0 => {
+                        self.lose_link(link, &LinkError::Closed);
+                    }
+                    _ => self.drop_link(link),
+                }
+            }
+        }
+        if let Some(lane) = self.lanes.try_remove(lane) {
+            self.forget_listening_lane(lane.serial);
+        }
+    }
+}
+
+/// What clients are told when the upstream cannot be reached.
+fn unavailable(endpoint: &Endpoint, error: &LinkError) -> String {
+    match error {
+        // While a script hangs, a new connection cannot even select its database. On one that is there
+        // already a client would be told just that.
+        LinkError::Refused(words) if words.starts_with(b"BUSY ") => {
+            String::from_utf8_lossy(words).into_owned()
+        }
+        _ => format!("ERR heatsink: upstream {endpoint} unavailable: {error}"),
+    }
+}
