@@ -20,7 +20,7 @@
 mod change;
 mod guarded;
 mod hold;
-mod lane;
+mod pool;
 
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ use slab::Slab;
 
 use crate::identity::LoginId;
 use hold::Crowd;
-use lane::{Batch, Lane, Member};
+use pool::{Batch, Member, Pool};
 
 /// Bounds of one worker's batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,25 +69,25 @@ const REMEMBERED: usize = 16;
 /// One batch that is out; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BatchId {
-    lane: u32,
+    pool: u32,
     serial: u64,
 }
 
 /// What is combined with each other: the changes of one login to one number, or its `SET`s of
 /// one key. The same as long as any of them is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LaneId(u32);
+pub struct PoolId(u32);
 
 /// What became of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Added<W> {
     /// Nothing of its kind is out: see to it that [`Batches::depart`] is called, as soon as
     /// nothing more can be gathered without waiting.
-    Ready(LaneId),
+    Ready(PoolId),
     /// It goes out with others, later.
     Waiting {
         /// What it goes out with.
-        lane: LaneId,
+        pool: PoolId,
         /// It is the first of those.
         is_first: bool,
     },
@@ -121,13 +121,13 @@ pub enum Shape {
 #[derive(Debug)]
 pub struct Batches<W> {
     limits: BatchLimits,
-    lanes: Slab<Lane<W>>,
+    pools: Slab<Pool<W>>,
     table: HashTable<u32>,
     state: RandomState,
     serials: u64,
     members: usize,
     combined: u64,
-    /// By hash, of lanes that were closed: a crowd may all have its answers for a moment.
+    /// By hash, of pools that were closed: a crowd may all have its answers for a moment.
     crowds: [(u64, Crowd); REMEMBERED],
 }
 
@@ -136,7 +136,7 @@ impl<W> Batches<W> {
     pub fn new(limits: BatchLimits) -> Self {
         Self {
             limits,
-            lanes: Slab::new(),
+            pools: Slab::new(),
             table: HashTable::new(),
             state: RandomState::default(),
             serials: 0,
@@ -160,24 +160,24 @@ impl<W> Batches<W> {
             return Added::Refused(waiter);
         }
         let hash = self.hash(login, change);
-        let lane = self.table.find(hash, |&slot| self.lanes[slot as usize].is_of(login, change));
-        let slot = lane.copied().unwrap_or_else(|| self.open(hash, login, change));
+        let pool = self.table.find(hash, |&slot| self.pools[slot as usize].is_of(login, change));
+        let slot = pool.copied().unwrap_or_else(|| self.open(hash, login, change));
         self.members += 1;
-        let lane = &mut self.lanes[slot as usize];
-        lane.crowd.note(connection);
-        let is_ready = lane.out.is_none() && !lane.has_next();
+        let pool = &mut self.pools[slot as usize];
+        pool.crowd.note(connection);
+        let is_ready = pool.out.is_none() && !pool.has_next();
         let member = Member::new(waiter, connection, now, change);
-        let is_first = lane.add(member, change, self.limits.batch_members);
-        let lane = LaneId(slot);
-        if is_ready { Added::Ready(lane) } else { Added::Waiting { lane, is_first } }
+        let is_first = pool.add(member, change, self.limits.batch_members);
+        let pool = PoolId(slot);
+        if is_ready { Added::Ready(pool) } else { Added::Waiting { pool, is_first } }
     }
 
     /// What a change would be combined with. A connection that waits for changes elsewhere must
     /// not send one here that could overtake them.
-    pub fn lane_of(&self, login: LoginId, change: &Change<'_>) -> Option<LaneId> {
+    pub fn pool_of(&self, login: LoginId, change: &Change<'_>) -> Option<PoolId> {
         let hash = self.hash(login, change);
-        let found = self.table.find(hash, |&slot| self.lanes[slot as usize].is_of(login, change));
-        found.copied().map(LaneId)
+        let found = self.table.find(hash, |&slot| self.pools[slot as usize].is_of(login, change));
+        found.copied().map(PoolId)
     }
 
     /// Whether there is room for a write.
@@ -194,49 +194,49 @@ impl<W> Batches<W> {
 
     /// Closes what has gathered: the batch to be sent now; see [`Self::request`]. `None` if
     /// one is out, or all that was to be sent has expired.
-    pub fn depart(&mut self, lane: LaneId) -> Option<BatchId> {
-        let LaneId(slot) = lane;
-        let lane = self.lanes.get_mut(slot as usize).filter(|lane| lane.out.is_none())?;
-        let Some(batch) = lane.take_next() else {
+    pub fn depart(&mut self, pool: PoolId) -> Option<BatchId> {
+        let PoolId(slot) = pool;
+        let pool = self.pools.get_mut(slot as usize).filter(|pool| pool.out.is_none())?;
+        let Some(batch) = pool.take_next() else {
             self.close(slot);
             return None;
         };
         self.serials += 1;
-        lane.out = Some((self.serials, batch));
-        Some(BatchId { lane: slot, serial: self.serials })
+        pool.out = Some((self.serials, batch));
+        Some(BatchId { pool: slot, serial: self.serials })
     }
 
-    /// A batch of `answered` members was answered, and more of its lane waits: whether that is
+    /// A batch of `answered` members was answered, and more of its pool waits: whether that is
     /// held for company. If so, [`Self::depart`] is called when [`Self::is_over`] says so.
-    pub fn hold(&self, now: Duration, lane: LaneId, answered: usize) -> Option<Hold> {
-        let lane = self.lanes.get(lane.0 as usize)?;
-        Hold::begin(now, lane.crowd, answered, lane.waiting())
+    pub fn hold(&self, now: Duration, pool: PoolId, answered: usize) -> Option<Hold> {
+        let pool = self.pools.get(pool.0 as usize)?;
+        Hold::begin(now, pool.crowd, answered, pool.waiting())
     }
 
     /// Whether what is held leaves now.
-    pub fn is_over(&self, now: Duration, lane: LaneId, hold: &mut Hold) -> bool {
-        let waiting = self.lanes.get(lane.0 as usize).map_or(0, Lane::waiting);
+    pub fn is_over(&self, now: Duration, pool: PoolId, hold: &mut Hold) -> bool {
+        let waiting = self.pools.get(pool.0 as usize).map_or(0, Pool::waiting);
         hold.is_over(now, waiting)
     }
 
     /// Appends the request of a batch that is out.
     pub fn request(&self, batch: BatchId, request: &mut Vec<u8>) -> bool {
         let Some(slot) = self.live(batch) else { return false };
-        self.lanes[slot as usize].encode(request);
+        self.pools[slot as usize].encode(request);
         true
     }
 
     /// The login, the key and the number of members of a batch that is out.
     pub fn describe(&self, batch: BatchId) -> Option<(LoginId, &[u8], usize)> {
-        let lane = &self.lanes[self.live(batch)? as usize];
-        Some((lane.login, &lane.key, lane.out.as_ref()?.1.members.len()))
+        let pool = &self.pools[self.live(batch)? as usize];
+        Some((pool.login, &pool.key, pool.out.as_ref()?.1.members.len()))
     }
 
     /// How the reply to a batch that is out looks.
     pub fn shape(&self, batch: BatchId) -> Option<Shape> {
-        let lane = &self.lanes[self.live(batch)? as usize];
-        let is_alone = lane.out.as_ref()?.1.members.len() == 1;
-        Some(match lane.family {
+        let pool = &self.pools[self.live(batch)? as usize];
+        let is_alone = pool.out.as_ref()?.1.members.len() == 1;
+        Some(match pool.family {
             Family::Set | Family::Integer => Shape::Plain,
             Family::Score | Family::Float if is_alone => Shape::AsIs,
             Family::Score => Shape::Score,
@@ -251,7 +251,7 @@ impl<W> Batches<W> {
         batch: BatchId,
         answer: Answer,
         replies: &mut Vec<(W, Answer)>,
-    ) -> Option<LaneId> {
+    ) -> Option<PoolId> {
         let slot = self.live(batch)?;
         let mut done = self.take_out(slot)?;
         let mut prefix: i64 = 0;
@@ -268,7 +268,7 @@ impl<W> Batches<W> {
             };
             replies.push((waiter, reply));
         }
-        self.lanes[slot as usize].spare = done.members;
+        self.pools[slot as usize].spare = done.members;
         self.advance(slot)
     }
 
@@ -277,13 +277,13 @@ impl<W> Batches<W> {
     /// batch (whatever refused the last refuses each), are appended to get the error.
     ///
     /// Not for `MOVED` and its kin: there the same request goes elsewhere.
-    pub fn refused(&mut self, batch: BatchId, waiters: &mut Vec<W>) -> Option<LaneId> {
+    pub fn refused(&mut self, batch: BatchId, waiters: &mut Vec<W>) -> Option<PoolId> {
         let slot = self.live(batch)?;
         let refused = self.take_out(slot)?;
-        let lane = &mut self.lanes[slot as usize];
-        if refused.members.len() > 1 && lane.family != Family::Set {
+        let pool = &mut self.pools[slot as usize];
+        if refused.members.len() > 1 && pool.family != Family::Set {
             self.members += refused.members.len();
-            lane.single_out(refused.members);
+            pool.single_out(refused.members);
         } else {
             waiters.extend(refused.members.into_iter().filter_map(|member| member.waiter));
         }
@@ -291,14 +291,14 @@ impl<W> Batches<W> {
     }
 
     /// The batch was answered with something that its waiter, which is appended, gets as it is.
-    pub fn relayed(&mut self, batch: BatchId, waiters: &mut Vec<W>) -> Option<LaneId> {
+    pub fn relayed(&mut self, batch: BatchId, waiters: &mut Vec<W>) -> Option<PoolId> {
         debug_assert_eq!(self.shape(batch).unwrap_or(Shape::AsIs), Shape::AsIs, "one waiter");
         self.lost(batch, waiters)
     }
 
     /// Nobody knows whether the batch was executed: its waiters are appended to be told so.
     /// It is not sent again.
-    pub fn lost(&mut self, batch: BatchId, waiters: &mut Vec<W>) -> Option<LaneId> {
+    pub fn lost(&mut self, batch: BatchId, waiters: &mut Vec<W>) -> Option<PoolId> {
         let slot = self.live(batch)?;
         let lost = self.take_out(slot)?;
         waiters.extend(lost.members.into_iter().filter_map(|member| member.waiter));
@@ -309,27 +309,27 @@ impl<W> Batches<W> {
     /// will be executed.
     pub fn expired(&mut self, now: Duration, waiters: &mut Vec<W>) {
         let Some(since) = now.checked_sub(self.limits.max_wait) else { return };
-        for (_, lane) in &mut self.lanes {
-            self.members -= lane.expire(since, waiters);
+        for (_, pool) in &mut self.pools {
+            self.members -= pool.expire(since, waiters);
         }
     }
 
     /// When [`Self::expired`] has something to do next.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let oldest = self.lanes.iter().filter_map(|(_, lane)| lane.oldest()).min()?;
+        let oldest = self.pools.iter().filter_map(|(_, pool)| pool.oldest()).min()?;
         Some(oldest.saturating_add(self.limits.max_wait))
     }
 
     /// Forgets waiters that are gone; returns how many. What they asked for is still done, as
     /// a server does with what it has received.
     pub fn leave(&mut self, mut is_gone: impl FnMut(&W) -> bool) -> usize {
-        self.lanes.iter_mut().map(|(_, lane)| lane.leave(&mut is_gone)).sum()
+        self.pools.iter_mut().map(|(_, pool)| pool.leave(&mut is_gone)).sum()
     }
 
     /// Whether a write of a key waits or is out, of a login that `counts`: the same name in another
     /// database is another key.
     pub fn concerns(&self, key: &[u8], counts: impl Fn(LoginId) -> bool) -> bool {
-        self.lanes.iter().any(|(_, lane)| *lane.key == *key && counts(lane.login))
+        self.pools.iter().any(|(_, pool)| *pool.key == *key && counts(pool.login))
     }
 
     /// Writes that wait or are out.
@@ -357,45 +357,45 @@ impl<W> Batches<W> {
     }
 
     fn open(&mut self, hash: u64, login: LoginId, change: &Change<'_>) -> u32 {
-        let mut lane = Lane::new(hash, login, change);
+        let mut pool = Pool::new(hash, login, change);
         if let (of, crowd) = self.crowds[hash as usize % REMEMBERED]
             && of == hash
         {
-            lane.crowd = crowd;
+            pool.crowd = crowd;
         }
-        let slot = self.lanes.insert(lane) as u32;
-        let Self { lanes, table, .. } = self;
-        table.insert_unique(hash, slot, |&other| lanes[other as usize].hash);
+        let slot = self.pools.insert(pool) as u32;
+        let Self { pools, table, .. } = self;
+        table.insert_unique(hash, slot, |&other| pools[other as usize].hash);
         slot
     }
 
     fn live(&self, batch: BatchId) -> Option<u32> {
-        let lane = self.lanes.get(batch.lane as usize)?;
-        let (serial, _) = lane.out.as_ref()?;
-        (*serial == batch.serial).then_some(batch.lane)
+        let pool = self.pools.get(batch.pool as usize)?;
+        let (serial, _) = pool.out.as_ref()?;
+        (*serial == batch.serial).then_some(batch.pool)
     }
 
     fn take_out(&mut self, slot: u32) -> Option<Batch<W>> {
-        let (_, batch) = self.lanes[slot as usize].out.take()?;
+        let (_, batch) = self.pools[slot as usize].out.take()?;
         self.members -= batch.members.len();
         Some(batch)
     }
 
-    /// Whether there is more to send; a lane with nothing left is closed.
-    fn advance(&mut self, slot: u32) -> Option<LaneId> {
-        if self.lanes[slot as usize].has_next() {
-            return Some(LaneId(slot));
+    /// Whether there is more to send; a pool with nothing left is closed.
+    fn advance(&mut self, slot: u32) -> Option<PoolId> {
+        if self.pools[slot as usize].has_next() {
+            return Some(PoolId(slot));
         }
         self.close(slot);
         None
     }
 
     fn close(&mut self, slot: u32) {
-        let hash = self.lanes[slot as usize].hash;
+        let hash = self.pools[slot as usize].hash;
         if let Ok(found) = self.table.find_entry(hash, |&other| other == slot) {
             found.remove();
         }
-        let lane = self.lanes.remove(slot as usize);
-        self.crowds[hash as usize % REMEMBERED] = (hash, lane.crowd);
+        let pool = self.pools.remove(slot as usize);
+        self.crowds[hash as usize % REMEMBERED] = (hash, pool.crowd);
     }
 }

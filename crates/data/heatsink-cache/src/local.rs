@@ -99,7 +99,7 @@ impl LocalCache {
 
     /// The same of something that the server will most likely refuse: nothing goes before it is done.
     /// If it is refused, its token is dropped.
-    pub fn write_to_all_doubted(&self) -> WriteToken {
+    pub fn write_to_all_suspected(&self) -> WriteToken {
         WriteToken { key: None }
     }
 

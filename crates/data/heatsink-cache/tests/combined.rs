@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use heatsink_cache::combine::{Added, Answer, BatchLimits, Batches, Change, LaneId, integer};
+use heatsink_cache::combine::{Added, Answer, BatchLimits, Batches, Change, PoolId, integer};
 use heatsink_cache::identity::LoginId;
 use heatsink_testkit::{RawClient, RedisServer, Reply};
 
@@ -62,10 +62,10 @@ fn numbers_are_read_as_the_server_reads_them() {
 type Told = (usize, Reply);
 
 /// Executes a batch and all that follow it; what each waiter is told, in order.
-fn run(client: &mut RawClient, batches: &mut Batches<usize>, first: LaneId) -> Vec<Told> {
+fn run(client: &mut RawClient, batches: &mut Batches<usize>, first: PoolId) -> Vec<Told> {
     let mut told = Vec::new();
     let mut next = Some(first);
-    while let Some(batch) = next.and_then(|lane| batches.depart(lane)) {
+    while let Some(batch) = next.and_then(|pool| batches.depart(pool)) {
         let mut request = Vec::new();
         assert!(batches.request(batch, &mut request));
         client.send_raw(&request);
@@ -130,7 +130,7 @@ fn replies_are_those_of_the_commands_one_by_one() {
             let change = Change::parse(&words).expect("it can be combined");
             let connection = waiter as u64 % 10;
             match batches.add(Duration::ZERO, LoginId(0), connection, &change, waiter) {
-                Added::Ready(lane) => first = Some(lane),
+                Added::Ready(pool) => first = Some(pool),
                 Added::Waiting { .. } => {}
                 Added::Refused(_) => panic!("there is room"),
             }
@@ -157,10 +157,10 @@ fn of_sets_the_last_stays() {
         let value = waiter.to_string();
         let words = ["SET", "k", &value];
         let change = Change::parse(&words).unwrap();
-        if let Added::Ready(lane) =
+        if let Added::Ready(pool) =
             batches.add(Duration::ZERO, LoginId(0), waiter, &change, waiter as usize)
         {
-            first = Some(lane);
+            first = Some(pool);
         }
     }
     let told = run(&mut client, &mut batches, first.unwrap());

@@ -10,13 +10,13 @@
 //! | requests for one slot that are sent on to different nodes | `redirects_in_flight` |
 //! | what was sent behind a request that is tried again | `replay` |
 //! | a slot is known to move: what is not sent behind such a request | `moving_slots` |
-//! | the same on a connection of a client's own | `dedicated_redirects` |
+//! | the same on a client's dedicated connection | `dedicated_redirects` |
 //! | transactions, whose node is known only by their first key | `transactions` |
 //! | `CLUSTER …` and what else only cluster clients ask | `commands` |
 //!
 //! # Order
 //! Commands of one client on one key are executed in its order. Within one map of the
-//! cluster, a key's commands all go along one link, and along the same detours one behind the
+//! cluster, a key's commands all go along one link, and along the same redirects one behind the
 //! other. With a new map they may go another way, and would overtake:
 //!
 //! ```text

@@ -8,21 +8,21 @@ use heatsink_resp::command::Role;
 
 use crate::downstream::connection::{Client, Lost};
 use crate::downstream::intake::BIG_REQUEST_BYTES;
-use crate::session::dedicated::{Expected, Own, Transaction};
 use crate::downstream::request::Request;
+use crate::session::dedicated::{Dedicated, Expected, Transaction};
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Passed on along the pipelines that clients share.
     Forward,
-    /// Passed on along a connection of the client's own.
-    Own(Expected),
-    /// `WAIT`: passed on along a connection of its own, made to know of earlier writes.
-    OwnWait,
+    /// Passed on along a dedicated connection of the client.
+    Dedicated(Expected),
+    /// `WAIT`: passed on along a dedicated connection, made to know of earlier writes.
+    DedicatedWait,
     /// Changes what a connection is, or speaks of the server alone.
     Takeover,
-    /// Changes user, database or protocol in the middle of what needs a connection of its own.
+    /// Changes user, database or protocol in the middle of what needs a dedicated connection.
     Stray,
     /// Has no place in a transaction, which fails.
     Misplaced,
@@ -85,12 +85,12 @@ pub(crate) fn needs_settled(role: Option<Role>, client: &Client) -> bool {
             | Role::Client
             | Role::Takeover,
         ) => true,
-        Some(Role::Subscription(_)) => client.own.is_some(),
+        Some(Role::Subscription(_)) => client.dedicated.is_some(),
         _ => false,
     }
 }
 
-/// On a cluster, where a client's own connection leads to one node only: what needs no state
+/// On a cluster, where a client's dedicated connection leads to one node only: what needs no state
 /// goes to the node of its keys all the same, and `MULTI` waits for a key.
 pub(crate) fn decide_clustered(
     role: Option<Role>,
@@ -101,8 +101,10 @@ pub(crate) fn decide_clustered(
     if matches!(client.lost, Lost::Nothing | Lost::Watch | Lost::Moved)
         && let Some(role) = role
     {
-        match (role, &client.own) {
-            (Role::Plain, Some(own)) if own.is_free_beside() => return Decision::Forward,
+        match (role, &client.dedicated) {
+            (Role::Plain, Some(dedicated)) if dedicated.is_free_beside() => {
+                return Decision::Forward;
+            }
             (Role::Multi, None) if client.lost == Lost::Nothing && request.len() == 1 => {
                 return Decision::Multi;
             }
@@ -126,7 +128,7 @@ pub(crate) fn decide(
         if is_from_browser(request) {
             return Decision::Hangup;
         }
-        return Decision::Own(Expected::Unknown);
+        return Decision::Dedicated(Expected::Unknown);
     };
     if matches!(role, Role::Subscription(_))
         && request.args_from(1).any(|name| name.len() > MAX_CHANNEL_BYTES)
@@ -134,8 +136,8 @@ pub(crate) fn decide(
         return Decision::LongChannel;
     }
     let is_big = request.bytes.len() >= BIG_REQUEST_BYTES;
-    match &client.own {
-        Some(own) => decide_beside_own(role, request, own, service),
+    match &client.dedicated {
+        Some(dedicated) => decide_beside_dedicated(role, request, dedicated, service),
         None => decide_shared(role, request, client.bulky || is_big),
     }
 }
@@ -143,7 +145,7 @@ pub(crate) fn decide(
 fn decide_shared(role: Role, request: Request<'_>, bulky: bool) -> Decision {
     match role {
         Role::Plain | Role::Exec | Role::Discard | Role::Unwatch if bulky => {
-            Decision::Own(Expected::Plain)
+            Decision::Dedicated(Expected::Plain)
         }
         // Without a transaction the server has only an error, or nothing, to say to these.
         Role::Plain | Role::Exec | Role::Discard | Role::Unwatch => Decision::Forward,
@@ -153,8 +155,10 @@ fn decide_shared(role: Role, request: Request<'_>, bulky: bool) -> Decision {
         | Role::Multi
         | Role::Watch
         | Role::Urgent
-        | Role::Subscription(_) => Decision::Own(Own::expect(Some(role), request.len())),
-        Role::Wait => Decision::OwnWait,
+        | Role::Subscription(_) => {
+            Decision::Dedicated(Dedicated::expect(Some(role), request.len()))
+        }
+        Role::Wait => Decision::DedicatedWait,
         Role::Takeover => Decision::Takeover,
         Role::Auth => Decision::Auth,
         Role::Hello => Decision::Hello,
@@ -166,25 +170,30 @@ fn decide_shared(role: Role, request: Request<'_>, bulky: bool) -> Decision {
     }
 }
 
-/// While a client has a connection of its own, everything goes there.
-fn decide_beside_own(role: Role, request: Request<'_>, own: &Own, service: bool) -> Decision {
-    let queueing = own.transaction == Transaction::Queueing;
+/// While a client has a dedicated connection, everything goes there.
+fn decide_beside_dedicated(
+    role: Role,
+    request: Request<'_>,
+    dedicated: &Dedicated,
+    service: bool,
+) -> Decision {
+    let queueing = dedicated.transaction == Transaction::Queueing;
     let login = service && (role == Role::Auth || role == Role::Hello && has_auth_option(request));
     match role {
-        Role::Auth if login && !queueing && !own.is_confined() => Decision::Auth,
+        Role::Auth if login && !queueing && !dedicated.is_confined() => Decision::Auth,
         Role::Auth | Role::Hello if login => Decision::Barred,
         Role::Reset if request.len() == 1 => Decision::Reset,
         Role::Quit => Decision::Quit,
-        Role::Client if !queueing && !own.is_confined() => Decision::Client,
-        Role::Auth | Role::Hello | Role::Select if own.is_confined() => {
-            Decision::Own(Expected::Plain)
+        Role::Client if !queueing && !dedicated.is_confined() => Decision::Client,
+        Role::Auth | Role::Hello | Role::Select if dedicated.is_confined() => {
+            Decision::Dedicated(Expected::Plain)
         }
         Role::Client if queueing && names_client(request) => Decision::Client,
         _ if queueing && is_misplaced(role, request) => Decision::Misplaced,
         Role::Takeover => Decision::Takeover,
         Role::Auth | Role::Hello | Role::Select => Decision::Stray,
-        Role::BlockingOption if !has_block_option(request) => Decision::Own(Expected::Plain),
-        _ => Decision::Own(Own::expect(Some(role), request.len())),
+        Role::BlockingOption if !has_block_option(request) => Decision::Dedicated(Expected::Plain),
+        _ => Decision::Dedicated(Dedicated::expect(Some(role), request.len())),
     }
 }
 
@@ -234,7 +243,7 @@ fn lost(role: Option<Role>, lost: Lost) -> Option<LostStep> {
 }
 
 /// `BLOCK` among the arguments of `XREAD` or `XREADGROUP`. It may be a key, or a group's name,
-/// and then the request goes to a connection of its own without need; the other mistake would
+/// and then the request goes to a dedicated connection without need; the other mistake would
 /// block everyone.
 fn has_block_option(request: Request<'_>) -> bool {
     request.args_from(1).any(|arg| arg.eq_ignore_ascii_case(b"block"))

@@ -1,4 +1,4 @@
-//! Cooling: reads of hot keys are answered here, from a cache that the server keeps honest.
+//! mitigations: reads of hot keys are answered here, from a cache that the server keeps honest.
 //!
 //! Called by: `intake` with each request while any key is hot; `replies` with what comes on the
 //! links of the cache; the worker's loop.
@@ -7,7 +7,7 @@
 //! Invariant: a client never sees an older value than it has seen before, nor than it has
 //! written. That rests on three things:
 //!
-//! - Every read of a hot key that may be answered here goes along one link of its lane, the
+//! - Every read of a hot key that may be answered here goes along one link of its pool, the
 //!   *tracked* one, on which the server also tells of changes. What it tells of a change stands
 //!   before the replies to reads that were executed after it.
 //! - Whatever else touches a hot key counts as a write: its client's own reads of hot keys wait until
@@ -50,20 +50,20 @@ use slab::Slab;
 
 use crate::config;
 use crate::downstream::connection::{Client, ClientKey};
-use crate::hot_keys::HotKeys;
 use crate::downstream::intake::Flow;
-use crate::upstream::nodes::NodeId;
-use crate::observe::Mark;
 use crate::downstream::request::Request;
+use crate::hot_keys::HotKeys;
+use crate::observe::Mark;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
 use broadcast::Listening;
 use combining::{Departure, Held, SentBatch};
 use copies::{Served, Unremoved};
 use draining::Fence;
-use stale_replies::LateReplies;
-pub(crate) use pass_through::Heat;
+pub(crate) use pass_through::Hotness;
 use reads::{Fill, Waiter};
 use splitting::{Fenced, Parked, Past};
+use stale_replies::StaleReplies;
 use writes::HotWrite;
 
 /// A tracked link that owes an answer and is silent for so long is given up. What was
@@ -78,10 +78,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Time between two looks at who has waited too long.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The cooling of one worker.
+/// The mitigations of one worker.
 #[derive(Debug)]
-pub(crate) struct Cooling {
-    pub(crate) hot: Arc<HotKeys>,
+pub(crate) struct Mitigations {
+    pub(crate) keys: Arc<HotKeys>,
     version: u64,
     /// What all workers counted when this one last looked; see [`crate::runtime::shared::Shared`].
     upheavals: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Cooling {
     /// Those of them whose copies could not be reached, until they are tried again.
     unremoved: Vec<Unremoved>,
     /// Keys whose values lay elsewhere lately, and until when; only where replicas are read from.
-    lately_moved: HashMap<Vec<u8>, Instant, RandomState>,
+    recently_moved: HashMap<Vec<u8>, Instant, RandomState>,
     /// Keys that are about to be split, and since when.
     frozen: HashMap<Vec<u8>, Instant, RandomState>,
     /// Counts what may go to any shard.
@@ -132,10 +132,10 @@ pub(crate) struct Cooling {
     /// Where a request gets the name of a shard; empty otherwise.
     renamed: Vec<u8>,
     /// What was read of keys in mode `relaxed`.
-    late: LateReplies,
+    late: StaleReplies,
     /// Word of other Heatsinks, where the server does not tell itself.
     pub(crate) listening: Listening,
-    /// Clients that have touched hot keys on connections of their own.
+    /// Clients that have touched hot keys on dedicated connections.
     unsettled: Vec<ClientKey>,
     /// Reads that were queued in this turn and can still be joined.
     leaving: Vec<FlightId>,
@@ -162,7 +162,7 @@ pub(crate) struct Cooling {
 #[derive(Debug)]
 struct TrackedLink {
     slot: usize,
-    lane: usize,
+    pool: usize,
     /// Whose changes are told of on it.
     node: NodeId,
     generation: u32,
@@ -202,20 +202,20 @@ struct Work {
 
 /// What becomes of a request because of hot keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cool {
+pub(crate) enum Verdict {
     /// It is dealt with, or has to wait.
     Done(Flow),
     /// It goes on as usual, with this remembered of it.
     Marked(Mark),
     /// It goes on as if the key were not hot.
-    AsUsual,
+    Pass,
 }
 
-impl Cooling {
+impl Mitigations {
     pub(crate) fn new(now: Instant, workers: usize, live: &config::Live) -> Self {
         Self {
             workers: workers.max(1),
-            hot: Arc::default(),
+            keys: Arc::default(),
             version: 0,
             upheavals: 0,
             told: HashMap::default(),
@@ -237,12 +237,12 @@ impl Cooling {
             past: Vec::new(),
             copied_writes: BTreeMap::new(),
             unremoved: Vec::new(),
-            lately_moved: HashMap::default(),
+            recently_moved: HashMap::default(),
             frozen: HashMap::default(),
             turns: 0,
             shard_writes: Vec::new(),
             renamed: Vec::new(),
-            late: LateReplies::default(),
+            late: StaleReplies::default(),
             listening: Listening::default(),
             unsettled: Vec::new(),
             leaving: Vec::new(),
@@ -262,13 +262,13 @@ impl Cooling {
     /// Whether any key is hot.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
-        !self.hot.is_empty()
+        !self.keys.is_empty()
     }
 
     /// Whether a key is hot.
     #[inline]
     pub(crate) fn is_hot(&self, name: &[u8]) -> bool {
-        self.hot.get(name).is_some()
+        self.keys.get(name).is_some()
     }
 
     /// Whether something waits for what the next turns bring, for less than can be slept.
@@ -351,32 +351,32 @@ impl Worker {
     }
 
     /// Settings were changed.
-    pub(crate) fn renew_cooling(&mut self) {
-        let limits = limits(&self.live.local_cache, self.cooling.workers);
-        self.cooling.cache.set_limits(limits);
-        self.cooling.flights.set_limits(flight_limits(&self.live));
-        self.cooling.batches.set_limits(batch_limits(&self.live));
-        let hot = Arc::clone(&self.cooling.hot);
+    pub(crate) fn renew_mitigations(&mut self) {
+        let limits = limits(&self.live.local_cache, self.mitigations.workers);
+        self.mitigations.cache.set_limits(limits);
+        self.mitigations.flights.set_limits(flight_limits(&self.live));
+        self.mitigations.batches.set_limits(batch_limits(&self.live));
+        let hot = Arc::clone(&self.mitigations.keys);
         self.change_hot_keys(&hot);
     }
 
     /// Once a turn, before anything is read: takes over other hot keys, and notices that time
     /// has passed unseen.
-    pub(crate) fn begin_cooling(&mut self) {
-        if self.cooling.is_active()
-            && self.now.saturating_duration_since(self.cooling.last_turn) > PAUSE
+    pub(crate) fn begin_mitigations(&mut self) {
+        if self.mitigations.is_active()
+            && self.now.saturating_duration_since(self.mitigations.last_turn) > PAUSE
         {
-            self.cooling.cache.flushed();
+            self.mitigations.cache.flushed();
         }
-        self.cooling.last_turn = self.now;
+        self.mitigations.last_turn = self.now;
         let upheavals = self.shared.upheavals.load(Ordering::Acquire);
-        if upheavals != self.cooling.upheavals {
-            self.cooling.upheavals = upheavals;
-            self.cooling.cache.flushed();
+        if upheavals != self.mitigations.upheavals {
+            self.mitigations.upheavals = upheavals;
+            self.mitigations.cache.flushed();
         }
         let version = self.shared.hot_keys_version.load(Ordering::Acquire);
-        if version != self.cooling.version {
-            self.cooling.version = version;
+        if version != self.mitigations.version {
+            self.mitigations.version = version;
             let hot = self.shared.hot_keys();
             self.change_hot_keys(&hot);
         }
@@ -384,78 +384,79 @@ impl Worker {
 
     fn change_hot_keys(&mut self, hot: &Arc<HotKeys>) {
         self.end_shard_writes(hot);
-        let cooling = &mut self.cooling;
-        let old = std::mem::replace(&mut cooling.hot, Arc::clone(hot));
+        let mitigations = &mut self.mitigations;
+        let old = std::mem::replace(&mut mitigations.keys, Arc::clone(hot));
         if self.reads_replicas {
-            cooling.note_moved(self.now, &old);
+            mitigations.note_moved(self.now, &old);
         }
-        cooling.note_past(self.now, &old);
+        mitigations.note_past(self.now, &old);
         for (key, _) in old.iter().filter(|(key, _)| hot.get(key).is_none()) {
-            cooling.cache.deregister(key);
-            cooling.work.remove(key);
+            mitigations.cache.deregister(key);
+            mitigations.work.remove(key);
         }
         for (key, _) in hot.iter() {
-            if !cooling.work.contains_key(key) {
+            if !mitigations.work.contains_key(key) {
                 let work = Work { since: Some(self.now), ..Work::default() };
-                cooling.work.insert(key.to_vec(), work);
+                mitigations.work.insert(key.to_vec(), work);
             }
         }
         if let Some(observer) = &mut self.observer {
             observer.follow(hot.counted());
         }
-        cooling.keep_passing();
+        mitigations.keep_passing();
         if !hot.iter().any(|(_, treatment)| treatment.stale_if_late) {
-            cooling.late.clear();
+            mitigations.late.clear();
         }
         let settings = self.key_settings();
-        let cooling = &mut self.cooling;
+        let mitigations = &mut self.mitigations;
         let mut tokens = Vec::new();
         for (key, treatment) in hot.iter() {
             if !treatment.local_cache {
-                cooling.cache.deregister(key);
+                mitigations.cache.deregister(key);
                 continue;
             }
-            if let Registered::New(token) = cooling.cache.register(key, settings) {
+            if let Registered::New(token) = mitigations.cache.register(key, settings) {
                 tokens.push(token);
             }
         }
         if !tokens.is_empty() {
-            self.doubt_unanswered();
+            self.suspect_unanswered();
         }
         for token in tokens {
-            self.cooling.cache.write_done(token);
+            self.mitigations.cache.write_done(token);
         }
         // What blocks may do so for ever. If it is about a key that is moved, the mover sees it.
         let unseen = self.writes_frozen_unseen();
         let prompt = |client: &Client| {
-            client.own.as_ref().is_some_and(|own| own.awaits_prompt_answer()) || unseen(client)
+            client.dedicated.as_ref().is_some_and(|dedicated| dedicated.awaits_prompt_answer())
+                || unseen(client)
         };
-        self.raise_fence(self.cooling.version, prompt);
-        self.cooling.note_frozen(self.now);
+        self.raise_fence(self.mitigations.version, prompt);
+        self.mitigations.note_frozen(self.now);
         self.release_held();
     }
 
     /// Once a turn, behind what came in it: what was waited for may be there. What it says leaves
     /// with the turn.
-    pub(crate) fn end_cooling(&mut self) {
-        let Cooling { links, fills, unsettled, fences, batches, .. } = &self.cooling;
+    pub(crate) fn end_mitigations(&mut self) {
+        let Mitigations { links, fills, unsettled, fences, batches, .. } = &self.mitigations;
         let idle = links.is_empty() && fills.is_empty() && batches.is_empty();
-        let idle = idle && !self.cooling.listening.is_open() && !self.cooling.holds();
-        if !self.cooling.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
+        let idle = idle && !self.mitigations.listening.is_open() && !self.mitigations.holds();
+        if !self.mitigations.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
             return;
         }
         self.look_at_fences();
         self.look_at_unsettled();
-        if self.now >= self.cooling.next_look {
-            self.cooling.next_look = self.now + LOOK;
+        if self.now >= self.mitigations.next_look {
+            self.mitigations.next_look = self.now + LOOK;
             self.expire_waits();
             self.expire_changes();
             self.look_at_held();
             self.look_at_unremoved();
         }
-        if self.now >= self.cooling.next_pulse {
-            self.cooling.next_pulse = self.now + PULSE;
-            if self.cooling.is_active() {
+        if self.now >= self.mitigations.next_pulse {
+            self.mitigations.next_pulse = self.now + PULSE;
+            if self.mitigations.is_active() {
                 self.find_out();
                 self.feel_pulse();
                 self.feel_listener();
@@ -468,8 +469,8 @@ impl Worker {
 
     /// A client has gone: it waits for nothing any more.
     pub(crate) fn forget_waits(&mut self, key: ClientKey) {
-        self.cooling.flights.leave(|waiter| waiter.is_of(key));
-        self.cooling.batches.leave(|waiter| waiter.is_of(key));
+        self.mitigations.flights.leave(|waiter| waiter.is_of(key));
+        self.mitigations.batches.leave(|waiter| waiter.is_of(key));
     }
 
     /// Whether a client waits for reads or changes of hot keys.
@@ -486,53 +487,53 @@ impl Worker {
     /// Whether a request names a hot key, or may touch one without naming it.
     pub(crate) fn touches_hot_keys(&self, request: Request<'_>, command: &Command) -> bool {
         if let Some(index) = command.single_key_index() {
-            return request.arg(index).is_some_and(|name| self.cooling.is_hot(name));
+            return request.arg(index).is_some_and(|name| self.mitigations.is_hot(name));
         }
         let mut touches = match request.unnamed(command) {
             Unnamed::Nothing => false,
             Unnamed::Matching => {
-                self.cooling.hot.iter().any(|(name, _)| request.matches(command, name))
+                self.mitigations.keys.iter().any(|(name, _)| request.matches(command, name))
             }
             // A flush, a script that names no keys, or something of the kind.
             Unnamed::Anything => true,
         };
         let arg = |index| request.arg(index).unwrap_or_default();
         command.for_each_key(request.len(), arg, |index| {
-            touches |= self.cooling.is_hot(arg(index));
+            touches |= self.mitigations.is_hot(arg(index));
         });
         touches
     }
 
     /// A request that touches hot keys. One that stays `together` with those before or behind it goes
     /// along the shared link, if its key is where it belongs.
-    pub(crate) fn cool(
+    pub(crate) fn mitigate(
         &mut self,
         key: ClientKey,
         request: Request<'_>,
         command: &Command,
         together: bool,
-    ) -> Cool {
+    ) -> Verdict {
         self.settle(key);
         if request.unnamed(command) != Unnamed::Nothing {
             if let Some(flow) = self.make_whole(key, request, command) {
-                return Cool::Done(flow);
+                return Verdict::Done(flow);
             }
-        } else if self.cooling.hot.has_moved() {
+        } else if self.mitigations.keys.has_moved() {
             match self.serve_copied(key, request, command) {
-                Some(Served::Done(flow)) => return Cool::Done(flow),
-                Some(Served::AsUsual) => return Cool::AsUsual,
+                Some(Served::Done(flow)) => return Verdict::Done(flow),
+                Some(Served::Pass) => return Verdict::Pass,
                 None => {}
             }
             if let Some(flow) = self.serve_split(key, request, command) {
-                return Cool::Done(flow);
+                return Verdict::Done(flow);
             }
         }
         if together && command.access == Access::Read {
-            self.cooling.note_as_usual(request, command);
+            self.mitigations.note_as_usual(request, command);
         } else if !together
             && let Some(index) = command.single_key_index()
             && let Some(name) = request.arg(index)
-            && let Some(treatment) = self.cooling.hot.get(name)
+            && let Some(treatment) = self.mitigations.keys.get(name)
         {
             let around = self.goes_around && self.is_around(key, self.node_of(name));
             let flow = if command.access == Access::Read {
@@ -543,7 +544,7 @@ impl Worker {
                 None
             };
             if let Some(flow) = flow {
-                return Cool::Done(flow);
+                return Verdict::Done(flow);
             }
         }
         if self.cluster.is_some() {
@@ -561,13 +562,13 @@ impl Worker {
     ///
     /// False if it has to wait for its replies.
     #[cold]
-    pub(crate) fn follow_heat(&mut self, key: ClientKey) -> bool {
-        let version = self.cooling.version;
+    pub(crate) fn follow_hot_keys(&mut self, key: ClientKey) -> bool {
+        let version = self.mitigations.version;
         let Some(client) = self.clients.get(key) else { return true };
         if client.order.outstanding() > 0 {
             return false;
         }
-        client.heat = version;
+        client.hotness = version;
         true
     }
 

@@ -11,7 +11,7 @@
 //! | the shared pipelines | `pools`, to the servers in `nodes`; who waits for what: `ticket` |
 //! | a cluster behind: where a request goes, and what becomes of the replies | `cluster` |
 //! | names that belong to the fleet | `names`, `listings` |
-//! | a connection of a client's own | `dedicated` (its state), `dedicated_link` (its life) |
+//! | a client's dedicated connection | `dedicated` (its state), `dedicated_link` (its life) |
 //! | `AUTH`, `HELLO`, `SELECT`, `RESET` | `switch`, `service_auth` |
 //! | which servers can be reached | `health` |
 //! | `CLIENT …` | `client_command`, `client_tracking`, `directory` |
@@ -52,20 +52,20 @@ use heatsink_upstream::{Login, Protocol};
 use heatsink_users::Verifier;
 use mio::{Poll, Waker};
 
-pub use runtime::clock::uptime;
 pub use config::Config;
 use config::{Auth, Live, Target};
-pub use upstream::health::UpstreamState;
-use hot_keys::{Cooled, Guard, HotKeys, Told};
 pub use downstream::input::InputFigures;
-use runtime::listener::Acceptor;
-pub use upstream::load::{NodeLoad, UpstreamLoad};
+pub use downstream::output::OutputFigures;
+use hot_keys::{Cooled, Guard, HotKeys, Told};
 pub use observe::Detector;
 use observe::Observer;
-pub use downstream::output::OutputFigures;
+pub use runtime::clock::uptime;
+use runtime::listener::Acceptor;
 use runtime::shared::{Mailbox, Message, OwnKeys, Shared};
-use splits::{FanOut, WholeWanted};
 use runtime::worker::{MAIL, Worker};
+use splits::{FanOut, WholeWanted};
+pub use upstream::health::UpstreamState;
+pub use upstream::load::{NodeLoad, UpstreamLoad};
 
 /// A running proxy: its acceptors and its workers. Dropped without [`Proxy::shutdown`], it
 /// closes every connection at once.
@@ -265,7 +265,7 @@ impl Handle {
     /// All workers treat keys as this version of the hot keys says, or a later one, and what they
     /// had sent before is answered: writes of a key that freezes in it are held.
     pub fn settled_version(&self) -> u64 {
-        self.shared.desk.settled()
+        self.shared.split_mailbox.settled()
     }
 
     /// A connection that is a client of this proxy with the rights of the proxy itself, and whose
@@ -294,18 +294,20 @@ impl Handle {
 
     /// What is known of split keys may be relied on until then. Later, their clients wait.
     pub fn believe_splits(&self, until: Instant) {
-        self.shared.desk.believe(uptime() + until.saturating_duration_since(Instant::now()));
+        self.shared
+            .split_mailbox
+            .believe(uptime() + until.saturating_duration_since(Instant::now()));
     }
 
     /// The same, for so long after a look that began at `looked_at`, by [`uptime`].
     pub fn believe_splits_since(&self, looked_at: Duration, lease: Duration) {
-        self.shared.desk.believe(looked_at + lease);
+        self.shared.split_mailbox.believe(looked_at + lease);
     }
 
     /// For so long from now on, clients wait who would take away what keeps proxies that are behind from
     /// writing to the shards of splits that have ended, like `FLUSHALL`.
     pub fn keep_tombstones(&self, time: Duration) {
-        self.shared.desk.keep_tombstones(uptime() + time);
+        self.shared.split_mailbox.keep_tombstones(uptime() + time);
     }
 
     /// Keys that the fleet keeps in the upstream: at any time, and while keys are split. They are
@@ -316,24 +318,24 @@ impl Handle {
 
     /// How long requests about whole split keys took.
     pub fn fan_out(&self) -> FanOut {
-        self.shared.desk.fan_out()
+        self.shared.split_mailbox.fan_out()
     }
 
     /// Has `alarm` called, on a worker's thread, whenever a key has to be made whole; see
     /// [`Self::take_wholes_wanted`]. To be called once.
     pub fn on_whole_wanted(&self, alarm: impl Fn() + Send + Sync + 'static) {
-        self.shared.desk.set_alarm(Box::new(alarm));
+        self.shared.split_mailbox.set_alarm(Box::new(alarm));
     }
 
     /// Keys that have to be made whole; their clients wait for another version of the hot keys.
     pub fn take_wholes_wanted(&self) -> Vec<WholeWanted> {
-        self.shared.desk.take_wanted()
+        self.shared.split_mailbox.take_wanted()
     }
 
     /// Keys at which a worker was refused by the marker of a split that it knows nothing of. The alarm
     /// of [`Self::on_whole_wanted`] is called for them as well.
     pub fn take_unknown_markers(&self) -> std::collections::BTreeSet<Vec<u8>> {
-        self.shared.desk.take_markers()
+        self.shared.split_mailbox.take_markers()
     }
 
     /// What was done for a hot key; up to a tick behind.

@@ -33,8 +33,8 @@ use heatsink_resp::reply::{ReplyScan, Status};
 use slab::Slab;
 
 use crate::config::{Live, Rule};
-use crate::session::dedicated::Answer;
 use crate::downstream::request::Request;
+use crate::session::dedicated::Answer;
 use batch::Awaited;
 pub use detector::Detector;
 pub(crate) use detector::{Station, stations};
@@ -291,7 +291,7 @@ impl Observer {
         }
     }
 
-    /// Counts the keys of a request on a client's own connection. Only of a read of one key is
+    /// Counts the keys of a request on a client's dedicated connection. Only of a read of one key is
     /// anything remembered: it does no harm if that is lost with the connection.
     pub(crate) fn sent_apart(
         &mut self,
@@ -314,7 +314,7 @@ impl Observer {
     }
 
     /// Counts the keys of a request that is passed on before it is complete, by what is there.
-    /// Of its reply as much is remembered as of any other's on a client's own connection.
+    /// Of its reply as much is remembered as of any other's on a client's dedicated connection.
     pub(crate) fn upload_begins(
         &mut self,
         from: Writer,
@@ -345,7 +345,7 @@ impl Observer {
         }
     }
 
-    /// A read on a client's own connection is answered.
+    /// A read on a client's dedicated connection is answered.
     pub(crate) fn answered_apart(&mut self, answer: &Answer) {
         if let Mark::One(tag) = answer.mark {
             self.counter.answered(tag, answer.bytes, answer.miss);

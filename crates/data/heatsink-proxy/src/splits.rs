@@ -74,7 +74,7 @@ const MAX_MARKERS: usize = 1024;
 type Alarm = Box<dyn Fn() + Send + Sync>;
 
 /// What workers and the control plane tell each other of split keys.
-pub(crate) struct Desk {
+pub(crate) struct SplitMailbox {
     /// By worker: everything that was sent while other keys were hot than in this version has been
     /// answered.
     settled: Vec<AtomicU64>,
@@ -92,13 +92,13 @@ pub(crate) struct Desk {
     next_stamp: AtomicU64,
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for SplitMailbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Desk").field("settled", &self.settled).finish_non_exhaustive()
     }
 }
 
-impl Desk {
+impl SplitMailbox {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             settled: (0..workers).map(|_| AtomicU64::new(0)).collect(),

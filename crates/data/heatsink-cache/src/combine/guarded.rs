@@ -1,6 +1,6 @@
 //! Increments of numbers with a point: combined as long as there is nothing behind it.
 //!
-//! Called by: `lane`, for batches of `ZINCRBY` and of `INCRBYFLOAT`.
+//! Called by: `pool`, for batches of `ZINCRBY` and of `INCRBYFLOAT`.
 //! Bound: the sum of a batch, and the value that it is added to, are within [`WHOLE_MAX`].
 //! Invariant: a batch is executed only if every sum on the way is a whole number that a double
 //! holds exactly; then the sum of several is what one by one they come to, to the last digit.

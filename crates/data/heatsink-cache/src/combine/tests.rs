@@ -365,9 +365,9 @@ fn where_a_look_is_refused_those_who_wait_go_alone_too() {
         let single = next.expect("one more");
         assert_eq!(rig.sent(single), format!("ZINCRBY z {by} m"));
         waiters.clear();
-        let lane = rig.batches.relayed(single, &mut waiters);
+        let pool = rig.batches.relayed(single, &mut waiters);
         assert_eq!(waiters, [waiter]);
-        next = lane.and_then(|lane| rig.batches.depart(lane));
+        next = pool.and_then(|pool| rig.batches.depart(pool));
     }
     assert_eq!(next, None);
     assert!(rig.batches.is_empty());

@@ -7,7 +7,7 @@ use proptest::test_runner::TestCaseError;
 
 use super::Planted;
 use super::server::{Executed, Reply, Request, Server};
-use crate::combine::{Added, Answer, BatchId, BatchLimits, Batches, Change, LaneId};
+use crate::combine::{Added, Answer, BatchId, BatchLimits, Batches, Change, PoolId};
 use crate::flights::{FlightId, FlightLimits, Flights, Joined};
 use crate::identity::{LoginId, Protocol, Reader};
 
@@ -200,7 +200,7 @@ impl World {
         };
         let change = Change::parse(words).expect("it can be combined");
         match self.batches.add(self.now, READER.login, connection as u64, &change, op) {
-            Added::Ready(lane) => self.send_next(Some(lane)),
+            Added::Ready(pool) => self.send_next(Some(pool)),
             Added::Waiting { .. } => {}
             Added::Refused(_) => panic!("there is room"),
         }
@@ -286,8 +286,8 @@ impl World {
         }
     }
 
-    fn send_next(&mut self, next: Option<LaneId>) {
-        if let Some(batch) = next.and_then(|lane| self.batches.depart(lane)) {
+    fn send_next(&mut self, next: Option<PoolId>) {
+        if let Some(batch) = next.and_then(|pool| self.batches.depart(pool)) {
             self.send_batch(batch);
         }
     }

@@ -4,12 +4,12 @@ use heatsink_cluster::announce;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
-use crate::session::client_command::Answer;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
 use crate::downstream::request::Request;
-use crate::session::switch::Session;
 use crate::runtime::worker::Worker;
+use crate::session::client_command::Answer;
+use crate::session::switch::Session;
 
 impl Worker {
     /// `CLUSTER …`: the server is asked first, so that only a user who may ask gets an answer;
@@ -21,12 +21,12 @@ impl Worker {
             return self.forward_to(key, node, request.bytes);
         }
         let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
-        let lane = client.lane;
+        let pool = client.pool;
         let (host, port) = match &self.shared.announce {
             Some((host, port)) => (host.clone(), *port),
-            None => (client.card.local_addr.ip().to_string(), client.card.local_addr.port()),
+            None => (client.record.local_addr.ip().to_string(), client.record.local_addr.port()),
         };
-        let resp3 = self.lanes[lane].login.protocol == Protocol::Resp3;
+        let resp3 = self.pools[pool].login.protocol == Protocol::Resp3;
         let args: Vec<_> = request.args_from(0).collect();
         let Some(answer) = announce::answer(&args, &host, port, resp3) else {
             if request.len() < 2 || request.is(1, "help") {
@@ -49,7 +49,7 @@ impl Worker {
         } else {
             probe.extend_from_slice(request.bytes);
         }
-        self.ask(key, lane, &probe, Session::Answer(Answer::Bytes(answer)));
+        self.ask(key, pool, &probe, Session::Answer(Answer::Bytes(answer)));
         Flow::Taken
     }
 }

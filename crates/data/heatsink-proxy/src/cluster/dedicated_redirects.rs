@@ -1,4 +1,4 @@
-//! Detours of requests on a client's own connection: blocking commands, transactions, sharded
+//! Redirects of requests on a client's dedicated connection: blocking commands, transactions, sharded
 //! subscriptions.
 //!
 //! On a cluster, one request at a time is under way on such a connection, and is kept; so if
@@ -14,38 +14,40 @@ use heatsink_upstream::Protocol;
 use crate::cluster::redirects::{Later, MAX_HOPS, RETRY_PAUSE, given_up};
 use crate::cluster::transactions::{CROSS_SLOT, MULTI};
 use crate::downstream::connection::{ClientKey, Lost};
-use crate::upstream::nodes::NodeId;
-use crate::session::dedicated::{Expected, Transaction};
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::{Expected, Transaction};
+use crate::upstream::nodes::NodeId;
 
 /// After this long, being sent on again is not the same search any more.
 const ANOTHER_STORY: Duration = Duration::from_secs(2);
 
 impl Worker {
-    /// A node has not executed the request that is under way on a client's own connection.
-    pub(crate) fn own_elsewhere(&mut self, key: ClientKey, error: &[u8]) {
+    /// A node has not executed the request that is under way on a client's dedicated connection.
+    pub(crate) fn dedicated_redirected(&mut self, key: ClientKey, error: &[u8]) {
         let until = self.now + self.live.timeouts.cluster_retry;
         let Some(client) = self.clients.get(key) else { return };
-        let Some(own) = &mut client.own else { return };
-        let from = own.node;
-        if own.retry_until.is_some_and(|until| self.now > until + ANOTHER_STORY) {
+        let Some(dedicated) = &mut client.dedicated else { return };
+        let from = dedicated.node;
+        if dedicated.retry_until.is_some_and(|until| self.now > until + ANOTHER_STORY) {
             // A command that waits for long may be sent on more than once in its life.
-            own.retry_until = None;
-            own.hops = 0;
+            dedicated.retry_until = None;
+            dedicated.hops = 0;
         }
-        own.hops += 1;
-        let give_up = *own.retry_until.get_or_insert(until) <= self.now || own.hops > MAX_HOPS;
-        let expected = own.expected.front().copied();
+        dedicated.hops += 1;
+        let give_up =
+            *dedicated.retry_until.get_or_insert(until) <= self.now || dedicated.hops > MAX_HOPS;
+        let expected = dedicated.expected.front().copied();
         let in_transaction = client.transaction.is_some();
         let (watched, bound_to) = match &client.transaction {
             Some(transaction) => (false, transaction.slot),
-            None => (own.transaction != Transaction::None, own.slot),
+            None => (dedicated.transaction != Transaction::None, dedicated.slot),
         };
         // What cannot be said again elsewhere, or is for another slot than the state it is in.
-        let fixed = own.is_subscriber() || client.transaction.as_ref().is_some_and(|t| t.overflown);
-        let queueing = own.transaction == Transaction::Queueing;
-        let current = own.current.clone();
-        let confined = own.is_confined();
+        let fixed =
+            dedicated.is_subscriber() || client.transaction.as_ref().is_some_and(|t| t.overflown);
+        let queueing = dedicated.transaction == Transaction::Queueing;
+        let current = dedicated.current.clone();
+        let confined = dedicated.is_confined();
         let slot = self.slot_of_request(&current);
         if confined && !matches!(expected, Some(Expected::Subscription { .. })) {
             // A server without slots looks at this first.
@@ -98,21 +100,23 @@ impl Worker {
         };
         self.want_topology();
         match to {
-            Some(to) => self.replay_own(key, Some(to), matches!(redirect, Redirect::Ask { .. })),
-            None => self.try_own_again(key),
+            Some(to) => {
+                self.replay_dedicated(key, Some(to), matches!(redirect, Redirect::Ask { .. }));
+            }
+            None => self.try_dedicated_again(key),
         }
     }
 
     /// The request under way is said again after a pause, wherever it belongs then.
-    fn try_own_again(&mut self, key: ClientKey) {
+    fn try_dedicated_again(&mut self, key: ClientKey) {
         let at = self.now + RETRY_PAUSE;
         let Some(client) = self.clients.get(key) else { return };
-        let Some(own) = &mut client.own else { return };
+        let Some(dedicated) = &mut client.dedicated else { return };
         // Trying again is not going further.
-        own.hops = 0;
-        let link = own.link;
+        dedicated.hops = 0;
+        let link = dedicated.link;
         if let Some(generation) = self.links.get(link).map(|upstream| upstream.generation) {
-            self.later.push(Later::Own { at, client: key, link, generation });
+            self.later.push(Later::Dedicated { at, client: key, link, generation });
             self.next_tick = self.next_tick.min(at);
         }
     }
@@ -120,43 +124,43 @@ impl Worker {
     /// The request under way is answered with this.
     pub(crate) fn answer_own(&mut self, key: ClientKey, frame: &[u8]) {
         let Some(client) = self.clients.get(key) else { return };
-        let Some(own) = &mut client.own else { return };
-        let link = own.link;
-        own.answer(frame);
+        let Some(dedicated) = &mut client.dedicated else { return };
+        let link = dedicated.link;
+        dedicated.answer(frame);
         self.clients.reply(key, frame);
-        self.look_at_own(crate::upstream::pools::Owner::Client(key));
+        self.look_at_dedicated(crate::upstream::pools::Owner::Client(key));
         self.look_at_passing(link);
     }
 
     /// Gives the client a connection to another node, or a new one to the node that has its
     /// slot now, and says there what is to be said.
-    pub(crate) fn replay_own(&mut self, key: ClientKey, to: Option<NodeId>, asking: bool) {
+    pub(crate) fn replay_dedicated(&mut self, key: ClientKey, to: Option<NodeId>, asking: bool) {
         let Some(client) = self.clients.get(key) else { return };
-        let Some(own) = client.own.take() else { return };
-        client.card.set_upstream_id(None);
+        let Some(dedicated) = client.dedicated.take() else { return };
+        client.record.set_upstream_id(None);
         let in_transaction = client.transaction.is_some();
-        let slot = self.slot_of_request(&own.current).or_else(|| {
+        let slot = self.slot_of_request(&dedicated.current).or_else(|| {
             self.clients.get_ref(key).and_then(|client| client.transaction.as_ref()?.slot)
         });
         let home = self.home(key);
         let to = to.unwrap_or_else(|| slot.map_or(home, |slot| self.primary_of(slot, key)));
-        if own.transaction == Transaction::None {
-            self.spare_link(own.link);
+        if dedicated.transaction == Transaction::None {
+            self.spare_link(dedicated.link);
         } else {
-            self.drop_link(own.link);
+            self.drop_link(dedicated.link);
         }
-        let expected = own.expected.back().copied().unwrap_or(Expected::Plain);
+        let expected = dedicated.expected.back().copied().unwrap_or(Expected::Plain);
         let opened = if in_transaction {
             self.begin_transaction_at(key, to, asking)
         } else {
-            self.open_own(key, to).map(|()| {
+            self.open_dedicated(key, to).map(|()| {
                 if asking {
                     self.say_unasked(key, b"*1\r\n$6\r\nASKING\r\n", 1);
                 }
             })
         };
         if let Err(why) = opened {
-            self.own_unavailable(key, expected, &why);
+            self.dedicated_unavailable(key, expected, &why);
             if in_transaction && let Some(client) = self.clients.get(key) {
                 client.transaction = None;
                 let ended = matches!(expected, Expected::Exec | Expected::Discard);
@@ -165,15 +169,15 @@ impl Worker {
             self.clients.resume.push(key);
             return;
         }
-        self.send_own(key, to, &own.current, expected);
+        self.send_dedicated(key, to, &dedicated.current, expected);
         // Still the same request.
         if let Some(client) = self.clients.get(key)
-            && let Some(new) = &mut client.own
+            && let Some(new) = &mut client.dedicated
         {
-            new.hops = own.hops;
-            new.retry_until = own.retry_until;
-            new.executing = own.executing;
-            if let (Some(new), Some(old)) = (new.marks.back_mut(), own.marks.back()) {
+            new.hops = dedicated.hops;
+            new.retry_until = dedicated.retry_until;
+            new.executing = dedicated.executing;
+            if let (Some(new), Some(old)) = (new.marks.back_mut(), dedicated.marks.back()) {
                 *new = *old;
             }
         }
@@ -188,7 +192,7 @@ impl Worker {
         node: NodeId,
         asking: bool,
     ) -> Result<(), String> {
-        self.open_own(key, node)?;
+        self.open_dedicated(key, node)?;
         if asking {
             // Lasts as long as the transaction.
             self.say_unasked(key, b"*1\r\n$6\r\nASKING\r\n", 1);
@@ -197,8 +201,8 @@ impl Worker {
         let Some(client) = self.clients.get(key) else { return Ok(()) };
         let Some(transaction) = &client.transaction else { return Ok(()) };
         let (queued, count) = (transaction.queued.clone(), transaction.count);
-        if let Some(own) = &mut client.own {
-            own.transaction = Transaction::Queueing;
+        if let Some(dedicated) = &mut client.dedicated {
+            dedicated.transaction = Transaction::Queueing;
         }
         if count > 0 {
             self.say_unasked(key, &queued, count);
@@ -210,14 +214,14 @@ impl Worker {
     /// touched: its transaction fails as if somebody had written to them.
     fn watch_moved(&mut self, key: ClientKey) {
         let Some(client) = self.clients.get(key) else { return };
-        let Some(own) = client.own.take() else { return };
-        client.card.set_upstream_id(None);
-        let lane = client.lane;
-        let expected = own.expected.back().copied().unwrap_or(Expected::Plain);
-        let resp3 = self.lanes[lane].login.protocol == Protocol::Resp3;
-        self.drop_link(own.link);
+        let Some(dedicated) = client.dedicated.take() else { return };
+        client.record.set_upstream_id(None);
+        let pool = client.pool;
+        let expected = dedicated.expected.back().copied().unwrap_or(Expected::Plain);
+        let resp3 = self.pools[pool].login.protocol == Protocol::Resp3;
+        self.drop_link(dedicated.link);
         let Some(client) = self.clients.get(key) else { return };
-        match (own.transaction, expected) {
+        match (dedicated.transaction, expected) {
             (_, Expected::Exec) => {
                 client.lost = Lost::Nothing;
                 self.clients.reply(key, null(resp3));

@@ -10,9 +10,9 @@
 use std::ops::Range;
 
 use crate::downstream::connection::BufferPool;
-use crate::upstream::nodes::NodeId;
-use crate::observe::Mark;
 use crate::downstream::order::{Order, Source};
+use crate::observe::Mark;
+use crate::upstream::nodes::NodeId;
 
 /// Where a request is.
 #[derive(Clone, Debug)]
@@ -41,11 +41,11 @@ impl Text {
 
 /// Requests by their nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Lots {
+pub(crate) struct NodeBatches {
     /// Where each request is, and the number of its lot.
     requests: Vec<(Text, u32)>,
     /// By the numbers of the nodes.
-    of_nodes: Vec<Lot>,
+    of_nodes: Vec<NodeBatch>,
     /// The nodes that get anything; their places are the numbers of the lots.
     nodes: Vec<NodeId>,
     /// For each of these the link to it, once it was looked for.
@@ -58,7 +58,7 @@ pub(crate) struct Lots {
 
 /// The requests to one node.
 #[derive(Debug, Default)]
-struct Lot {
+struct NodeBatch {
     number: u32,
     /// Their places in the batch.
     places: Vec<u32>,
@@ -72,7 +72,7 @@ pub(crate) struct Departing<R> {
     pub(crate) requests: R,
 }
 
-impl Lots {
+impl NodeBatches {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty()
@@ -86,22 +86,22 @@ impl Lots {
     /// Whether any of them goes to this node.
     #[inline]
     pub(crate) fn go_to(&self, node: NodeId) -> bool {
-        self.of_nodes.get(node.index()).is_some_and(|lot| !lot.places.is_empty())
+        self.of_nodes.get(node.index()).is_some_and(|node_batch| !node_batch.places.is_empty())
     }
 
     /// One more request.
     #[inline]
     pub(crate) fn push(&mut self, node: NodeId, text: Text) {
         if node.index() >= self.of_nodes.len() {
-            self.of_nodes.resize_with(node.index() + 1, Lot::default);
+            self.of_nodes.resize_with(node.index() + 1, NodeBatch::default);
         }
-        let lot = &mut self.of_nodes[node.index()];
-        if lot.places.is_empty() {
-            lot.number = self.nodes.len() as u32;
+        let node_batch = &mut self.of_nodes[node.index()];
+        if node_batch.places.is_empty() {
+            node_batch.number = self.nodes.len() as u32;
             self.nodes.push(node);
         }
-        lot.places.push(self.requests.len() as u32);
-        self.requests.push((text, lot.number));
+        node_batch.places.push(self.requests.len() as u32);
+        self.requests.push((text, node_batch.number));
     }
 
     /// Looks for the link to each node, and what its replies come from. False if one is missing.
@@ -117,14 +117,14 @@ impl Lots {
 
     /// Each request with its node, in the client's order.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (&Text, NodeId)> {
-        self.requests.iter().map(|(text, lot)| (text, self.nodes[*lot as usize]))
+        self.requests.iter().map(|(text, node_batch)| (text, self.nodes[*node_batch as usize]))
     }
 
     /// Their replies will come.
     #[inline]
-    pub(crate) fn expect(&mut self, order: &mut Order, pool: &mut BufferPool) {
-        let route = self.requests.iter().map(|(_, lot)| *lot);
-        order.expect_from(&self.sources, route, pool, &mut self.ways);
+    pub(crate) fn expect(&mut self, order: &mut Order, buffers: &mut BufferPool) {
+        let route = self.requests.iter().map(|(_, node_batch)| *node_batch);
+        order.expect_from(&self.sources, route, buffers, &mut self.ways);
     }
 
     /// What goes along each link.

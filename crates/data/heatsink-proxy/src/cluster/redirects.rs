@@ -13,14 +13,14 @@ use heatsink_cluster::topology::NodeAddress;
 use heatsink_resp::command::CommandTable;
 use heatsink_upstream::address::Endpoint;
 
-use crate::downstream::clients::{Clients, error_line};
 use crate::cluster::replay::Plan;
 use crate::cluster::route;
+use crate::downstream::clients::{Clients, error_line};
 use crate::downstream::connection::ClientKey;
 use crate::hot::splitting::WRONG_TYPE;
-use crate::upstream::pools::{Purpose, Ticket};
-use crate::upstream::nodes::NodeId;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Purpose, Ticket};
 
 /// Nodes that a request is sent to, one after the other.
 pub(crate) const MAX_HOPS: u32 = 16;
@@ -62,7 +62,7 @@ pub(crate) fn given_up<'a>(
 
 /// A request that is not where it was first sent.
 #[derive(Debug, Default)]
-pub(crate) struct Detour {
+pub(crate) struct Redirection {
     hops: u32,
     /// Its slot, and the node that it was sent on to.
     pub(super) sent_to: Option<(u16, NodeId)>,
@@ -73,7 +73,7 @@ pub(crate) struct Detour {
     slot: Option<u16>,
 }
 
-impl Detour {
+impl Redirection {
     /// It may be tried again.
     pub(super) fn may_go_on(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now < until)
@@ -117,15 +117,15 @@ pub(crate) enum Later {
     /// On a shared link.
     Shared {
         at: Instant,
-        lane: usize,
+        pool: usize,
         serial: u64,
         /// The node that it goes to again if no key says otherwise.
         from: NodeId,
         ticket: Ticket,
         request: Vec<u8>,
     },
-    /// On the client's own connection, if that is still the same one.
-    Own { at: Instant, client: ClientKey, link: usize, generation: u32 },
+    /// On the client's dedicated connection, if that is still the same one.
+    Dedicated { at: Instant, client: ClientKey, link: usize, generation: u32 },
 }
 
 /// With more than this many requests under way, one of a client counts as overtaken.
@@ -158,7 +158,7 @@ pub(crate) fn is_servers_own(
 impl Later {
     pub(crate) fn at(&self) -> Instant {
         match self {
-            Self::Shared { at, .. } | Self::Own { at, .. } => *at,
+            Self::Shared { at, .. } | Self::Dedicated { at, .. } => *at,
         }
     }
 }
@@ -166,13 +166,13 @@ impl Later {
 impl Clients {
     /// The reply that `ticket` waits for will come from elsewhere, and those behind it must not
     /// pass it.
-    pub(crate) fn detour(&mut self, ticket: Ticket) -> Ticket {
+    pub(crate) fn redirect(&mut self, ticket: Ticket) -> Ticket {
         if ticket.purpose != Purpose::Forward {
             return ticket;
         }
-        match self.get_with_pool(ticket.client) {
-            Some((client, pool)) => {
-                let purpose = Purpose::Detour(client.order.hole(ticket.seq, pool));
+        match self.get_with_buffers(ticket.client) {
+            Some((client, buffers)) => {
+                let purpose = Purpose::Redirect(client.order.hole(ticket.seq, buffers));
                 Ticket { purpose, ..ticket }
             }
             // It has gone; what it wrote before is executed all the same.
@@ -185,7 +185,7 @@ impl Worker {
     /// A node has not executed a request; `ticket` waits for its reply.
     pub(crate) fn go_elsewhere(
         &mut self,
-        lane: usize,
+        pool: usize,
         from: NodeId,
         ticket: Ticket,
         request: Vec<u8>,
@@ -201,15 +201,15 @@ impl Worker {
             return self.conclude(ticket, b"-TRYAGAIN heatsink: a slot is being moved\r\n");
         }
         if error.starts_with(WRONG_TYPE) {
-            return self.meet_fence(lane, ticket, &request, error, standing != Standing::Last);
+            return self.meet_fence(pool, ticket, &request, error, standing != Standing::Last);
         }
         let hops = self.note_hop(ticket, &request);
-        let own = |redirect: &Redirect<'_>| self.is_servers_own(*redirect, error, &request);
-        let redirect = redirect::parse(error).filter(own);
+        let dedicated = |redirect: &Redirect<'_>| self.is_servers_own(*redirect, error, &request);
+        let redirect = redirect::parse(error).filter(dedicated);
         let Some(redirect) = redirect.filter(|_| hops <= MAX_HOPS) else {
             let told = redirect.map_or(error, |redirect| given_up(redirect, error, false));
             return match standing {
-                Standing::Leads(recall) => self.lead(recall, lane, told, None),
+                Standing::Leads(replay) => self.lead(replay, pool, told, None),
                 _ => self.conclude(ticket, told),
             };
         };
@@ -224,14 +224,14 @@ impl Worker {
                 }
                 if let Some(to) = self.named_node(from, host, port) {
                     if self.parts_ways(ticket, slot, to) {
-                        return self.send_later(lane, to, ticket, request);
+                        return self.send_later(pool, to, ticket, request);
                     }
                     self.note_sent(ticket, slot, to);
-                    self.resend(lane, to, ticket, &request, asking);
+                    self.resend(pool, to, ticket, &request, asking);
                 } else {
                     // It may have joined a moment ago.
                     let told = given_up(redirect, error, false);
-                    self.try_again(lane, from, ticket, request, told, standing);
+                    self.try_again(pool, from, ticket, request, told, standing);
                 }
             }
             Redirect::Loading | Redirect::MasterDown if self.is_replica(from) && !leads => {
@@ -241,7 +241,7 @@ impl Worker {
                 match self.slot_of_request(&request) {
                     Some(slot) => {
                         let to = self.primary_of(slot, ticket.client);
-                        self.resend(lane, to, ticket, &request, false);
+                        self.resend(pool, to, ticket, &request, false);
                     }
                     None => self.conclude(ticket, error),
                 }
@@ -256,7 +256,7 @@ impl Worker {
                 {
                     self.moving.note(slot, self.now);
                 }
-                self.try_again(lane, from, ticket, request, error, standing);
+                self.try_again(pool, from, ticket, request, error, standing);
             }
         }
     }
@@ -264,38 +264,39 @@ impl Worker {
     /// Tries a request again after a pause, if that is allowed; else its client is told `error`.
     fn try_again(
         &mut self,
-        lane: usize,
+        pool: usize,
         from: NodeId,
         ticket: Ticket,
         request: Vec<u8>,
         error: &[u8],
         standing: Standing,
     ) {
-        let serial = self.lanes.get(lane).map(|lane| lane.serial);
-        let is_over = self.detours.get(&ticket).is_some_and(|detour| !detour.may_go_on(self.now));
+        let serial = self.pools.get(pool).map(|pool| pool.serial);
+        let is_over =
+            self.redirects.get(&ticket).is_some_and(|redirect| !redirect.may_go_on(self.now));
         if is_over && let Some(slot) = self.slot_of_request(&request) {
             self.moving.note_stuck(slot, self.now);
         }
         let until = self.may_try_again(ticket, standing);
-        let (recall, may) = match standing {
+        let (replay, may) = match standing {
             Standing::Last | Standing::Leads(_) if until.is_some() => {
-                self.recall_behind(lane, ticket, &request, standing)
+                self.replay_behind(pool, ticket, &request, standing)
             }
-            Standing::Leads(recall) => (Some(recall), false),
+            Standing::Leads(replay) => (Some(replay), false),
             _ => (None, true),
         };
         let plan = until.zip(serial).filter(|_| may);
         if let Some((until, _)) = plan {
             self.hold_back(ticket, &request, until);
         }
-        match (recall, plan) {
-            (Some(recall), plan) => {
+        match (replay, plan) {
+            (Some(replay), plan) => {
                 let plan = plan.map(|(until, serial)| Plan { serial, from, request, until });
-                self.lead(recall, lane, error, plan);
+                self.lead(replay, pool, error, plan);
             }
             (None, Some((_, serial))) => {
                 let at = self.now + RETRY_PAUSE;
-                self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
+                self.later.push(Later::Shared { at, pool, serial, from, ticket, request });
                 self.next_tick = self.next_tick.min(at);
             }
             (None, None) => self.conclude(ticket, error),
@@ -329,18 +330,18 @@ impl Worker {
             return 1;
         }
         let slot = self.slot_of_request(request);
-        let detour = self.detours.entry(ticket).or_default();
-        detour.slot = slot;
-        detour.hops += 1;
-        detour.hops
+        let redirect = self.redirects.entry(ticket).or_default();
+        redirect.slot = slot;
+        redirect.hops += 1;
+        redirect.hops
     }
 
     /// The reply has come at last.
-    pub(crate) fn end_detour(&mut self, ticket: Ticket) {
-        let detour = self.detours.remove(&ticket);
-        self.detoured.remove(detour.as_ref().and_then(|detour| detour.sent_to));
-        if let Some(detour) = detour
-            && detour.until.is_some()
+    pub(crate) fn end_redirect(&mut self, ticket: Ticket) {
+        let redirect = self.redirects.remove(&ticket);
+        self.redirects_in_flight.remove(redirect.as_ref().and_then(|redirect| redirect.sent_to));
+        if let Some(redirect) = redirect
+            && redirect.until.is_some()
             && let Some(client) = self.clients.get(ticket.client)
         {
             client.retrying -= 1;
@@ -356,18 +357,18 @@ impl Worker {
     /// it was refused for before.
     pub(crate) fn may_wait(
         &mut self,
-        lane: usize,
+        pool: usize,
         ticket: Ticket,
         request: &[u8],
         overtaken: bool,
         until: Instant,
     ) -> (Option<Instant>, Refusal) {
-        let before = self.detours.remove(&ticket).unwrap_or_default();
-        self.detoured.remove(before.sent_to);
+        let before = self.redirects.remove(&ticket).unwrap_or_default();
+        self.redirects_in_flight.remove(before.sent_to);
         if before.until.is_some() {
             return (before.until, before.refusal);
         }
-        if overtaken || self.has_behind(lane, ticket, request) {
+        if overtaken || self.has_behind(pool, ticket, request) {
             return (None, before.refusal);
         }
         if let Some(client) = self.clients.get(ticket.client) {
@@ -385,22 +386,22 @@ impl Worker {
     ) {
         // It may be sent to a shard of its key, which is of another slot.
         let (hops, sent_to, slot) = (0, None, None);
-        self.detours.insert(ticket, Detour { hops, sent_to, until, refusal, slot });
+        self.redirects.insert(ticket, Redirection { hops, sent_to, until, refusal, slot });
     }
 
     pub(crate) fn resend(
         &mut self,
-        lane: usize,
+        pool: usize,
         to: NodeId,
         ticket: Ticket,
         request: &[u8],
         asking: bool,
     ) {
-        if self.lanes.get(lane).is_none() || to == NodeId::NONE {
+        if self.pools.get(pool).is_none() || to == NodeId::NONE {
             self.conclude(ticket, &error_line("ERR heatsink: the node cannot be reached"));
             return;
         }
-        match self.lane_link(lane, to) {
+        match self.pool_link(pool, to) {
             Ok(link) => {
                 if asking {
                     let ignored = Ticket::internal(Purpose::Ignored);
@@ -416,15 +417,15 @@ impl Worker {
     /// Until when a request may be tried again, if at all: not for ever, and not if it was
     /// overtaken.
     fn may_try_again(&self, ticket: Ticket, standing: Standing) -> Option<Instant> {
-        let detour = self.detours.get(&ticket)?;
-        match (standing, detour.until) {
+        let redirect = self.redirects.get(&ticket)?;
+        match (standing, redirect.until) {
             (Standing::Overtaken, _) | (Standing::SentOn, None) => return None,
             _ => {}
         }
         if self.clients.get_ref(ticket.client).is_none() && !ticket.is_for_many() {
             return None;
         }
-        let until = detour.until.unwrap_or(self.now + self.live.timeouts.cluster_retry);
+        let until = redirect.until.unwrap_or(self.now + self.live.timeouts.cluster_retry);
         (self.now < until).then_some(until)
     }
 
@@ -432,12 +433,12 @@ impl Worker {
     /// until a certain time, if that was not said before.
     pub(super) fn hold_back(&mut self, ticket: Ticket, request: &[u8], until: Instant) {
         let slot = self.slot_of_request(request);
-        let detour = self.detours.entry(ticket).or_default();
-        detour.slot = slot;
+        let redirect = self.redirects.entry(ticket).or_default();
+        redirect.slot = slot;
         // Trying again is not going further.
-        detour.hops = 0;
-        if detour.until.is_none() {
-            detour.until = Some(until);
+        redirect.hops = 0;
+        if redirect.until.is_none() {
+            redirect.until = Some(until);
             if let Some(client) = self.clients.get(ticket.client) {
                 client.retrying += 1;
             }
@@ -446,7 +447,7 @@ impl Worker {
 
     /// Whether a client waits for another request that may be for the slot of this one,
     /// anywhere.
-    fn has_behind(&self, lane: usize, ticket: Ticket, request: &[u8]) -> bool {
+    fn has_behind(&self, pool: usize, ticket: Ticket, request: &[u8]) -> bool {
         let outstanding =
             self.clients.get_ref(ticket.client).map_or(0, |client| client.order.outstanding());
         match outstanding {
@@ -455,17 +456,17 @@ impl Worker {
             _ => {}
         }
         let slot = self.slot_of_request(request);
-        let tried_again = |(other, detour): (&Ticket, &Detour)| {
+        let tried_again = |(other, redirect): (&Ticket, &Redirection)| {
             other.client == ticket.client
                 && !other.is_sibling(ticket)
-                && detour.until.is_some()
-                && detour.slot.is_some_and(|other| may_meet(slot, Some(other)))
+                && redirect.until.is_some()
+                && redirect.slot.is_some_and(|other| may_meet(slot, Some(other)))
         };
-        if self.detours.iter().any(tried_again) {
+        if self.redirects.iter().any(tried_again) {
             return true;
         }
-        let of_lane = self.links.iter().filter(|(_, upstream)| upstream.lane == lane);
-        let mut requests = of_lane.flat_map(|(_, upstream)| upstream.link.unanswered());
+        let of_pool = self.links.iter().filter(|(_, upstream)| upstream.pool == pool);
+        let mut requests = of_pool.flat_map(|(_, upstream)| upstream.link.unanswered());
         requests.any(|(behind, request)| {
             behind.client == ticket.client
                 && !behind.is_sibling(ticket)
@@ -483,7 +484,7 @@ impl Worker {
     /// A link is given up: what it was asked is asked of the primaries, where `may` allows it.
     pub(crate) fn send_elsewhere(
         &mut self,
-        lane: usize,
+        pool: usize,
         requests: Vec<(Ticket, Vec<u8>)>,
         may: impl Fn(&Self, &[u8]) -> bool,
     ) {
@@ -492,20 +493,20 @@ impl Worker {
             match (ticket.purpose, slot) {
                 (Purpose::Topology, _) => self.forget_topology_question(),
                 (Purpose::Commands, _) => self.forget_commands(),
-                (Purpose::Forward | Purpose::Detour(_), Some(slot)) => {
-                    let ticket = self.clients.detour(ticket);
+                (Purpose::Forward | Purpose::Redirect(_), Some(slot)) => {
+                    let ticket = self.clients.redirect(ticket);
                     let to = self.primary_of(slot, ticket.client);
-                    self.resend(lane, to, ticket, &request, false);
+                    self.resend(pool, to, ticket, &request, false);
                 }
                 (Purpose::Fill(_), Some(slot)) => {
                     self.note_hop(ticket, &request);
                     let to = self.primary_of(slot, ticket.client);
-                    self.resend(lane, to, ticket, &request, false);
+                    self.resend(pool, to, ticket, &request, false);
                 }
                 _ => {
                     let text = "ERR heatsink: upstream node lost; \
                                 it is unknown whether the command was executed";
-                    let ticket = self.clients.detour(ticket);
+                    let ticket = self.clients.redirect(ticket);
                     self.conclude(ticket, &error_line(text));
                 }
             }
@@ -521,14 +522,14 @@ impl Worker {
         for later in std::mem::take(&mut self.later) {
             match later {
                 later if later.at() > now => self.later.push(later),
-                Later::Shared { lane, serial, from, ticket, request, .. } => {
-                    if self.has_before(lane, ticket, &request) {
+                Later::Shared { pool, serial, from, ticket, request, .. } => {
+                    if self.has_before(pool, ticket, &request) {
                         let at = now + RETRY_PAUSE;
-                        self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
+                        self.later.push(Later::Shared { at, pool, serial, from, ticket, request });
                         self.next_tick = self.next_tick.min(at);
                         continue;
                     }
-                    if self.lanes.get(lane).is_none_or(|lane| lane.serial != serial) {
+                    if self.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
                         // Whoever asked has gone, and the way it would have taken with it.
                         self.conclude(ticket, &error_line("ERR heatsink: given up"));
                         continue;
@@ -538,14 +539,15 @@ impl Worker {
                     if let Some(slot) = slot {
                         self.note_sent(ticket, slot, to);
                     }
-                    self.resend(lane, to, ticket, &request, false);
+                    self.resend(pool, to, ticket, &request, false);
                 }
-                Later::Own { client, link, generation, .. } => {
-                    let own = self.clients.get_ref(client).and_then(|client| client.own.as_ref());
-                    let same = own.is_some_and(|own| own.link == link)
+                Later::Dedicated { client, link, generation, .. } => {
+                    let dedicated =
+                        self.clients.get_ref(client).and_then(|client| client.dedicated.as_ref());
+                    let same = dedicated.is_some_and(|dedicated| dedicated.link == link)
                         && self.links.get(link).is_some_and(|l| l.generation == generation);
                     if same {
-                        self.replay_own(client, None, false);
+                        self.replay_dedicated(client, None, false);
                     }
                 }
             }

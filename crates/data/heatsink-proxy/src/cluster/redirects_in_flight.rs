@@ -1,6 +1,6 @@
 //! Requests that were sent on, and the nodes that they are on their way to.
 //!
-//! One behind the other along the same detour, they keep their order. If a slot moves on while they
+//! One behind the other along the same redirect, they keep their order. If a slot moves on while they
 //! are under way, they would part:
 //!
 //! ```text
@@ -21,19 +21,19 @@ use std::collections::hash_map::Entry;
 
 use foldhash::fast::FixedState;
 
-use crate::downstream::clients::error_line;
 use crate::cluster::redirects::{Later, RETRY_PAUSE};
 use crate::cluster::replay::is_before;
-use crate::upstream::pools::Ticket;
-use crate::upstream::nodes::NodeId;
+use crate::downstream::clients::error_line;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::Ticket;
 
 /// How many requests are on their way to which node, by their slots. After a failover that may be
 /// all slots of a node.
 #[derive(Debug, Default)]
-pub(crate) struct Detoured(HashMap<u16, Vec<(NodeId, u32)>, FixedState>);
+pub(crate) struct RedirectsInFlight(HashMap<u16, Vec<(NodeId, u32)>, FixedState>);
 
-impl Detoured {
+impl RedirectsInFlight {
     fn add(&mut self, slot: u16, node: NodeId) {
         let nodes = self.0.entry(slot).or_default();
         match nodes.iter_mut().find(|(to, _)| *to == node) {
@@ -66,27 +66,27 @@ impl Detoured {
 impl Worker {
     /// A request is sent on to a node.
     pub(super) fn note_sent(&mut self, ticket: Ticket, slot: u16, to: NodeId) {
-        if let Some(detour) = self.detours.get_mut(&ticket) {
-            let before = detour.sent_to.replace((slot, to));
-            self.detoured.add(slot, to);
-            self.detoured.remove(before);
+        if let Some(redirect) = self.redirects.get_mut(&ticket) {
+            let before = redirect.sent_to.replace((slot, to));
+            self.redirects_in_flight.add(slot, to);
+            self.redirects_in_flight.remove(before);
         }
     }
 
     /// Whether a request of the same client for the same slot that was sent before this one is on
     /// its way to another node than the one this is to go to, or waits for that.
     pub(super) fn parts_ways(&self, ticket: Ticket, slot: u16, to: NodeId) -> bool {
-        self.detoured.has_other(slot, to)
-            && self.detours.iter().any(|(other, detour)| {
+        self.redirects_in_flight.has_other(slot, to)
+            && self.redirects.iter().any(|(other, redirect)| {
                 other.client == ticket.client
-                    && detour.sent_to.is_some_and(|(of, node)| of == slot && node != to)
+                    && redirect.sent_to.is_some_and(|(of, node)| of == slot && node != to)
                     && is_before(*other, ticket)
             })
     }
 
     /// Sends a request on when all that its client sent before it for the slot is answered.
-    pub(super) fn send_later(&mut self, lane: usize, to: NodeId, ticket: Ticket, request: Vec<u8>) {
-        let Some(serial) = self.lanes.get(lane).map(|lane| lane.serial) else {
+    pub(super) fn send_later(&mut self, pool: usize, to: NodeId, ticket: Ticket, request: Vec<u8>) {
+        let Some(serial) = self.pools.get(pool).map(|pool| pool.serial) else {
             return self.conclude(ticket, &error_line("ERR heatsink: given up"));
         };
         self.hold_back(ticket, &request, self.now + self.live.timeouts.cluster_retry);
@@ -94,7 +94,7 @@ impl Worker {
             self.note_sent(ticket, slot, NodeId::NONE);
         }
         let at = self.now + RETRY_PAUSE;
-        self.later.push(Later::Shared { at, lane, serial, from: to, ticket, request });
+        self.later.push(Later::Shared { at, pool, serial, from: to, ticket, request });
         self.next_tick = self.next_tick.min(at);
     }
 }

@@ -13,14 +13,14 @@ use heatsink_resp::value::Value;
 use heatsink_upstream::address::Endpoint;
 use heatsink_upstream::error::LinkError;
 
-use crate::cluster::topology::{Cluster, Routes};
 use crate::cluster::silent_nodes::LOOKS_APART;
+use crate::cluster::topology::{Cluster, Routes};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::upstream::pools::{Lane, Owner, Purpose, Ticket, Upstream};
-use crate::upstream::nodes::NodeId;
-use crate::session::dedicated::Expected;
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::Expected;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Owner, Pool, Purpose, Ticket, Upstream};
 
 /// Time between two attempts to listen at primaries that could not be reached.
 const LISTENING_PAUSE: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub(crate) struct View {
     error: Option<String>,
     /// The host that was asked: a node may leave its own out.
     asked_host: String,
-    /// Along the base lane.
+    /// Along the base pool.
     asked_base: bool,
     /// Who gives no credentials may not ask.
     base_refused: bool,
@@ -89,7 +89,7 @@ impl Worker {
     /// A node for what any node can do: the same for a client as long as the map is.
     pub(crate) fn home(&self, key: ClientKey) -> NodeId {
         let Some(view) = &self.cluster else { return NodeId::FIRST };
-        let id = self.clients.get_ref(key).map_or(0, |client| client.card.id);
+        let id = self.clients.get_ref(key).map_or(0, |client| client.record.id);
         match view.routes.shards.len() {
             0 => NodeId(view.seed as u16),
             count => view.routes.shards[id as usize % count].primary,
@@ -112,7 +112,7 @@ impl Worker {
         let before = std::mem::replace(&mut view.routes, cluster.routes());
         view.error = None;
         self.epoch = self.epoch.wrapping_add(1);
-        self.cooling.map_changed();
+        self.mitigations.map_changed();
         self.clients.resume.append(&mut view.waiting);
         self.leave_changed_nodes(&before);
         self.listen_to_new_nodes();
@@ -129,14 +129,14 @@ impl Worker {
             })
         };
         let changed = |(slot, upstream): (usize, &Upstream)| {
-            let shared = matches!(upstream.owner, Owner::Lane | Owner::Spare | Owner::Tracked);
+            let shared = matches!(upstream.owner, Owner::Pool | Owner::Spare | Owner::Tracked);
             let changed = shared && !as_opened(upstream.node, upstream.replica);
             changed.then_some((slot, upstream.generation))
         };
         let ending = |(slot, upstream): (usize, &Upstream)| {
             let Owner::Client(key) = upstream.owner else { return None };
-            let own = self.clients.get_ref(key)?.own.as_ref()?;
-            let ending = own.expected.contains(&Expected::Exec) && own.is_asked(slot);
+            let dedicated = self.clients.get_ref(key)?.dedicated.as_ref()?;
+            let ending = dedicated.expected.contains(&Expected::Exec) && dedicated.is_asked(slot);
             (ending && self.is_replaced(upstream.node, before))
                 .then_some((slot, upstream.generation))
         };
@@ -198,24 +198,24 @@ impl Worker {
         self.next_tick = self.next_tick.min(self.now + LOOK_SOON);
     }
 
-    /// Whether the map may be asked for along a lane.
-    fn asks_along(&self, lane: usize) -> bool {
-        let base = &self.lanes[self.base_lane];
+    /// Whether the map may be asked for along a pool.
+    fn asks_along(&self, pool: usize) -> bool {
+        let base = &self.pools[self.base_pool];
         let base_fails =
             base.needs_auth || self.cluster.as_ref().is_some_and(|view| view.base_refused);
-        lane == self.base_lane || (base.login.credentials.is_none() && base_fails)
+        pool == self.base_pool || (base.login.credentials.is_none() && base_fails)
     }
 
     /// Asks on any link that is ready, and whose node is likely to answer.
     fn ask_any(&mut self) {
-        let still = self.still_nodes();
+        let still = self.silent_nodes();
         let sick = |node: NodeId| {
             let view = self.cluster.as_ref();
             view.is_some_and(|view| view.sick.iter().any(|(sick, _)| *sick == node))
         };
         let usable = |(slot, upstream): (usize, &Upstream)| {
-            (upstream.owner == Owner::Lane
-                && self.asks_along(upstream.lane)
+            (upstream.owner == Owner::Pool
+                && self.asks_along(upstream.pool)
                 && upstream.link.is_ready()
                 && !upstream.link.needs_auth()
                 && !sick(upstream.node)
@@ -243,17 +243,17 @@ impl Worker {
             |node: &NodeId| still.contains(node) || view.sick.iter().any(|(sick, _)| sick == node);
         let healthy: Vec<_> = nodes.iter().copied().filter(|node| !sick(node)).collect();
         let candidates = if healthy.is_empty() { nodes } else { healthy };
-        let open = |(_, lane): &(usize, &Lane)| lane.clients > 0 && !lane.needs_auth;
-        let lane = match self.lanes.get(self.base_lane) {
-            Some(lane) if !lane.needs_auth => self.base_lane,
-            _ => self.lanes.iter().find(open).map_or(self.base_lane, |(slot, _)| slot),
+        let open = |(_, pool): &(usize, &Pool)| pool.clients > 0 && !pool.needs_auth;
+        let pool = match self.pools.get(self.base_pool) {
+            Some(pool) if !pool.needs_auth => self.base_pool,
+            _ => self.pools.iter().find(open).map_or(self.base_pool, |(slot, _)| slot),
         };
         if candidates.is_empty() {
             return;
         }
         self.turn = self.turn.wrapping_add(1);
         let node = candidates[self.turn % candidates.len()];
-        if self.lane_link(lane, node).is_err() {
+        if self.pool_link(pool, node).is_err() {
             tracing::debug!("a node of the cluster cannot be asked for the map");
         }
     }
@@ -261,13 +261,13 @@ impl Worker {
     /// Asks on this link, if the map is wanted.
     pub(crate) fn ask_topology(&mut self, slot: usize) {
         let Some(cluster) = &self.shared.cluster else { return };
-        let (lane, node) = (self.links[slot].lane, self.links[slot].node);
-        if !self.asks_along(lane) || !cluster.may_ask(self.now) {
+        let (pool, node) = (self.links[slot].pool, self.links[slot].node);
+        if !self.asks_along(pool) || !cluster.may_ask(self.now) {
             return;
         }
         let endpoint = self.endpoint(node);
         if let Some(view) = &mut self.cluster {
-            view.asked_base = lane == self.base_lane;
+            view.asked_base = pool == self.base_pool;
             if let Endpoint::Tcp { host, .. } = endpoint {
                 view.asked_host = host;
             }
@@ -340,7 +340,7 @@ impl Worker {
     pub(crate) fn look_after_topology(&mut self) {
         let now = self.now;
         if let Some(cluster) = &self.shared.cluster
-            && !self.still_nodes().is_empty()
+            && !self.silent_nodes().is_empty()
         {
             cluster.want_after(LOOKS_APART, now);
         }
@@ -362,7 +362,7 @@ impl Worker {
             self.next_listening = now + LISTENING_PAUSE;
             self.listen_to_new_nodes();
         }
-        if !known && self.lane_link(self.base_lane, seed).is_err() {
+        if !known && self.pool_link(self.base_pool, seed).is_err() {
             tracing::debug!("no seed of the cluster can be reached");
         }
     }
@@ -382,8 +382,8 @@ impl Worker {
 
     fn wait_for_map(&mut self, key: ClientKey) -> Option<Flow> {
         let view = self.cluster.as_mut()?;
-        let lane = self.clients.get_ref(key)?.lane;
-        if self.lanes[lane].needs_auth {
+        let pool = self.clients.get_ref(key)?.pool;
+        if self.pools[pool].needs_auth {
             // Any node will say so.
             return None;
         }
@@ -394,7 +394,7 @@ impl Worker {
         }
         let seed = NodeId(view.seed as u16);
         view.waiting.push(key);
-        match self.lane_link(self.base_lane, seed) {
+        match self.pool_link(self.base_pool, seed) {
             Ok(_) => Some(Flow::Wait),
             Err(why) => {
                 self.clients.error(key, &why);

@@ -1,12 +1,12 @@
 //! Requests that are taken back, because one before them was refused and is to be tried again.
 //!
 //! A request is tried again only if nothing of its client for the same slot is executed before it.
-//! What was sent behind it already is recalled: its replies are kept from the client until all of
+//! What was sent behind it already is replayed: its replies are kept from the client until all of
 //! them are there.
 //!
 //! ```text
 //! 1. MGET {t}a {t}b, MGET {t}a {t}c -> A, which has a and c; b has moved to B
-//! 2. A: TRYAGAIN. The second is recalled
+//! 2. A: TRYAGAIN. The second is replayed
 //! 3. A: the values of a and c, which are forgotten: reads may be executed twice
 //! 4. the first is tried again, until it is answered or given up
 //! 5. then the second is sent again, and what it reads is no older than what the first did
@@ -38,56 +38,56 @@ use foldhash::fast::FixedState;
 use heatsink_cluster::redirect;
 use slab::Slab;
 
-use crate::downstream::clients::error_line;
 use crate::cluster::redirects::{Later, RETRY_PAUSE, Standing, may_meet};
-use crate::cluster::scatter_gather::Joining;
-pub(crate) use crate::cluster::replay::suspect_replies::{Doubt, Doubts};
 pub(crate) use crate::cluster::replay::standing::Refusing;
-use crate::upstream::pools::{Purpose, Ticket, Upstream};
-use crate::upstream::nodes::NodeId;
+pub(crate) use crate::cluster::replay::suspect_replies::{Suspect, SuspectReplies};
+use crate::cluster::scatter_gather::Gather;
+use crate::downstream::clients::error_line;
 use crate::downstream::order::Order;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Purpose, Ticket, Upstream};
 
-/// Requests are recalled up to so many bytes; behind more, none is tried again.
-pub(crate) const MAX_RECALLED_BYTES: usize = 1 << 20;
+/// Requests are replayed up to so many bytes; behind more, none is tried again.
+pub(crate) const MAX_REPLAYED_BYTES: usize = 1 << 20;
 
 /// Requests that are looked at in one turn of the worker, to find those behind others; with more,
 /// one counts as overtaken.
 const MAX_WALKED: usize = 64 << 10;
 
-/// A request that was recalled: which one.
+/// A request that was replayed: which one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Recalled {
-    pub(crate) recall: u32,
+pub(crate) struct Replayed {
+    pub(crate) replay: u32,
     pub(crate) member: u32,
 }
 
-/// All that was recalled.
+/// All that was replayed.
 #[derive(Debug, Default)]
-pub(crate) struct Recalls {
+pub(crate) struct Replays {
     /// Some have not come back.
-    open: Slab<Recall>,
+    open: Slab<Replay>,
     /// All have come back, and the leader is being tried again.
-    parked: HashMap<Ticket, Recall, FixedState>,
+    parked: HashMap<Ticket, Replay, FixedState>,
 }
 
-impl Recalls {
+impl Replays {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.parked.is_empty()
     }
 
     /// Its number, until all have come back.
-    fn begin(&mut self, recall: Recall) -> u32 {
-        self.open.insert(recall) as u32
+    fn begin(&mut self, replay: Replay) -> u32 {
+        self.open.insert(replay) as u32
     }
 }
 
-/// A request that leads others, which were recalled.
+/// A request that leads others, which were replayed.
 #[derive(Debug)]
-pub(crate) struct Recall {
+pub(crate) struct Replay {
     leader: Ticket,
-    lane: usize,
+    pool: usize,
     /// None if it is not to be tried again.
     plan: Option<Plan>,
     error: Vec<u8>,
@@ -106,16 +106,16 @@ pub(crate) struct Plan {
     pub(crate) until: Instant,
 }
 
-/// A request that was recalled.
+/// A request that was replayed.
 #[derive(Debug)]
 struct Member {
     request: Vec<u8>,
-    came: Option<(Ticket, Came)>,
+    came: Option<(Ticket, Outcome)>,
 }
 
-/// What was said to a request that was recalled.
+/// What was said to a request that was replayed.
 #[derive(Debug)]
-pub(crate) enum Came {
+pub(crate) enum Outcome {
     Reply(Vec<u8>),
     /// An error that sends it elsewhere.
     Elsewhere {
@@ -124,7 +124,7 @@ pub(crate) enum Came {
     },
 }
 
-impl Came {
+impl Outcome {
     fn len(&self) -> usize {
         match self {
             Self::Reply(bytes) | Self::Elsewhere { error: bytes, .. } => bytes.len(),
@@ -132,11 +132,11 @@ impl Came {
     }
 }
 
-impl Recall {
+impl Replay {
     pub(crate) fn new(leader: Ticket) -> Self {
         Self {
             leader,
-            lane: usize::MAX,
+            pool: usize::MAX,
             plan: None,
             error: Vec::new(),
             members: Vec::new(),
@@ -168,7 +168,7 @@ impl Recall {
 /// The place of a reply among all that its client waits for, unless it comes with others one way.
 fn place(ticket: Ticket) -> Option<u32> {
     match ticket.purpose {
-        Purpose::Detour(place) => Some(place),
+        Purpose::Redirect(place) => Some(place),
         Purpose::Part { .. } => Some(ticket.seq),
         _ => None,
     }
@@ -208,16 +208,16 @@ fn distance(leader: u32, place: u32) -> i32 {
 
 impl Worker {
     /// Recalls what a client has sent behind `leader` on any link, beside what `standing` says
-    /// was recalled already; and whether all of it could be.
-    pub(super) fn recall_behind(
+    /// was replayed already; and whether all of it could be.
+    pub(super) fn replay_behind(
         &mut self,
-        lane: usize,
+        pool: usize,
         leader: Ticket,
         request: &[u8],
         standing: Standing,
     ) -> (Option<u32>, bool) {
         let begun = match standing {
-            Standing::Leads(recall) => Some(recall),
+            Standing::Leads(replay) => Some(replay),
             _ => None,
         };
         let outstanding =
@@ -225,33 +225,33 @@ impl Worker {
         if outstanding <= 1 {
             return (begun, true);
         }
-        let Some(others) = self.others_behind(lane, leader, request, begun) else {
+        let Some(others) = self.others_behind(pool, leader, request, begun) else {
             return (begun, false);
         };
         if others.is_empty() {
             return (begun, true);
         }
-        let of_begun = begun.map_or(0, |recall| self.recalls.open[recall as usize].bytes());
+        let of_begun = begun.map_or(0, |replay| self.replays.open[replay as usize].bytes());
         let of_others: usize = others.iter().map(|(_, _, request)| request.len()).sum();
-        if of_begun + of_others > MAX_RECALLED_BYTES {
+        if of_begun + of_others > MAX_REPLAYED_BYTES {
             // Nothing more is marked: as the leader is not tried again, its client goes on, and
             // what is kept on one link could be overtaken on another.
             return (begun, false);
         }
-        let recall = begun.unwrap_or_else(|| self.recalls.begin(Recall::new(leader)));
-        let group = &mut self.recalls.open[recall as usize];
+        let replay = begun.unwrap_or_else(|| self.replays.begin(Replay::new(leader)));
+        let group = &mut self.replays.open[replay as usize];
         for (link, at, request) in others {
             let member = group.add(&request);
-            self.links[link].doubts.at(at).recalled = Some(Recalled { recall, member });
+            self.links[link].suspects.at(at).replayed = Some(Replayed { replay, member });
         }
-        (Some(recall), true)
+        (Some(replay), true)
     }
 
-    /// What a client has sent for the slot of `request` and was not recalled: link, place on it,
-    /// and what was sent. None if any of it cannot be recalled.
+    /// What a client has sent for the slot of `request` and was not replayed: link, place on it,
+    /// and what was sent. None if any of it cannot be replayed.
     fn others_behind(
         &mut self,
-        lane: usize,
+        pool: usize,
         leader: Ticket,
         request: &[u8],
         begun: Option<u32>,
@@ -260,7 +260,7 @@ impl Worker {
         let order = &self.clients.get_ref(leader.client)?.order;
         let by = place(leader);
         let mut others = Vec::new();
-        for (link, upstream) in self.links.iter().filter(|(_, upstream)| upstream.lane == lane) {
+        for (link, upstream) in self.links.iter().filter(|(_, upstream)| upstream.pool == pool) {
             self.walked += upstream.link.waiting();
             if self.walked > MAX_WALKED {
                 return None;
@@ -271,8 +271,8 @@ impl Worker {
                     continue;
                 }
                 let place = places.next(order, ticket);
-                let recalled = upstream.doubts.get(at).recalled;
-                if recalled.is_some_and(|recalled| Some(recalled.recall) == begun) {
+                let replayed = upstream.suspects.get(at).replayed;
+                if replayed.is_some_and(|replayed| Some(replayed.replay) == begun) {
                     continue;
                 }
                 let of_request = self.slot_of_request(bytes);
@@ -286,11 +286,11 @@ impl Worker {
                 let half_told = at == 0 && upstream.link.partly_told().is_some();
                 let fits = slot.is_some()
                     && slot == of_request
-                    && recalled.is_none()
+                    && replayed.is_none()
                     && upstream.link.is_ready()
                     && !upstream.replica
                     && !half_told
-                    && may_be_recalled(ticket, &self.joins);
+                    && may_be_replayed(ticket, &self.gathers);
                 if !fits {
                     return None;
                 }
@@ -307,14 +307,14 @@ impl Worker {
     /// 2. A: ASK for the first, which goes to B; TRYAGAIN to the second
     /// 3. c moves, and the second is sent again: it must not be executed before the first
     /// ```
-    pub(super) fn has_before(&mut self, lane: usize, ticket: Ticket, request: &[u8]) -> bool {
+    pub(super) fn has_before(&mut self, pool: usize, ticket: Ticket, request: &[u8]) -> bool {
         let Some(client) = self.clients.get_ref(ticket.client) else { return false };
         let Some(by) = place(ticket).filter(|place| !client.order.is_next(*place)) else {
             return false;
         };
-        let of_lane = |(_, upstream): &(usize, &Upstream)| upstream.lane == lane;
-        let waiting = self.links.iter().filter(of_lane).map(|(_, link)| link.link.waiting());
-        self.walked += self.detours.len() + waiting.sum::<usize>();
+        let of_pool = |(_, upstream): &(usize, &Upstream)| upstream.pool == pool;
+        let waiting = self.links.iter().filter(of_pool).map(|(_, link)| link.link.waiting());
+        self.walked += self.redirects.len() + waiting.sum::<usize>();
         if self.walked > MAX_WALKED {
             // There is too much to look at; it is looked for next time, or not any more when all
             // that is before it is answered.
@@ -324,11 +324,11 @@ impl Worker {
         let is_other = |other: Ticket| other.client == ticket.client && !other.is_sibling(ticket);
         let is_before = |place: Option<u32>| place.is_some_and(|place| distance(by, place) < 0);
         // It may not be on any link: it may be about to be tried again itself.
-        let is_detoured = self.detours.iter().any(|(other, detour)| {
-            is_other(*other) && may_meet(slot, detour.slot()) && is_before(place(*other))
+        let is_redirected = self.redirects.iter().any(|(other, redirect)| {
+            is_other(*other) && may_meet(slot, redirect.slot()) && is_before(place(*other))
         });
-        is_detoured
-            || self.links.iter().filter(of_lane).any(|(_, upstream)| {
+        is_redirected
+            || self.links.iter().filter(of_pool).any(|(_, upstream)| {
                 let mut places = Places::default();
                 upstream.link.unanswered().any(|(other, bytes)| {
                     is_other(other)
@@ -340,19 +340,19 @@ impl Worker {
 
     /// The leader was refused. It is tried again by `plan`, if there is one, when all that it leads
     /// have come back.
-    pub(super) fn lead(&mut self, recall: u32, lane: usize, error: &[u8], plan: Option<Plan>) {
-        let group = &mut self.recalls.open[recall as usize];
-        group.lane = lane;
+    pub(super) fn lead(&mut self, replay: u32, pool: usize, error: &[u8], plan: Option<Plan>) {
+        let group = &mut self.replays.open[replay as usize];
+        group.pool = pool;
         group.error = error.to_vec();
         group.plan = plan;
         if group.missing == 0 {
-            self.settle_recall(recall);
+            self.settle_replay(replay);
         }
     }
 
-    /// A request that was recalled has been answered; or will not be, and that is said of it.
-    pub(crate) fn came_back(&mut self, recalled: Recalled, ticket: Ticket, came: Came) {
-        let Some(group) = self.recalls.open.get_mut(recalled.recall as usize) else {
+    /// A request that was replayed has been answered; or will not be, and that is said of it.
+    pub(crate) fn replay_answered(&mut self, replayed: Replayed, ticket: Ticket, came: Outcome) {
+        let Some(group) = self.replays.open.get_mut(replayed.replay as usize) else {
             debug_assert!(false, "a recall ended before all had come back");
             return;
         };
@@ -360,16 +360,16 @@ impl Worker {
         if group.held_bytes as u64 > self.clients.max_output_bytes {
             self.clients.overflown.push(group.leader.client);
         }
-        group.members[recalled.member as usize].came = Some((ticket, came));
+        group.members[replayed.member as usize].came = Some((ticket, came));
         group.missing -= 1;
         if group.missing == 0 {
-            self.settle_recall(recalled.recall);
+            self.settle_replay(replayed.replay);
         }
     }
 
     /// All have come back.
-    fn settle_recall(&mut self, recall: u32) {
-        let mut group = self.recalls.open.remove(recall as usize);
+    fn settle_replay(&mut self, replay: u32) {
+        let mut group = self.replays.open.remove(replay as usize);
         let leads = |member: &Member| {
             let came = member.came.as_ref();
             let places = came.and_then(|(ticket, _)| place(*ticket)).zip(place(group.leader));
@@ -380,22 +380,22 @@ impl Worker {
         let is_there = self.clients.get_ref(group.leader.client).is_some();
         match group.plan.take_if(|plan| self.now < plan.until) {
             Some(mut plan) if in_order && !executed && is_there => {
-                let (at, lane, ticket) = (self.now + RETRY_PAUSE, group.lane, group.leader);
+                let (at, pool, ticket) = (self.now + RETRY_PAUSE, group.pool, group.leader);
                 let (serial, from, request) =
                     (plan.serial, plan.from, std::mem::take(&mut plan.request));
-                self.later.push(Later::Shared { at, lane, serial, from, ticket, request });
+                self.later.push(Later::Shared { at, pool, serial, from, ticket, request });
                 self.next_tick = self.next_tick.min(at);
                 for member in &mut group.members {
                     if let Some((_, came)) = &mut member.came {
-                        *came = Came::Reply(Vec::new());
+                        *came = Outcome::Reply(Vec::new());
                     }
                 }
                 group.plan = Some(plan);
-                if let Some(before) = self.recalls.parked.remove(&ticket) {
+                if let Some(before) = self.replays.parked.remove(&ticket) {
                     group.members.extend(before.members);
                 }
                 group.sort();
-                self.recalls.parked.insert(ticket, group);
+                self.replays.parked.insert(ticket, group);
             }
             _ => self.dissolve(group),
         }
@@ -406,7 +406,7 @@ impl Worker {
     /// node sends elsewhere was not executed.
     fn may_be_executed(&self, member: &Member) -> bool {
         let refused = match &member.came {
-            Some((_, Came::Elsewhere { error, .. })) => redirect::parse(error)
+            Some((_, Outcome::Elsewhere { error, .. })) => redirect::parse(error)
                 .is_some_and(|redirect| self.is_servers_own(redirect, error, &member.request)),
             _ => false,
         };
@@ -414,16 +414,16 @@ impl Worker {
     }
 
     /// It is too late to try the leader again: all are told what was said.
-    fn dissolve(&mut self, mut group: Recall) {
+    fn dissolve(&mut self, mut group: Replay) {
         group.sort();
         self.conclude(group.leader, &group.error);
         for Member { request, came } in group.members {
             match came {
-                Some((ticket, Came::Reply(reply))) => self.conclude(ticket, &reply),
-                Some((ticket, Came::Elsewhere { error, from })) => {
-                    self.end_detour(ticket);
+                Some((ticket, Outcome::Reply(reply))) => self.conclude(ticket, &reply),
+                Some((ticket, Outcome::Elsewhere { error, from })) => {
+                    self.end_redirect(ticket);
                     let standing = Standing::Overtaken;
-                    self.go_elsewhere(group.lane, from, ticket, request, &error, standing);
+                    self.go_elsewhere(group.pool, from, ticket, request, &error, standing);
                 }
                 None => {}
             }
@@ -431,16 +431,16 @@ impl Worker {
     }
 
     /// A leader is answered, or given up: those behind it are sent again.
-    pub(crate) fn release_recalled(&mut self, leader: Ticket) {
-        let Some(group) = self.recalls.parked.remove(&leader) else { return };
+    pub(crate) fn release_replayed(&mut self, leader: Ticket) {
+        let Some(group) = self.replays.parked.remove(&leader) else { return };
         let Some(Plan { serial, from, until, .. }) = group.plan else { return };
-        let lane = group.lane;
+        let pool = group.pool;
         for Member { request, came } in group.members {
             let Some((ticket, _)) = came else { continue };
             if self.clients.get_ref(ticket.client).is_none() {
                 // Whoever asked has gone.
-                self.end_detour(ticket);
-            } else if self.lanes.get(lane).is_none_or(|lane| lane.serial != serial) {
+                self.end_redirect(ticket);
+            } else if self.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
                 self.conclude(ticket, &error_line("ERR heatsink: given up"));
             } else {
                 if self.now >= until {
@@ -449,17 +449,17 @@ impl Worker {
                 }
                 let slot = self.slot_of_request(&request);
                 let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));
-                self.resend(lane, to, ticket, &request, false);
+                self.resend(pool, to, ticket, &request, false);
             }
         }
     }
 }
 
 /// Whether a reply can be kept from whoever waits for it, and be asked for again.
-pub(crate) fn may_be_recalled(ticket: Ticket, joins: &Slab<Joining>) -> bool {
+pub(crate) fn may_be_replayed(ticket: Ticket, joins: &Slab<Gather>) -> bool {
     match ticket.purpose {
-        Purpose::Forward | Purpose::Detour(_) => true,
-        Purpose::Part { join, .. } => joins.get(join as usize).is_some_and(Joining::is_plain),
+        Purpose::Forward | Purpose::Redirect(_) => true,
+        Purpose::Part { join, .. } => joins.get(join as usize).is_some_and(Gather::is_plain),
         _ => false,
     }
 }

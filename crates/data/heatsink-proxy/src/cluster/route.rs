@@ -6,15 +6,15 @@ use heatsink_cluster::{cursor, slot, split};
 use heatsink_resp::command::{Access, Command, CommandTable, RequestPolicy, Unnamed};
 use heatsink_resp::glob;
 
-use crate::downstream::clients::MAX_OUTSTANDING;
+use crate::cluster::node_batches::{Departing, NodeBatches};
 use crate::cluster::scatter_gather::{Ending, Targets};
-use crate::cluster::node_batches::{Departing, Lots};
+use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::intake::{Batch, Flow};
-use crate::upstream::pools::{Purpose, Ticket};
-use crate::upstream::nodes::NodeId;
 use crate::downstream::request::{Request, spans};
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Purpose, Ticket};
 
 /// The slots that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,59 +110,61 @@ impl Worker {
     /// link is there and has room, and the client may go on. `None` if anything needs a closer
     /// look.
     #[inline]
-    pub(crate) fn straight_way(
+    pub(crate) fn fast_path_node(
         &self,
         key: ClientKey,
         request: Request<'_>,
         command: &Command,
-        lots: &Lots,
+        node_batches: &NodeBatches,
     ) -> Option<NodeId> {
         let name = command.single_key_index().and_then(|index| request.arg(index))?;
-        self.straight_to_slot(self.clients.get_ref(key)?, slot::of_key(name), lots)
+        self.fast_path_to_slot(self.clients.get_ref(key)?, slot::of_key(name), node_batches)
     }
 
     /// The same for a request of one slot.
     #[inline]
-    pub(crate) fn straight_to_slot(
+    pub(crate) fn fast_path_to_slot(
         &self,
         client: &Client,
         slot: u16,
-        lots: &Lots,
+        node_batches: &NodeBatches,
     ) -> Option<NodeId> {
         let usual = !(client.bulky || client.within || self.reads_replicas || self.goes_around);
         if !usual || client.epoch != self.epoch {
             return None;
         }
         let node = self.cluster.as_ref()?.routes.primary(slot)?;
-        if !lots.go_to(node) {
-            let link = self.lanes[client.lane].open_link(node)?;
+        if !node_batches.go_to(node) {
+            let link = self.pools[client.pool].open_link(node)?;
             if self.links[link].is_full() {
                 return None;
             }
         }
-        let asked = client.order.outstanding() as usize + lots.len() + 1;
+        let asked = client.order.outstanding() as usize + node_batches.len() + 1;
         (asked < MAX_OUTSTANDING as usize).then_some(node)
     }
 
     /// Passes each request of a batch on to its node.
     #[inline]
     pub(crate) fn forward_each(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
-        let Batch { marks, lots, renamed, .. } = batch;
-        let Self { clients, lanes, links, dirty_links, now, .. } = self;
-        let Some((client, pool)) = clients.get_with_pool(key) else { return lots.clear() };
-        let lane = &lanes[client.lane];
-        let all_open = lots.find_links(|node| {
-            let link = lane.open_link(node)?;
+        let Batch { marks, node_batches, renamed, .. } = batch;
+        let Self { clients, pools, links, dirty_links, now, .. } = self;
+        let Some((client, buffers)) = clients.get_with_buffers(key) else {
+            return node_batches.clear();
+        };
+        let pool = &pools[client.pool];
+        let all_open = node_batches.find_links(|node| {
+            let link = pool.open_link(node)?;
             Some((link, links[link].source(link)))
         });
         if !all_open {
-            for ((text, node), mark) in lots.in_order().zip(&*marks) {
+            for ((text, node), mark) in node_batches.in_order().zip(&*marks) {
                 self.send_on(key, node, text.of(buf, renamed), &[*mark]);
             }
-            return lots.clear();
+            return node_batches.clear();
         }
-        lots.expect(&mut client.order, pool);
-        for Departing { link, way, requests } in lots.departing(buf, renamed, marks) {
+        node_batches.expect(&mut client.order, buffers);
+        for Departing { link, way, requests } in node_batches.departing(buf, renamed, marks) {
             let upstream = &mut links[link];
             let ticket = Ticket { client: key, seq: way, purpose: Purpose::Forward };
             upstream.requests += requests.len() as u64;
@@ -172,7 +174,7 @@ impl Worker {
                 dirty_links.push(link);
             }
         }
-        lots.clear();
+        node_batches.clear();
     }
 
     /// A client that does not read its replies gets no more of them.
@@ -216,7 +218,7 @@ impl Worker {
         // Whoever moves data must see what was acknowledged last.
         let exact = client.within
             || name.starts_with(b"heatsink:")
-            || self.cooling.misleads_replicas(name, self.now);
+            || self.mitigations.misleads_replicas(name, self.now);
         if command.access != Access::Read || exact || client.written.may_hold(name) {
             return primary;
         }
@@ -225,7 +227,7 @@ impl Worker {
         let replicas: Vec<_> = view.routes.replicas(slot).iter().filter(healthy).collect();
         match replicas.len() {
             0 => primary,
-            count => *replicas[client.card.id as usize % count],
+            count => *replicas[client.record.id as usize % count],
         }
     }
 

@@ -9,14 +9,14 @@ use heatsink_cluster::split::Piece;
 
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
+use crate::downstream::intake::Flow;
 use crate::hot::copies::{CopiedWrite, CopyRead};
 use crate::hot::splitting::{Collected, Fenced, FrozenRead};
-use crate::reserved::listings::Telling;
-use crate::downstream::intake::Flow;
-use crate::upstream::pools::{Owner, Purpose, Ticket, Upstream};
-use crate::upstream::nodes::NodeId;
 use crate::observe::Mark;
+use crate::reserved::listings::Telling;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Owner, Purpose, Ticket, Upstream};
 
 /// Who is asked what.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum Targets<'a> {
     Pieces(Vec<Piece>),
     /// One node.
     Node(NodeId, &'a [u8]),
-    /// Each primary, the same, on connections of their own: it may wait, or must overtake. If it is to
+    /// Each primary, the same, on dedicated connections: it may wait, or must overtake. If it is to
     /// know of earlier writes, the connection is told first; see [`crate::cluster::own_writes`].
     Apart { bytes: &'a [u8], after_writes: bool },
 }
@@ -72,7 +72,7 @@ pub(crate) struct Asker {
 
 /// Replies that are waited for.
 #[derive(Debug)]
-pub(crate) struct Joining {
+pub(crate) struct Gather {
     client: ClientKey,
     seq: u32,
     ending: Ending,
@@ -84,7 +84,7 @@ pub(crate) struct Joining {
     mark: Mark,
 }
 
-impl Joining {
+impl Gather {
     /// Nothing but its reply comes of it.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.ending, Ending::Join(_))
@@ -132,7 +132,7 @@ impl Worker {
         }
         let questions = self.questions(key, targets);
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let lane = client.lane;
+        let pool = client.pool;
         if questions.is_empty() {
             // There is no map: whoever wants a password first will say so.
             let (Targets::Primaries(bytes) | Targets::All(bytes) | Targets::Apart { bytes, .. }) =
@@ -144,10 +144,12 @@ impl Worker {
         }
         if self.goes_around {
             let nodes: Vec<NodeId> = questions.iter().map(|question| question.node).collect();
-            self.decide_around(key, lane, &nodes);
+            self.decide_around(key, pool, &nodes);
         }
-        let Some((client, pool)) = self.clients.get_with_pool(key) else { return Flow::Taken };
-        let seq = client.order.reserve(pool);
+        let Some((client, buffers)) = self.clients.get_with_buffers(key) else {
+            return Flow::Taken;
+        };
+        let seq = client.order.reserve(buffers);
         client.apart += u32::from(matches!(targets, Targets::Apart { .. }));
         let apart = match targets {
             Targets::Apart { after_writes, .. } => Some(*after_writes),
@@ -155,7 +157,7 @@ impl Worker {
         };
         let part =
             |question: &Question<'_>| Part { optional: question.optional, ..Part::default() };
-        let joining = Joining {
+        let gather = Gather {
             client: key,
             seq,
             ending,
@@ -164,13 +166,13 @@ impl Worker {
             apart: apart.is_some(),
             mark,
         };
-        let join = self.joins.insert(joining);
+        let join = self.gathers.insert(gather);
         for (part, question) in questions.iter().enumerate() {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
             let link = match apart {
-                None => self.link_for(key, lane, question.node),
-                Some(_) => self.link_apart(lane, question.node),
+                None => self.link_for(key, pool, question.node),
+                Some(_) => self.link_apart(pool, question.node),
             };
             match link {
                 Ok(link) => {
@@ -185,7 +187,7 @@ impl Worker {
                     }
                     self.push_to_link(link, question.bytes, ticket, 1);
                     if apart.is_none() && self.links[link].is_full() {
-                        self.throttle(key, lane, link);
+                        self.throttle(key, pool, link);
                     }
                 }
                 Err(why) => self.conclude(ticket, &error_line(&why)),
@@ -195,36 +197,36 @@ impl Worker {
         Flow::Taken
     }
 
-    /// Asks several nodes along a lane, each its question.
+    /// Asks several nodes along a pool, each its question.
     pub(crate) fn ask_several(
         &mut self,
-        lane: usize,
+        pool: usize,
         asker: Asker,
         questions: &[(NodeId, Vec<u8>)],
         ending: Ending,
         mark: Mark,
     ) {
-        self.ask_on_lanes(asker, &[(lane, questions)], ending, mark);
+        self.ask_on_pools(asker, &[(pool, questions)], ending, mark);
     }
 
-    /// The same along several lanes; there is something to ask.
-    pub(crate) fn ask_on_lanes(
+    /// The same along several pools; there is something to ask.
+    pub(crate) fn ask_on_pools(
         &mut self,
         asker: Asker,
-        by_lane: &[(usize, &Questions)],
+        by_pool: &[(usize, &Questions)],
         ending: Ending,
         mark: Mark,
     ) {
         let Asker { client: key, place: seq } = asker;
-        let all = |(lane, questions): &(usize, &Questions)| {
-            let lane = *lane;
+        let all = |(pool, questions): &(usize, &Questions)| {
+            let pool = *pool;
             questions
                 .iter()
-                .map(move |(node, bytes)| (lane, *node, bytes.clone()))
+                .map(move |(node, bytes)| (pool, *node, bytes.clone()))
                 .collect::<Vec<_>>()
         };
-        let questions: Vec<_> = by_lane.iter().flat_map(all).collect();
-        let joining = Joining {
+        let questions: Vec<_> = by_pool.iter().flat_map(all).collect();
+        let gather = Gather {
             client: key,
             seq,
             ending,
@@ -233,19 +235,19 @@ impl Worker {
             apart: false,
             mark,
         };
-        let join = self.joins.insert(joining);
-        for (part, (lane, node, bytes)) in questions.into_iter().enumerate() {
+        let join = self.gathers.insert(gather);
+        for (part, (pool, node, bytes)) in questions.into_iter().enumerate() {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
             let link = match self.clients.get_ref(key) {
-                Some(client) if client.lane == lane => self.link_for(key, lane, node),
-                _ => self.lane_link(lane, node),
+                Some(client) if client.pool == pool => self.link_for(key, pool, node),
+                _ => self.pool_link(pool, node),
             };
             match link {
                 Ok(link) => {
                     self.push_to_link(link, &bytes, ticket, 1);
                     if self.links[link].is_full() {
-                        self.throttle(key, lane, link);
+                        self.throttle(key, pool, link);
                     }
                 }
                 Err(why) => self.conclude(ticket, &error_line(&why)),
@@ -279,64 +281,64 @@ impl Worker {
         }
     }
 
-    fn link_apart(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
-        let link = self.take_link(lane, node, Owner::Once)?;
+    fn link_apart(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
+        let link = self.take_link(pool, node, Owner::Once)?;
         self.links[link].link.set_framing(heatsink_upstream::link::Framing::Replies);
         Ok(link)
     }
 
     /// One more part, for what stands before the `WAIT` with this ticket.
     fn part_that_writes(&mut self, join: usize, ticket: Ticket) -> Ticket {
-        let joining = &mut self.joins[join];
-        joining.parts.push(Part { writes: true, ..Part::default() });
-        joining.missing += 1;
-        let part = joining.parts.len() as u32 - 1;
+        let gather = &mut self.gathers[join];
+        gather.parts.push(Part { writes: true, ..Part::default() });
+        gather.missing += 1;
+        let part = gather.parts.len() as u32 - 1;
         Ticket { purpose: Purpose::Part { join: join as u32, part }, ..ticket }
     }
 
     /// Whether a ticket is that of what stands before a `WAIT`, which is of no use elsewhere.
     pub(crate) fn is_of_wait(&self, ticket: Ticket) -> bool {
         let Purpose::Part { join, part } = ticket.purpose else { return false };
-        let joining = self.joins.get(join as usize);
-        joining.is_some_and(|joining| joining.parts.get(part as usize).is_some_and(|p| p.writes))
+        let gather = self.gathers.get(join as usize);
+        gather.is_some_and(|gather| gather.parts.get(part as usize).is_some_and(|p| p.writes))
     }
 
     /// One of the replies has come.
     pub(crate) fn part_arrived(&mut self, join: u32, part: u32, frame: &[u8]) {
-        let Some(joining) = self.joins.get_mut(join as usize) else { return };
-        let Some(place) = joining.parts.get_mut(part as usize) else { return };
+        let Some(gather) = self.gathers.get_mut(join as usize) else { return };
+        let Some(place) = gather.parts.get_mut(part as usize) else { return };
         let unable = [&b"-ERR heatsink: upstream "[..], b"-LOADING ", b"-MASTERDOWN "];
         place.absent = place.writes && !frame.starts_with(b"-")
             || place.optional && unable.iter().any(|text| frame.starts_with(text));
         if !place.absent {
             place.reply = frame.to_vec();
         }
-        joining.missing -= 1;
-        if joining.missing > 0 {
+        gather.missing -= 1;
+        if gather.missing > 0 {
             return;
         }
-        let joining = self.joins.remove(join as usize);
-        if joining.apart
-            && let Some(client) = self.clients.get(joining.client)
+        let gather = self.gathers.remove(join as usize);
+        if gather.apart
+            && let Some(client) = self.clients.get(gather.client)
         {
             client.apart -= 1;
         }
-        let present = joining.parts.into_iter().filter(|part| !part.absent);
+        let present = gather.parts.into_iter().filter(|part| !part.absent);
         let parts: Vec<_> = present.map(|part| part.reply).collect();
-        let asker = Asker { client: joining.client, place: joining.seq };
-        let reply = match joining.ending {
+        let asker = Asker { client: gather.client, place: gather.seq };
+        let reply = match gather.ending {
             Ending::Collected(collected) => {
-                return self.collected(asker, *collected, joining.mark, parts);
+                return self.collected(asker, *collected, gather.mark, parts);
             }
             Ending::CopyRead(read) => {
-                return self.copy_read(asker, *read, joining.mark, &parts[0]);
+                return self.copy_read(asker, *read, gather.mark, &parts[0]);
             }
-            Ending::KeyRead => return self.key_read(asker, joining.mark, &parts[0]),
+            Ending::KeyRead => return self.key_read(asker, gather.mark, &parts[0]),
             Ending::CopiedWrite(write) => {
-                return self.copied_write(asker, *write, joining.mark, &parts);
+                return self.copied_write(asker, *write, gather.mark, &parts);
             }
             Ending::Frozen(read) => {
-                return self.frozen_read(asker, *read, joining.mark, &parts);
+                return self.frozen_read(asker, *read, gather.mark, &parts);
             }
             Ending::Fenced(fenced) => {
                 let (fenced, error) = *fenced;
@@ -350,9 +352,9 @@ impl Worker {
             Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),
         };
         if let Some(observer) = &mut self.observer {
-            observer.answered(&joining.mark, &reply, 0);
+            observer.answered(&gather.mark, &reply, 0);
         }
-        self.clients.fill(joining.client, joining.seq, &reply);
+        self.clients.fill(gather.client, gather.seq, &reply);
     }
 
     /// The connections that a client has for requests apart.
@@ -365,11 +367,11 @@ impl Worker {
         self.links.iter().filter_map(asks).collect()
     }
 
-    /// A client has gone: what it had connections of their own for is given up with them.
+    /// A client has gone: what it had dedicated connections for is given up with them.
     pub(crate) fn forget_apart(&mut self, key: ClientKey) {
         for link in self.links_apart(key) {
             self.drop_link(link);
         }
-        self.joins.retain(|_, joining| !(joining.apart && joining.client == key));
+        self.gathers.retain(|_, gather| !(gather.apart && gather.client == key));
     }
 }

@@ -24,9 +24,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::upstream::pools::{Owner, Upstream};
-use crate::upstream::nodes::NodeId;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Owner, Upstream};
 
 /// A node that owes an answer and has said nothing for so long may have been replaced.
 const STILL: Duration = Duration::from_millis(500);
@@ -44,10 +44,13 @@ impl Worker {
             return true;
         }
         match upstream.owner {
-            Owner::Lane | Owner::Tracked | Owner::Retired { .. } => upstream.link.waiting() > 0,
+            Owner::Pool | Owner::Tracked | Owner::Retired { .. } => upstream.link.waiting() > 0,
             Owner::Client(key) => {
-                let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
-                own.is_some_and(|own| own.awaits_prompt_answer() && own.is_asked(slot))
+                let dedicated =
+                    self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+                dedicated.is_some_and(|dedicated| {
+                    dedicated.awaits_prompt_answer() && dedicated.is_asked(slot)
+                })
             }
             // `WAIT` may take as long as its client wants.
             Owner::Spare | Owner::Once => false,
@@ -57,11 +60,11 @@ impl Worker {
     }
 
     /// Nodes that may have been replaced. What is known to have been is not among them.
-    pub(super) fn still_nodes(&self) -> Vec<NodeId> {
+    pub(super) fn silent_nodes(&self) -> Vec<NodeId> {
         let retired = |upstream: &Upstream| matches!(upstream.owner, Owner::Retired { .. });
         self.links
             .iter()
-            .filter(|(_, upstream)| !retired(upstream) && is_still(upstream, self.now))
+            .filter(|(_, upstream)| !retired(upstream) && is_silent(upstream, self.now))
             .filter(|(slot, upstream)| self.owes_answer(*slot, upstream))
             .map(|(_, upstream)| upstream.node)
             .collect()
@@ -70,10 +73,10 @@ impl Worker {
     /// Whether a link's node was replaced, and has had time to say so itself.
     pub(crate) fn is_outlived(&self, upstream: &Upstream) -> bool {
         let Owner::Retired { since } = upstream.owner else { return false };
-        upstream.is_replaced && is_still(upstream, self.now) && self.now >= since + LAST_WORD
+        upstream.is_replaced && is_silent(upstream, self.now) && self.now >= since + LAST_WORD
     }
 }
 
-fn is_still(upstream: &Upstream, now: Instant) -> bool {
+fn is_silent(upstream: &Upstream, now: Instant) -> bool {
     !upstream.link.was_heard_within(STILL, now)
 }

@@ -1,6 +1,6 @@
 //! Transactions on a cluster: `MULTI` names no key, so its node is known only later.
 //!
-//! `MULTI` is answered here; it is sent, on a connection of the client's own, with the first
+//! `MULTI` is answered here; it is sent, on a dedicated connection of the client, with the first
 //! command behind it, to that command's node. What was sent is kept: if the node turns out to
 //! be another (the first commands name no key, or the slot moves), all of it is sent again
 //! there, since nothing of it has been executed before `EXEC` has.
@@ -9,8 +9,8 @@
 use heatsink_resp::command::{Command, Role};
 
 use crate::cluster::route::Slots;
-use crate::downstream::connection::{ClientKey, Lost};
 use crate::decide::decide;
+use crate::downstream::connection::{ClientKey, Lost};
 use crate::downstream::intake::Flow;
 use crate::downstream::request::Request;
 use crate::runtime::worker::Worker;
@@ -56,7 +56,7 @@ impl Worker {
             return Flow::Wait;
         }
         client.transaction = Some(Box::default());
-        client.card.facts().in_transaction = true;
+        client.record.facts().in_transaction = true;
         self.clients.reply(key, b"+OK\r\n");
         Flow::Taken
     }
@@ -76,17 +76,18 @@ impl Worker {
             // One at a time, so that what has to be sent again is known.
             return Flow::Wait;
         }
-        let begun = client.own.is_some();
-        if let (Some(transaction), Some(own)) = (&mut client.transaction, &mut client.own)
+        let begun = client.dedicated.is_some();
+        if let (Some(transaction), Some(dedicated)) =
+            (&mut client.transaction, &mut client.dedicated)
             && std::mem::take(&mut transaction.pending)
         {
-            transaction.keep(&std::mem::take(&mut own.current));
+            transaction.keep(&std::mem::take(&mut dedicated.current));
         }
         if !begun {
             match role {
                 Some(Role::Discard) if request.len() == 1 => {
                     client.transaction = None;
-                    client.card.facts().in_transaction = false;
+                    client.record.facts().in_transaction = false;
                     self.clients.reply(key, b"+OK\r\n");
                     return Flow::Taken;
                 }
@@ -130,9 +131,10 @@ impl Worker {
             && let Some(transaction) = &mut client.transaction
         {
             // Not what was answered without being sent.
-            let own = client.own.as_ref();
-            transaction.pending =
-                own.is_some_and(|own| !own.is_settled() && own.current == request.bytes);
+            let dedicated = client.dedicated.as_ref();
+            transaction.pending = dedicated.is_some_and(|dedicated| {
+                !dedicated.is_settled() && dedicated.current == request.bytes
+            });
         }
         flow
     }

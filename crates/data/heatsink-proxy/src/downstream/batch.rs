@@ -9,13 +9,13 @@ use std::ops::Range;
 
 use heatsink_resp::command::Command;
 
-use crate::cluster::node_batches::{Lots, Text};
+use crate::cluster::node_batches::{NodeBatches, Text};
 use crate::downstream::connection::ClientKey;
-use crate::hot::splitting::RENAMED_BYTES;
-use crate::upstream::nodes::NodeId;
-use crate::observe::Mark;
 use crate::downstream::request::Request;
+use crate::hot::splitting::RENAMED_BYTES;
+use crate::observe::Mark;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
 
 /// Requests of one client that are counted together, and sent on together: those next to each
 /// other in one piece, before a cluster each to its node.
@@ -25,7 +25,7 @@ pub(crate) struct Batch {
     /// One for each.
     pub(crate) marks: Vec<Mark>,
     /// Before a cluster: where each is, and where it goes.
-    pub(crate) lots: Lots,
+    pub(crate) node_batches: NodeBatches,
     /// Those that go to shards, under their names.
     pub(crate) renamed: Vec<u8>,
 }
@@ -48,7 +48,7 @@ impl Worker {
             None => Mark::Nothing,
         };
         batch.marks.push(mark);
-        batch.lots.push(to.0, to.1);
+        batch.node_batches.push(to.0, to.1);
     }
 
     /// The same for one that goes to a shard of a split key; false if it does not.
@@ -61,9 +61,9 @@ impl Worker {
         at: usize,
         batch: &mut Batch,
     ) -> bool {
-        let Batch { lots, renamed, .. } = batch;
+        let Batch { node_batches, renamed, .. } = batch;
         let start = renamed.len();
-        let node = self.straight_to_shard(key, request, command, lots, renamed);
+        let node = self.fast_path_to_shard(key, request, command, node_batches, renamed);
         let Some(node) = node else { return false };
         let text = Text::Renamed(start..renamed.len());
         self.join_batch(key, request, command, at, (node, text), batch);
@@ -79,7 +79,7 @@ impl Worker {
         if let Some(observer) = &mut self.observer {
             observer.count_batch(key, buf, &mut batch.marks);
         }
-        if batch.lots.is_empty() {
+        if batch.node_batches.is_empty() {
             self.send_on(key, NodeId::FIRST, &buf[batch.bytes.clone()], &batch.marks);
         } else {
             self.forward_each(key, buf, batch);

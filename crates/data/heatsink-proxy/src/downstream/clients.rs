@@ -10,10 +10,10 @@ use heatsink_upstream::outgoing::Outgoing;
 use slab::Slab;
 
 use crate::downstream::connection::{BufferPool, Client, ClientKey, Closing, Deferral, Replies};
-use crate::downstream::shared_reply::{Ledger, Lent, Reply};
 use crate::downstream::order::Order;
+use crate::downstream::shared_reply::{Ledger, Lent, Reply};
 
-/// A client with more unread output than this gets an upstream connection of its own.
+/// A client with more unread output than this gets a dedicated connection.
 pub(crate) const BULKY_BYTES: usize = 1 << 20;
 /// Reading from a client stops at this many unanswered requests …
 pub(crate) const MAX_OUTSTANDING: u32 = 8192;
@@ -24,7 +24,7 @@ const RESUME_OUTSTANDING: u32 = 2048;
 #[derive(Debug)]
 pub(crate) struct Clients {
     pub(crate) slab: Slab<Client>,
-    pub(crate) pool: BufferPool,
+    pub(crate) buffers: BufferPool,
     /// To be flushed at the end of this turn.
     pub(crate) dirty: Vec<ClientKey>,
     /// To be flushed at some time, the first to come first, unless more has come by then.
@@ -50,7 +50,7 @@ impl Clients {
     pub(crate) fn new(max_output_bytes: u64) -> Self {
         Self {
             slab: Slab::new(),
-            pool: BufferPool::default(),
+            buffers: BufferPool::default(),
             dirty: Vec::new(),
             deferred: VecDeque::new(),
             turn: 0,
@@ -72,12 +72,12 @@ impl Clients {
 
     /// The same, with what its replies are held in.
     #[inline]
-    pub(crate) fn get_with_pool(
+    pub(crate) fn get_with_buffers(
         &mut self,
         key: ClientKey,
     ) -> Option<(&mut Client, &mut BufferPool)> {
         let client = self.slab.get_mut(key.slot as usize)?;
-        (client.generation == key.generation).then_some((client, &mut self.pool))
+        (client.generation == key.generation).then_some((client, &mut self.buffers))
     }
 
     /// The same, only to look at.
@@ -95,7 +95,7 @@ impl Clients {
     /// Gives bytes of our own to a client, behind the replies to its requests so far.
     #[inline]
     pub(crate) fn reply(&mut self, key: ClientKey, bytes: &[u8]) {
-        self.tell(key, |order, output, pool| order.local(bytes, output, pool));
+        self.tell(key, |order, output, buffers| order.local(bytes, output, buffers));
     }
 
     /// Gives a client replies that come a way; `ends` tells where each ends.
@@ -132,7 +132,7 @@ impl Clients {
             Reply::Small(bytes) => self.reply(key, bytes),
             Reply::Large(bytes) => {
                 let lent = Lent::new(bytes, &self.ledger);
-                self.tell(key, |order, output, pool| order.local_lent(lent, output, pool));
+                self.tell(key, |order, output, buffers| order.local_lent(lent, output, buffers));
             }
         }
     }
@@ -146,7 +146,7 @@ impl Clients {
         // told: what was asked before `CLIENT REPLY` is answered.
         self.drop_left_out(key);
         let Some(client) = self.slab.get_mut(key.slot as usize) else { return };
-        self.pool.lend(&mut client.output);
+        self.buffers.lend(&mut client.output);
         client.output.push(bytes);
         if !client.dirty {
             client.dirty = true;
@@ -157,17 +157,17 @@ impl Clients {
     /// What `CLIENT REPLY` says holds from now on; everything that was asked before is answered.
     pub(crate) fn set_replies(&mut self, key: ClientKey, replies: Replies) {
         self.drop_left_out(key);
-        let Some((client, pool)) = self.get_with_pool(key) else { return };
+        let Some((client, buffers)) = self.get_with_buffers(key) else { return };
         // What has its turn, and has not left yet, is told.
-        client.order.advance(&mut client.output, pool);
+        client.order.advance(&mut client.output, buffers);
         client.replies = replies;
     }
 
     /// Forgets what a client is not to be told, as far as it has its turn.
     pub(crate) fn drop_left_out(&mut self, key: ClientKey) {
-        let Some((client, pool)) = self.get_with_pool(key) else { return };
+        let Some((client, buffers)) = self.get_with_buffers(key) else { return };
         if client.replies != Replies::On {
-            client.order.advance(&mut Outgoing::default(), pool);
+            client.order.advance(&mut Outgoing::default(), buffers);
         }
     }
 
@@ -182,11 +182,11 @@ impl Clients {
         if client.generation != key.generation {
             return;
         }
-        self.pool.lend(&mut client.output);
+        self.buffers.lend(&mut client.output);
         let before = client.order.outstanding();
         let mut left_out = Outgoing::default();
         let output = if client.replies == Replies::On { &mut client.output } else { &mut left_out };
-        tell(&mut client.order, output, &mut self.pool);
+        tell(&mut client.order, output, &mut self.buffers);
         if !client.dirty {
             client.dirty = true;
             self.dirty.push(key);
@@ -212,8 +212,8 @@ impl Clients {
     /// The reply that is coming to a client this way will never be complete. True if the client
     /// has a part of it: then it is closed behind that. Otherwise it waits for another one.
     pub(crate) fn cut(&mut self, key: ClientKey, way: u32) -> bool {
-        let Some((client, pool)) = self.get_with_pool(key) else { return false };
-        let is_told = client.order.cut(way, pool);
+        let Some((client, buffers)) = self.get_with_buffers(key) else { return false };
+        let is_told = client.order.cut(way, buffers);
         if is_told {
             self.close_after_replies(key);
         }

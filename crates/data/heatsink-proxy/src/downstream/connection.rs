@@ -7,18 +7,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use heatsink_cache::combine::LaneId;
+use heatsink_cache::combine::PoolId;
 use heatsink_cache::flights::FlightId;
 use heatsink_cache::local::WriteToken;
 
-use crate::cluster::transactions::Transaction;
-use crate::downstream::directory::Card;
-use crate::observe::QueuedKeys;
-use crate::downstream::order::{Order, Spread};
-use crate::session::dedicated::Own;
-use crate::session::switch::Session;
-use crate::runtime::socket::Socket;
 use crate::cluster::own_writes::Written;
+use crate::cluster::transactions::Transaction;
+use crate::downstream::directory::ClientRecord;
+use crate::downstream::order::{Order, Spread};
+use crate::observe::QueuedKeys;
+use crate::runtime::socket::Socket;
+use crate::session::dedicated::Dedicated;
+use crate::session::switch::Session;
 use heatsink_resp::request::RequestScan;
 use heatsink_upstream::outgoing::Outgoing;
 
@@ -41,9 +41,9 @@ impl ClientKey {
 pub(crate) struct Client {
     pub(crate) socket: Socket,
     pub(crate) generation: u32,
-    pub(crate) card: Arc<Card>,
+    pub(crate) record: Arc<ClientRecord>,
     /// The shared pipeline this client uses.
-    pub(crate) lane: usize,
+    pub(crate) pool: usize,
     /// Bytes received and not yet acted on.
     pub(crate) input: Vec<u8>,
     /// What is held for them, as it was last counted.
@@ -74,8 +74,8 @@ pub(crate) struct Client {
     pub(crate) transaction: Option<Box<Transaction>>,
     /// Keys it has written and must not read from a replica.
     pub(crate) written: Written,
-    /// An upstream connection of its own, while its state needs one.
-    pub(crate) own: Option<Box<Own>>,
+    /// A dedicated connection, while its state needs one.
+    pub(crate) dedicated: Option<Box<Dedicated>>,
     /// Unanswered requests of its own that touch hot keys, and reads of hot keys.
     pub(crate) hot_writes: u32,
     /// The places of the latter, and what each waits for.
@@ -85,9 +85,9 @@ pub(crate) struct Client {
     pub(crate) passed_reads: bool,
     /// Unanswered changes of its own that may be combined, and with what.
     pub(crate) hot_changes: u32,
-    pub(crate) changes: Option<LaneId>,
+    pub(crate) changes: Option<PoolId>,
     /// The hot keys by which its outstanding requests were sent; see [`crate::hot`].
-    pub(crate) heat: u64,
+    pub(crate) hotness: u64,
     /// It has touched hot keys in another way since it was last settled; those that are cached.
     pub(crate) hot_apart: bool,
     pub(crate) hot_touched: Vec<WriteToken>,
@@ -125,7 +125,7 @@ pub(crate) struct Client {
     pub(crate) closing: Closing,
     /// Whether it is told them at all.
     pub(crate) replies: Replies,
-    /// Reads its replies so slowly that it gets a connection of its own, where the server
+    /// Reads its replies so slowly that it gets a dedicated connection, where the server
     /// feels it and no other client does.
     pub(crate) bulky: bool,
     /// Was waited for in vain: its replies are held instead.
@@ -230,15 +230,15 @@ impl Client {
     pub(crate) fn new(
         socket: Socket,
         generation: u32,
-        card: Arc<Card>,
-        lane: usize,
+        record: Arc<ClientRecord>,
+        pool: usize,
         now: Instant,
     ) -> Self {
         Self {
             socket,
             generation,
-            card,
-            lane,
+            record,
+            pool,
             input: Vec::new(),
             input_counted: 0,
             scan: RequestScan::default(),
@@ -254,13 +254,13 @@ impl Client {
             apart: 0,
             transaction: None,
             written: Written::default(),
-            own: None,
+            dedicated: None,
             hot_writes: 0,
             hot_reads: Vec::new(),
             passed_reads: false,
             hot_changes: 0,
             changes: None,
-            heat: 0,
+            hotness: 0,
             hot_apart: false,
             hot_touched: Vec::new(),
             hot_unknown: false,
@@ -298,7 +298,7 @@ impl Client {
             && !self.overdue
             && self.output.len() + self.order.held_bytes() < GATHER_BYTES
             && self.closing == Closing::No
-            && self.own.is_none()
+            && self.dedicated.is_none()
     }
 
     /// Bytes that it has not read, whether they have their turn or not.
@@ -311,20 +311,20 @@ impl Client {
     pub(crate) fn is_queueing(&self) -> bool {
         self.transaction.is_some()
             || matches!(self.lost, Lost::Transaction | Lost::MovedTransaction)
-            || self.own.as_ref().is_some_and(|own| own.will_queue())
+            || self.dedicated.as_ref().is_some_and(|dedicated| dedicated.will_queue())
     }
 
     /// It is in contact with the server by names of keys that nobody here sees, or about to be.
     pub(crate) fn hides_keys(&self) -> bool {
         matches!(self.session.as_deref(), Some(Session::Redirected(_)))
-            || self.own.as_ref().is_some_and(|own| own.hides_keys())
+            || self.dedicated.as_ref().is_some_and(|dedicated| dedicated.hides_keys())
     }
 
     /// Every request so far has been answered.
     pub(crate) fn is_settled(&self) -> bool {
         self.order.outstanding() == 0
             && self.session.is_none()
-            && self.own.as_ref().is_none_or(|own| own.is_settled())
+            && self.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_settled())
     }
 }
 

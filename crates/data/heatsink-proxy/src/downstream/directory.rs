@@ -1,9 +1,9 @@
 //! The clients of all workers, for `CLIENT LIST` and its kin.
 //!
 //! Called by: connections when they come, go or change; the `CLIENT` command.
-//! Bound: one card per client, so at most `limits.max_clients`.
+//! Bound: one client record per client, so at most `limits.max_clients`.
 //! The lock is taken on connect, disconnect and `CLIENT …` only; what changes with each
-//! request is written to a card that no other worker writes.
+//! request is written to a client record that no other worker writes.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use crate::upstream::nodes::NodeId;
 
 /// What others may know of a client.
 #[derive(Debug)]
-pub(crate) struct Card {
+pub(crate) struct ClientRecord {
     pub(crate) id: u64,
     pub(crate) addr: SocketAddr,
     pub(crate) local_addr: SocketAddr,
@@ -49,7 +49,7 @@ pub(crate) struct Facts {
     pub(crate) blocked: bool,
 }
 
-impl Card {
+impl ClientRecord {
     pub(crate) fn new(
         id: u64,
         addr: SocketAddr,
@@ -163,7 +163,7 @@ impl Card {
 /// All clients by id.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    cards: Mutex<HashMap<u64, Arc<Card>>>,
+    cards: Mutex<HashMap<u64, Arc<ClientRecord>>>,
     next_id: AtomicU64,
 }
 
@@ -172,26 +172,26 @@ impl Directory {
         self.next_id.fetch_add(1, Relaxed) + 1
     }
 
-    fn cards(&self) -> MutexGuard<'_, HashMap<u64, Arc<Card>>> {
+    fn cards(&self) -> MutexGuard<'_, HashMap<u64, Arc<ClientRecord>>> {
         self.cards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, card: &Arc<Card>) {
-        self.cards().insert(card.id, Arc::clone(card));
+    pub(crate) fn add(&self, record: &Arc<ClientRecord>) {
+        self.cards().insert(record.id, Arc::clone(record));
     }
 
     pub(crate) fn remove(&self, id: u64) {
         self.cards().remove(&id);
     }
 
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<Card>> {
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<ClientRecord>> {
         self.cards().get(&id).cloned()
     }
 
-    /// Every card, oldest client first.
-    pub(crate) fn all(&self) -> Vec<Arc<Card>> {
+    /// Every client record, oldest client first.
+    pub(crate) fn all(&self) -> Vec<Arc<ClientRecord>> {
         let mut all: Vec<_> = self.cards().values().cloned().collect();
-        all.sort_by_key(|card| card.id);
+        all.sort_by_key(|record| record.id);
         all
     }
 }

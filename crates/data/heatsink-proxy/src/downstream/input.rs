@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::{Client, ClientKey};
-use crate::runtime::shared::Message;
 use crate::downstream::total::Total;
+use crate::runtime::shared::Message;
 use crate::runtime::worker::Worker;
 
 /// Clients that were refused are told of in the log this often at most.
@@ -133,10 +133,10 @@ impl Worker {
     fn close_largest(&mut self) {
         loop {
             let largest = self.largest_input();
-            let own = largest.map_or(0, |(held, _)| held);
-            self.shared.input.tell_worst(self.index, own);
+            let dedicated = largest.map_or(0, |(held, _)| held);
+            self.shared.input.tell_worst(self.index, dedicated);
             let (worker, most) = self.shared.input.worst();
-            if most > own {
+            if most > dedicated {
                 if self.shared.input.ask(worker) {
                     self.shared.mailboxes[worker].send(Message::BoundInput);
                 }
@@ -156,7 +156,7 @@ impl Worker {
     /// Tells a client that its request is too much, behind the replies that it is owed, and closes it.
     fn refuse_input(&mut self, key: ClientKey) {
         let Some(client) = self.clients.get_ref(key) else { return };
-        if client.own.as_ref().is_none_or(|own| own.is_settled()) {
+        if client.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_settled()) {
             self.clients.error(key, REFUSAL);
         }
         self.clients.close_after_replies(key);

@@ -2,9 +2,8 @@
 //!
 //! Called by: the worker when a client is readable, or may go on.
 //! Bound: input is buffered only for a request that is incomplete, up to [`BIG_REQUEST_BYTES`] if it
-//! can then be passed on piece by piece on a connection of its own, else up to the limit of a request;
+//! can then be passed on piece by piece on a dedicated connection, else up to the limit of a request;
 //! or for one that has to wait. Nothing is read from a client that waits.
-
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -13,17 +12,17 @@ use std::rc::Rc;
 use heatsink_resp::command::{Command, CommandTable, Role};
 use heatsink_resp::request::{ProtocolError, RequestScan, Status};
 
-use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::cluster::node_batches::Text;
+pub(crate) use crate::downstream::batch::Batch;
+use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{Client, ClientKey, Closing, Lost, Replies};
-use crate::hot::{Cool, Heat};
-use crate::reserved::listings;
-use crate::observe::Mark;
 use crate::downstream::request::Request;
+use crate::hot::runs::Run;
+use crate::hot::{Hotness, Verdict};
+use crate::observe::Mark;
+use crate::reserved::listings;
 use crate::reserved::names;
 use crate::runtime::worker::Worker;
-pub(crate) use crate::downstream::batch::Batch;
-use crate::hot::runs::Run;
 
 /// Requests above this size are passed on before they are complete, if all their keys are known; and
 /// not along the pipelines that clients share, unless they touch hot keys.
@@ -201,7 +200,7 @@ impl Worker {
                 // What came together is one burst, unless the one before is not over.
                 client.order.is_within_burst();
             }
-            client.card.note_request(name, now);
+            client.record.note_request(name, now);
             if client.within {
                 self.taken_within += self.taken - taken_before;
             }
@@ -239,7 +238,7 @@ impl Worker {
             if client.stopped || client.session.is_some() {
                 break;
             }
-            if client.own.as_ref().is_some_and(|own| own.uploading) {
+            if client.dedicated.as_ref().is_some_and(|dedicated| dedicated.uploading) {
                 match self.pass_on(key, &buf[at..]) {
                     0 => break,
                     passed => at += passed,
@@ -247,7 +246,8 @@ impl Worker {
                 continue;
             }
             let (within, replies) = (client.within, client.replies);
-            if client.heat != self.cooling.version() && !within && !self.follow_heat(key) {
+            if client.hotness != self.mitigations.version() && !within && !self.follow_hot_keys(key)
+            {
                 self.stop(key);
                 break;
             }
@@ -292,7 +292,7 @@ impl Worker {
                         continue;
                     }
                     let mut hot = None;
-                    let cools = plain && self.cooling.is_active() && !within;
+                    let cools = plain && self.mitigations.is_active() && !within;
                     if cools && self.waits_for_hot(key, command) {
                         self.stop(key);
                         break;
@@ -316,7 +316,7 @@ impl Worker {
                     }
                     if cools
                         && let Some(command) = command
-                        && self.heat(key, request, command) == Heat::Hot
+                        && self.hotness(key, request, command) == Hotness::Hot
                     {
                         if self.join_to_shard(key, request, command, at, batch) {
                             self.taken += 1;
@@ -331,25 +331,27 @@ impl Worker {
                         }
                         let together =
                             self.stays_together(key, (buf, at), request, command, table, &mut run);
-                        match self.cool(key, request, command, together) {
-                            Cool::Done(Flow::Taken) => {
+                        match self.mitigate(key, request, command, together) {
+                            Verdict::Done(Flow::Taken) => {
                                 self.taken += 1;
                                 at += len;
                                 continue;
                             }
-                            Cool::Done(Flow::Wait) => {
+                            Verdict::Done(Flow::Wait) => {
                                 self.stop(key);
                                 break;
                             }
-                            Cool::Marked(mark) => hot = Some(mark),
-                            Cool::AsUsual => {}
+                            Verdict::Marked(mark) => hot = Some(mark),
+                            Verdict::Pass => {}
                         }
                     }
                     if plain
                         && self.cluster.is_some()
                         && let Some(command) = command
                     {
-                        if let Some(node) = self.straight_way(key, request, command, &batch.lots) {
+                        if let Some(node) =
+                            self.fast_path_node(key, request, command, &batch.node_batches)
+                        {
                             let text = Text::Asked(at..at + len);
                             self.join_batch(key, request, command, at, (node, text), batch);
                         } else {
@@ -449,7 +451,7 @@ impl Worker {
     fn is_plain(&self, key: ClientKey) -> bool {
         let client = self.clients.get_ref(key);
         client.is_some_and(|client| {
-            client.own.is_none()
+            client.dedicated.is_none()
                 && client.lost == Lost::Nothing
                 && !client.bulky
                 && client.transaction.is_none()
@@ -462,8 +464,8 @@ impl Worker {
     pub(crate) fn is_unauthenticated(&self, key: ClientKey) -> bool {
         let client = self.clients.get_ref(key);
         client.is_some_and(|client| {
-            (self.lanes[client.lane].needs_auth || !client.is_known)
-                && client.own.as_ref().is_none_or(|own| !own.strayed)
+            (self.pools[client.pool].needs_auth || !client.is_known)
+                && client.dedicated.as_ref().is_none_or(|dedicated| !dedicated.strayed)
         })
     }
 

@@ -22,8 +22,8 @@
 //! for any other answer that it owes.
 
 use crate::downstream::connection::{Client, ClientKey, Closing};
-use crate::session::dedicated::Transaction;
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::Transaction;
 
 impl Worker {
     /// Ends a client that will send no more, once it has been answered.
@@ -43,17 +43,17 @@ impl Worker {
             self.shut_apart(key);
             return;
         }
-        if let Some(own) = &mut client.own {
-            let queueing = own.transaction == Transaction::Queueing || own.will_queue();
+        if let Some(dedicated) = &mut client.dedicated {
+            let queueing = dedicated.transaction == Transaction::Queueing || dedicated.will_queue();
             let waits = if stuck {
-                own.is_blocking() && !queueing
+                dedicated.is_blocking() && !queueing
             } else {
-                own.is_blocking() || own.uploading
+                dedicated.is_blocking() || dedicated.uploading
             };
             if waits {
-                if !own.shut {
-                    own.shut = true;
-                    let link = own.link;
+                if !dedicated.shut {
+                    dedicated.shut = true;
+                    let link = dedicated.link;
                     self.shut_link(link);
                 }
                 return;
@@ -77,7 +77,7 @@ impl Worker {
         let sent = |client: &Client| {
             !client.stopped
                 && client.session.is_none()
-                && client.own.as_ref().is_none_or(|own| own.is_settled())
+                && client.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_settled())
                 && client.hot_changes == 0
         };
         self.cluster.is_none() && self.clients.get_ref(key).is_some_and(sent)
@@ -91,8 +91,8 @@ impl Worker {
             self.close_client(key);
             return;
         }
-        let own = client.own.as_ref().filter(|own| own.begins_blocking());
-        let link = own.and_then(|own| self.links.get(own.link));
+        let dedicated = client.dedicated.as_ref().filter(|dedicated| dedicated.begins_blocking());
+        let link = dedicated.and_then(|dedicated| self.links.get(dedicated.link));
         let unsent = link.is_some_and(|upstream| !upstream.link.is_ready());
         if unsent {
             // Nothing was sent on that connection, and what it takes would be nobody's.

@@ -19,9 +19,9 @@ use std::io::{self, Write};
 use heatsink_upstream::outgoing::Outgoing;
 
 use crate::downstream::connection::BufferPool;
-use crate::downstream::shared_reply::Lent;
 use crate::downstream::order::spread::Filled;
 pub(crate) use crate::downstream::order::spread::Spread;
+use crate::downstream::shared_reply::Lent;
 
 /// Where replies come from: a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,14 +75,14 @@ impl Order {
 
     /// `count` requests go to `source`; the number of the way that their replies come.
     #[inline]
-    pub(crate) fn expect(&mut self, source: Source, count: u32, pool: &mut BufferPool) -> u32 {
+    pub(crate) fn expect(&mut self, source: Source, count: u32, buffers: &mut BufferPool) -> u32 {
         let way = match &mut self.spread {
             Some(spread) => spread.expect(source, count),
             None if self.outstanding == 0 || self.source == source => {
                 self.source = source;
                 source.hint()
             }
-            None => self.spread(pool).expect(source, count),
+            None => self.spread(buffers).expect(source, count),
         };
         self.outstanding += count;
         self.asked = self.asked.wrapping_add(count);
@@ -96,22 +96,22 @@ impl Order {
         &mut self,
         sources: &[(Source, u32)],
         route: impl ExactSizeIterator<Item = u32>,
-        pool: &mut BufferPool,
+        buffers: &mut BufferPool,
         ways: &mut Vec<u32>,
     ) {
         if let [(source, count)] = *sources {
-            ways.push(self.expect(source, count, pool));
+            ways.push(self.expect(source, count, buffers));
             return;
         }
         let count = route.len() as u32;
-        self.spread(pool).expect_from(sources, route, ways);
+        self.spread(buffers).expect_from(sources, route, ways);
         self.outstanding += count;
         self.asked = self.asked.wrapping_add(count);
     }
 
     /// A reply will come by itself; the number of its place, for [`Self::fill`].
-    pub(crate) fn reserve(&mut self, pool: &mut BufferPool) -> u32 {
-        let place = self.spread(pool).reserve();
+    pub(crate) fn reserve(&mut self, buffers: &mut BufferPool) -> u32 {
+        let place = self.spread(buffers).reserve();
         self.outstanding += 1;
         self.asked = self.asked.wrapping_add(1);
         place
@@ -135,10 +135,10 @@ impl Order {
     }
 
     /// The places of everything outstanding.
-    fn spread(&mut self, pool: &mut BufferPool) -> &mut Spread {
+    fn spread(&mut self, buffers: &mut BufferPool) -> &mut Spread {
         let Self { spread, source, outstanding, next_place, .. } = self;
         spread.get_or_insert_with(|| {
-            let mut spread = pool.spreads.pop().unwrap_or_default();
+            let mut spread = buffers.spreads.pop().unwrap_or_default();
             spread.begin(*source, *outstanding, *next_place);
             spread
         })
@@ -146,13 +146,13 @@ impl Order {
 
     /// Passes on what has its turn.
     #[inline]
-    pub(crate) fn advance(&mut self, output: &mut Outgoing, pool: &mut BufferPool) {
+    pub(crate) fn advance(&mut self, output: &mut Outgoing, buffers: &mut BufferPool) {
         if let Some(spread) = &mut self.spread {
             spread.advance(output);
             if let Some(spread) = self.spread.take_if(|spread| spread.is_over()) {
                 debug_assert_eq!(self.outstanding, 0);
                 self.next_place = spread.next_place();
-                pool.give_spread(spread);
+                buffers.give_spread(spread);
             }
         }
     }
@@ -164,7 +164,7 @@ impl Order {
         &mut self,
         to: Option<&mut impl Write>,
         output: &mut Outgoing,
-        pool: &mut BufferPool,
+        buffers: &mut BufferPool,
     ) -> io::Result<()> {
         if let Some(spread) = &mut self.spread
             && let Some(to) = to
@@ -173,7 +173,7 @@ impl Order {
         {
             spread.write(to, output)?;
         }
-        self.advance(output, pool);
+        self.advance(output, buffers);
         Ok(())
     }
 
@@ -203,8 +203,8 @@ impl Order {
 
     /// The next reply of a way is sent for elsewhere; the number of its place, for
     /// [`Self::fill`].
-    pub(crate) fn hole(&mut self, way: u32, pool: &mut BufferPool) -> u32 {
-        self.spread(pool).hole(way)
+    pub(crate) fn hole(&mut self, way: u32, buffers: &mut BufferPool) -> u32 {
+        self.spread(buffers).hole(way)
     }
 
     /// The numbers of the places of all replies that are still to come a way; known only while
@@ -222,8 +222,8 @@ impl Order {
     /// least in part: then nothing behind it is ever told, whatever way that comes. Otherwise it is
     /// forgotten, and the reply is still waited for.
     #[must_use]
-    pub(crate) fn cut(&mut self, way: u32, pool: &mut BufferPool) -> bool {
-        let is_told = self.spread(pool).cut(way);
+    pub(crate) fn cut(&mut self, way: u32, buffers: &mut BufferPool) -> bool {
+        let is_told = self.spread(buffers).cut(way);
         self.outstanding -= u32::from(is_told);
         is_told
     }
@@ -253,20 +253,25 @@ impl Order {
 
     /// Bytes of our own, behind the replies to all requests so far.
     #[inline]
-    pub(crate) fn local(&mut self, bytes: &[u8], output: &mut Outgoing, pool: &mut BufferPool) {
+    pub(crate) fn local(&mut self, bytes: &[u8], output: &mut Outgoing, buffers: &mut BufferPool) {
         if self.outstanding == 0 && self.spread.is_none() {
             output.push(bytes);
         } else {
-            self.spread(pool).local(bytes);
+            self.spread(buffers).local(bytes);
         }
     }
 
     /// The same, with bytes that other clients are sent as well.
-    pub(crate) fn local_lent(&mut self, lent: Lent, output: &mut Outgoing, pool: &mut BufferPool) {
+    pub(crate) fn local_lent(
+        &mut self,
+        lent: Lent,
+        output: &mut Outgoing,
+        buffers: &mut BufferPool,
+    ) {
         if self.outstanding == 0 && self.spread.is_none() {
             output.push_block(Box::new(lent));
         } else {
-            self.spread(pool).local_lent(lent);
+            self.spread(buffers).local_lent(lent);
         }
     }
 

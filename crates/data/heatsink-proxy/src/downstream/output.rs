@@ -11,8 +11,8 @@
 use std::time::{Duration, Instant};
 
 use crate::downstream::connection::{Client, ClientKey};
-use crate::runtime::shared::Message;
 use crate::downstream::total::Total;
+use crate::runtime::shared::Message;
 use crate::runtime::worker::Worker;
 
 /// Clients that were closed are told of in the log this often at most.
@@ -113,10 +113,10 @@ impl Worker {
     fn close_slowest(&mut self) {
         let mut clients = self.by_slowness().into_iter().peekable();
         loop {
-            let own = clients.peek().map_or(0, |(slowness, _)| *slowness);
-            self.shared.output.tell_worst(self.index, own);
+            let dedicated = clients.peek().map_or(0, |(slowness, _)| *slowness);
+            self.shared.output.tell_worst(self.index, dedicated);
             let (worker, slowness) = self.shared.output.worst();
-            if slowness > own {
+            if slowness > dedicated {
                 if self.shared.output.ask(worker) {
                     self.shared.mailboxes[worker].send(Message::BoundOutput);
                 }

@@ -39,11 +39,11 @@ use heatsink_resp::value::Value;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::Framing;
 
-use super::Cooling;
+use super::Mitigations;
 use crate::downstream::connection::ClientKey;
-use crate::upstream::pools::{Owner, Purpose, TRACKING_RETRY, Ticket};
-use crate::upstream::nodes::NodeId;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Owner, Purpose, TRACKING_RETRY, Ticket};
 
 /// Where Heatsinks before the same servers meet.
 const CHANNEL: &[u8] = b"heatsink:written";
@@ -98,7 +98,7 @@ impl Worker {
     /// A server has refused to tell of changes. What says nothing about that, an error because it
     /// has too many clients, say, leaves it unknown.
     pub(crate) fn tracking_refused(&mut self, node: NodeId, error: &LinkError) {
-        let listening = &mut self.cooling.listening;
+        let listening = &mut self.mitigations.listening;
         if error.is_unsupported() {
             let before = listening.refusals.insert(node, Refusal::Unsupported);
             if before != Some(Refusal::Unsupported) {
@@ -119,9 +119,9 @@ impl Worker {
 
     /// A server was lost, and may be another when it is back; or it does tell of changes.
     pub(crate) fn forget_refusal(&mut self, node: NodeId) {
-        let Self { cooling, .. } = self;
-        cooling.listening.refusals.remove(&node);
-        let (ids, cache) = (&mut cooling.listening.ids, &mut cooling.cache);
+        let Self { mitigations, .. } = self;
+        mitigations.listening.refusals.remove(&node);
+        let (ids, cache) = (&mut mitigations.listening.ids, &mut mitigations.cache);
         ids.retain(|(_, of_node), id| {
             if *of_node == node {
                 cache.link_lost(*id);
@@ -133,7 +133,7 @@ impl Worker {
     /// Whether a server tells those who may have it of changes, so that nobody depends on
     /// announcements.
     pub(super) fn tells_of_changes(&self, node: NodeId) -> bool {
-        let Cooling { links, listening, .. } = &self.cooling;
+        let Mitigations { links, listening, .. } = &self.mitigations;
         links.iter().any(|link| link.node == node)
             || listening.refusals.get(&node) == Some(&Refusal::NotAllowed)
     }
@@ -143,7 +143,7 @@ impl Worker {
         if self.cluster.is_none() {
             return self.tells_of_changes(NodeId::FIRST);
         }
-        let mut keys = self.cooling.cache.keys();
+        let mut keys = self.mitigations.cache.keys();
         keys.all(|(name, _)| self.tells_of_changes(self.node_of(name)))
     }
 
@@ -152,39 +152,39 @@ impl Worker {
     /// is needed.
     pub(super) fn broadcast_link(
         &mut self,
-        lane: usize,
+        pool: usize,
         node: NodeId,
         name: &[u8],
     ) -> Option<LinkId> {
-        if self.cooling.listening.refusals.get(&node) != Some(&Refusal::Unsupported) {
+        if self.mitigations.listening.refusals.get(&node) != Some(&Refusal::Unsupported) {
             return None;
         }
-        let hot_since = self.cooling.work.get(name)?.since?;
+        let hot_since = self.mitigations.work.get(name)?.since?;
         let is_known = self.now.saturating_duration_since(hot_since) >= KNOWN_AFTER;
         if !is_known {
             return None;
         }
-        if !self.cooling.listening.is_open {
+        if !self.mitigations.listening.is_open {
             self.listen();
             return None;
         }
-        let serial = self.lanes[lane].serial;
-        let cooling = &mut self.cooling;
-        let id = cooling.listening.ids.entry((serial, node)).or_insert_with(|| {
-            cooling.cache.link_opened(LoginId(serial as u32), CacheNode(u32::from(node.0)))
+        let serial = self.pools[pool].serial;
+        let mitigations = &mut self.mitigations;
+        let id = mitigations.listening.ids.entry((serial, node)).or_insert_with(|| {
+            mitigations.cache.link_opened(LoginId(serial as u32), CacheNode(u32::from(node.0)))
         });
         Some(*id)
     }
 
-    /// A lane is gone.
-    pub(crate) fn forget_listening_lane(&mut self, serial: u64) {
-        let Self { cooling, .. } = self;
-        let (ids, cache) = (&mut cooling.listening.ids, &mut cooling.cache);
-        ids.retain(|(of_lane, _), id| {
-            if *of_lane == serial {
+    /// A pool is gone.
+    pub(crate) fn forget_listening_pool(&mut self, serial: u64) {
+        let Self { mitigations, .. } = self;
+        let (ids, cache) = (&mut mitigations.listening.ids, &mut mitigations.cache);
+        ids.retain(|(of_pool, _), id| {
+            if *of_pool == serial {
                 cache.link_lost(*id);
             }
-            *of_lane != serial
+            *of_pool != serial
         });
     }
 
@@ -194,7 +194,7 @@ impl Worker {
     }
 
     fn listen(&mut self) {
-        let listening = &self.cooling.listening;
+        let listening = &self.mitigations.listening;
         let now = self.now;
         let refused = listening.refused_at;
         let too_soon = refused.is_some_and(|at| now.saturating_duration_since(at) < TRACKING_RETRY);
@@ -202,20 +202,20 @@ impl Worker {
             return;
         }
         let node = self.meeting_place();
-        let Ok(slot) = self.open_link(self.base_lane, node, Owner::Listener) else { return };
+        let Ok(slot) = self.open_link(self.base_pool, node, Owner::Listener) else { return };
         let upstream = &mut self.links[slot];
         upstream.link.set_framing(Framing::Frames);
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &[&b"SUBSCRIBE"[..], CHANNEL]);
         upstream.link.push_unmatched(&bytes);
-        self.cooling.listening.link = Some((slot, upstream.generation));
+        self.mitigations.listening.link = Some((slot, upstream.generation));
         self.touch_link(slot);
     }
 
     /// The link is gone: nothing is served that depended on it.
     pub(crate) fn listener_lost(&mut self, generation: u32) {
-        let cooling = &mut self.cooling;
-        let listening = &mut cooling.listening;
+        let mitigations = &mut self.mitigations;
+        let listening = &mut mitigations.listening;
         if listening.link.is_none_or(|(_, of_link)| of_link != generation) {
             return;
         }
@@ -224,12 +224,12 @@ impl Worker {
         listening.is_open = false;
         listening.partial.clear();
         for (_, id) in listening.ids.drain() {
-            cooling.cache.link_lost(id);
+            mitigations.cache.link_lost(id);
         }
     }
 
     pub(super) fn stop_listening(&mut self) {
-        if let Some((slot, _)) = self.cooling.listening.link {
+        if let Some((slot, _)) = self.mitigations.listening.link {
             self.drop_link(slot);
         }
     }
@@ -238,25 +238,25 @@ impl Worker {
     pub(super) fn find_out(&mut self) {
         if self.cluster.is_none() || self.knows_map() {
             let mut nodes: Vec<NodeId> =
-                self.cooling.cache.keys().map(|(name, _)| self.node_of(name)).collect();
+                self.mitigations.cache.keys().map(|(name, _)| self.node_of(name)).collect();
             nodes.sort_unstable_by_key(|node| node.index());
             nodes.dedup();
             for node in nodes {
-                let is_known = self.cooling.listening.refusals.contains_key(&node);
+                let is_known = self.mitigations.listening.refusals.contains_key(&node);
                 if !is_known && !self.tells_of_changes(node) {
-                    self.tracked_link(self.base_lane, node);
+                    self.tracked_link(self.base_pool, node);
                 }
             }
         }
-        if !self.cooling.listening.is_needed() {
+        if !self.mitigations.listening.is_needed() {
             self.stop_listening();
         }
     }
 
     /// Asks whether the link is still there.
     pub(super) fn feel_listener(&mut self) {
-        if let Some((slot, _)) = self.cooling.listening.link
-            && self.cooling.listening.is_open
+        if let Some((slot, _)) = self.mitigations.listening.link
+            && self.mitigations.listening.is_open
         {
             self.links[slot].link.push_unmatched(PING);
             self.touch_link(slot);
@@ -267,9 +267,9 @@ impl Worker {
     pub(super) fn heard(&mut self, items: &[Value]) {
         let word = items.first().and_then(Value::text).unwrap_or_default();
         match (word, items.get(2).and_then(Value::text)) {
-            (b"message", Some([ONE, name @ ..])) => self.cooling.cache.invalidated(name),
-            (b"message", _) => self.cooling.cache.flushed(),
-            (b"subscribe", _) => self.cooling.listening.is_open = true,
+            (b"message", Some([ONE, name @ ..])) => self.mitigations.cache.invalidated(name),
+            (b"message", _) => self.mitigations.cache.flushed(),
+            (b"subscribe", _) => self.mitigations.listening.is_open = true,
             _ => {}
         }
     }
@@ -281,7 +281,7 @@ impl Worker {
 
     /// A write of a hot key is over, whatever became of it.
     pub(super) fn write_over(&mut self, token: WriteToken) {
-        let news = match self.cooling.cache.written(&token) {
+        let news = match self.mitigations.cache.written(&token) {
             Written::Key(name) if self.tells_of_changes(self.node_of(name)) => None,
             Written::Key(name) => Some([&[ONE], name].concat()),
             Written::All => {
@@ -291,21 +291,21 @@ impl Worker {
             }
             Written::Nothing => None,
         };
-        self.cooling.listening.news.extend(news);
-        self.cooling.cache.write_done(token);
+        self.mitigations.listening.news.extend(news);
+        self.mitigations.cache.write_done(token);
     }
 
     /// Tells the others what was written; later, if no server can be reached now.
     pub(super) fn tell_written(&mut self) {
-        if self.cooling.listening.news.is_empty() {
+        if self.mitigations.listening.news.is_empty() {
             return;
         }
-        let mut news = std::mem::take(&mut self.cooling.listening.news);
+        let mut news = std::mem::take(&mut self.mitigations.listening.news);
         news.sort_unstable();
         news.dedup();
         let node = self.meeting_place();
-        let Ok(link) = self.lane_link(self.base_lane, node) else {
-            self.cooling.listening.news = news;
+        let Ok(link) = self.pool_link(self.base_pool, node) else {
+            self.mitigations.listening.news = news;
             return;
         };
         let mut bytes = Vec::new();

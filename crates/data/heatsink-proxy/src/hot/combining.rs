@@ -9,22 +9,22 @@
 
 use std::time::{Duration, Instant};
 
-use heatsink_cache::combine::{Added, Answer, BatchId, Change, Hold, LaneId, Shape, integer};
+use heatsink_cache::combine::{Added, Answer, BatchId, Change, Hold, PoolId, Shape, integer};
 use heatsink_cache::identity::LoginId;
 use heatsink_resp::command::Command;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
-use super::Cooling;
+use super::Mitigations;
 use super::reads::Waiter;
 use super::splitting::PATIENCE;
 use super::writes::Sent;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::upstream::pools::{Purpose, Ticket};
 use crate::downstream::request::Request;
 use crate::runtime::worker::Worker;
+use crate::upstream::pools::{Purpose, Ticket};
 
 /// What errors of our own begin with: the server has not refused anything then.
 const OUR_ERROR: &[u8] = b"-ERR heatsink: ";
@@ -42,8 +42,8 @@ const MOST_ARGS: usize = 4;
 /// Changes that are to be sent at the end of the turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
-    changes: LaneId,
-    lane: usize,
+    changes: PoolId,
+    pool: usize,
     serial: u64,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct SentBatch {
     batch: BatchId,
-    lane: usize,
+    pool: usize,
     serial: u64,
     /// What it does to what is cached of the key.
     touched: Sent,
@@ -83,12 +83,12 @@ impl Worker {
         if let Some(flow) = self.without_map(key) {
             return Some(flow);
         }
-        let (client, pool) = self.clients.get_with_pool(key)?;
-        let lane = client.lane;
-        let serial = self.lanes[lane].serial;
+        let (client, buffers) = self.clients.get_with_buffers(key)?;
+        let pool = client.pool;
+        let serial = self.pools[pool].serial;
         let login = LoginId(serial as u32);
-        let batches = &mut self.cooling.batches;
-        if client.changes.is_some() && client.changes != batches.lane_of(login, &change) {
+        let batches = &mut self.mitigations.batches;
+        if client.changes.is_some() && client.changes != batches.pool_of(login, &change) {
             return Some(Flow::Wait);
         }
         let reads = !client.hot_reads.is_empty() || client.has_passed_reads();
@@ -99,24 +99,24 @@ impl Worker {
             return Some(Flow::Wait);
         }
         let is_apart = change.is_guarded()
-            && (self.cooling.work.get(change.key()))
+            && (self.mitigations.work.get(change.key()))
                 .is_some_and(|work| work.apart_until.is_some_and(|until| self.now < until));
         if is_apart || !batches.takes(&change) {
             return client.changes.is_some().then_some(Flow::Wait);
         }
-        let place = client.order.reserve(pool);
+        let place = client.order.reserve(buffers);
         let waiter = Waiter::new(key, place);
-        let now = self.now.saturating_duration_since(self.cooling.origin);
-        let (changes, is_sent) = match batches.add(now, login, client.card.id, &change, waiter) {
+        let now = self.now.saturating_duration_since(self.mitigations.origin);
+        let (changes, is_sent) = match batches.add(now, login, client.record.id, &change, waiter) {
             Added::Ready(changes) => {
                 // Those who were held may all have waited too long meanwhile.
-                let held = &self.cooling.held;
+                let held = &self.mitigations.held;
                 if held.iter().all(|held| held.departure.changes != changes) {
-                    self.cooling.departing.push(Departure { changes, lane, serial });
+                    self.mitigations.departing.push(Departure { changes, pool, serial });
                 }
                 (changes, true)
             }
-            Added::Waiting { lane, is_first } => (lane, is_first),
+            Added::Waiting { pool, is_first } => (pool, is_first),
             Added::Refused(waiter) => {
                 debug_assert!(false, "there was room");
                 self.clients.fill(waiter.client, waiter.place, &error_line("ERR heatsink: busy"));
@@ -133,7 +133,7 @@ impl Worker {
             observer.absorbed(command, request, 0);
         }
         if let Some(name) = request.arg(1)
-            && let Some(work) = self.cooling.work.get_mut(name)
+            && let Some(work) = self.mitigations.work.get_mut(name)
         {
             work.changes += 1;
         }
@@ -143,8 +143,8 @@ impl Worker {
     /// Everything that could be gathered is there: batches are closed and sent.
     pub(crate) fn depart(&mut self) {
         self.tell_written();
-        let time = self.cooling.time(self.now);
-        let Cooling { held, batches, departing, .. } = &mut self.cooling;
+        let time = self.mitigations.time(self.now);
+        let Mitigations { held, batches, departing, .. } = &mut self.mitigations;
         held.retain_mut(|Held { hold, departure }| {
             let over = batches.is_over(time, departure.changes, hold);
             if over {
@@ -152,20 +152,20 @@ impl Worker {
             }
             !over
         });
-        while let Some(Departure { changes, lane, serial }) = self.cooling.departing.pop() {
-            let Some(batch) = self.cooling.batches.depart(changes) else { continue };
-            self.send_batch(batch, lane, serial);
+        while let Some(Departure { changes, pool, serial }) = self.mitigations.departing.pop() {
+            let Some(batch) = self.mitigations.batches.depart(changes) else { continue };
+            self.send_batch(batch, pool, serial);
         }
     }
 
-    fn send_batch(&mut self, batch: BatchId, lane: usize, serial: u64) {
+    fn send_batch(&mut self, batch: BatchId, pool: usize, serial: u64) {
         let mut bytes = Vec::new();
-        self.cooling.batches.request(batch, &mut bytes);
-        let Some((_, name, members)) = self.cooling.batches.describe(batch) else { return };
+        self.mitigations.batches.request(batch, &mut bytes);
+        let Some((_, name, members)) = self.mitigations.batches.describe(batch) else { return };
         let name = name.to_vec();
-        let shape = self.cooling.batches.shape(batch);
+        let shape = self.mitigations.batches.shape(batch);
         let touched = self.write_sent(&name);
-        if let Some(work) = self.cooling.work.get_mut(name.as_slice()) {
+        if let Some(work) = self.mitigations.work.get_mut(name.as_slice()) {
             work.batches += 1;
             if matches!(shape, Some(Shape::Score | Shape::Text)) {
                 let gain = work.script_gain.saturating_add_unsigned(members as u32) - PAYS;
@@ -176,14 +176,14 @@ impl Worker {
                 }
             }
         }
-        let id = self.cooling.number();
-        self.cooling.sent.insert(id, SentBatch { batch, lane, serial, touched, until: None });
-        let is_there = self.lanes.get(lane).is_some_and(|lane| lane.serial == serial);
-        if is_there && self.step_split(id, &name, &bytes, lane) {
+        let id = self.mitigations.number();
+        self.mitigations.sent.insert(id, SentBatch { batch, pool, serial, touched, until: None });
+        let is_there = self.pools.get(pool).is_some_and(|pool| pool.serial == serial);
+        if is_there && self.step_split(id, &name, &bytes, pool) {
             return;
         }
         let link = if is_there {
-            self.link_for_many(lane, self.node_of(&name))
+            self.link_for_many(pool, self.node_of(&name))
         } else {
             Err("ERR heatsink: given up".to_owned())
         };
@@ -212,11 +212,11 @@ impl Worker {
             return self.batch_lost(id, &error_line(text));
         };
         let Some((sent, told)) = self.end_batch(id) else { return };
-        let mut replies = std::mem::take(&mut self.cooling.replies);
-        let next = self.cooling.batches.answered(sent.batch, answer, &mut replies);
+        let mut replies = std::mem::take(&mut self.mitigations.replies);
+        let next = self.mitigations.batches.answered(sent.batch, answer, &mut replies);
         let answered = replies.len();
-        let lane = self.lanes.get(sent.lane).filter(|lane| lane.serial == sent.serial);
-        let protocol = lane.map_or(Protocol::Resp2, |lane| lane.login.protocol);
+        let pool = self.pools.get(sent.pool).filter(|pool| pool.serial == sent.serial);
+        let protocol = pool.map_or(Protocol::Resp2, |pool| pool.login.protocol);
         let mut reply = Vec::new();
         for (waiter, answer) in replies.drain(..) {
             reply.clear();
@@ -224,14 +224,14 @@ impl Worker {
             self.end_change(waiter, told);
             self.clients.fill(waiter.client, waiter.place, &reply);
         }
-        self.cooling.replies = replies;
-        let time = self.cooling.time(self.now);
-        let hold = next.and_then(|changes| self.cooling.batches.hold(time, changes, answered));
+        self.mitigations.replies = replies;
+        let time = self.mitigations.time(self.now);
+        let hold = next.and_then(|changes| self.mitigations.batches.hold(time, changes, answered));
         match (next, hold) {
             (Some(changes), Some(hold)) => {
-                let SentBatch { lane, serial, .. } = sent;
-                let departure = Departure { changes, lane, serial };
-                self.cooling.held.push(Held { hold, departure });
+                let SentBatch { pool, serial, .. } = sent;
+                let departure = Departure { changes, pool, serial };
+                self.mitigations.held.push(Held { hold, departure });
             }
             _ => self.go_on(next, &sent),
         }
@@ -239,20 +239,20 @@ impl Worker {
 
     /// The way that a batch takes, which shards have refused, and how long it may wait in all.
     pub(super) fn patience_with(&mut self, id: u32) -> Option<((usize, u64), Instant)> {
-        let sent = self.cooling.sent.get_mut(&id)?;
+        let sent = self.mitigations.sent.get_mut(&id)?;
         let until = *sent.until.get_or_insert(self.now + PATIENCE);
-        Some(((sent.lane, sent.serial), until))
+        Some(((sent.pool, sent.serial), until))
     }
 
     fn shape_of(&self, id: u32) -> Option<Shape> {
-        self.cooling.batches.shape(self.cooling.sent.get(&id)?.batch)
+        self.mitigations.batches.shape(self.mitigations.sent.get(&id)?.batch)
     }
 
     /// A change that went alone was answered; there is nothing to find out in that.
     fn batch_relayed(&mut self, id: u32, frame: &[u8]) {
         let Some((sent, told)) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
-        let next = self.cooling.batches.relayed(sent.batch, &mut waiters);
+        let next = self.mitigations.batches.relayed(sent.batch, &mut waiters);
         self.tell_changes(waiters, frame, told);
         self.go_on(next, &sent);
     }
@@ -264,7 +264,7 @@ impl Worker {
         }
         let Some((sent, told)) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
-        let next = self.cooling.batches.refused(sent.batch, &mut waiters);
+        let next = self.mitigations.batches.refused(sent.batch, &mut waiters);
         self.tell_changes(waiters, error, told);
         self.go_on(next, &sent);
     }
@@ -273,7 +273,7 @@ impl Worker {
     pub(crate) fn batch_lost(&mut self, id: u32, error: &[u8]) {
         let Some((sent, told)) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
-        let next = self.cooling.batches.lost(sent.batch, &mut waiters);
+        let next = self.mitigations.batches.lost(sent.batch, &mut waiters);
         self.tell_changes(waiters, error, told);
         self.go_on(next, &sent);
     }
@@ -281,7 +281,7 @@ impl Worker {
     /// The value is none that increments are combined for, or the server lets this user run no
     /// script: for a while they go the ordinary way.
     fn rest_scripts(&mut self, id: u32) {
-        let Cooling { sent, batches, work, .. } = &mut self.cooling;
+        let Mitigations { sent, batches, work, .. } = &mut self.mitigations;
         let batch = sent.get(&id).map(|sent| sent.batch);
         if let Some((_, name, _)) = batch.and_then(|batch| batches.describe(batch))
             && let Some(work) = work.get_mut(name)
@@ -292,7 +292,7 @@ impl Worker {
 
     /// A batch that is over, and whether the server tells of what it may have changed.
     fn end_batch(&mut self, id: u32) -> Option<(SentBatch, bool)> {
-        let mut sent = self.cooling.sent.remove(&id)?;
+        let mut sent = self.mitigations.sent.remove(&id)?;
         let touched = std::mem::replace(&mut sent.touched, Sent::Uncached);
         let told = matches!(touched, Sent::Told);
         if let Sent::Pending(token) = touched {
@@ -301,10 +301,10 @@ impl Worker {
         Some((sent, told))
     }
 
-    fn go_on(&mut self, next: Option<LaneId>, sent: &SentBatch) {
+    fn go_on(&mut self, next: Option<PoolId>, sent: &SentBatch) {
         if let Some(changes) = next {
-            let SentBatch { lane, serial, .. } = *sent;
-            self.cooling.departing.push(Departure { changes, lane, serial });
+            let SentBatch { pool, serial, .. } = *sent;
+            self.mitigations.departing.push(Departure { changes, pool, serial });
         }
     }
 
@@ -330,15 +330,15 @@ impl Worker {
 
     /// Those whose changes were not sent for too long are told so.
     pub(super) fn expire_changes(&mut self) {
-        if self.cooling.batches.is_empty() {
+        if self.mitigations.batches.is_empty() {
             return;
         }
-        let time = self.cooling.time(self.now);
-        if self.cooling.batches.next_deadline().is_none_or(|deadline| deadline > time) {
+        let time = self.mitigations.time(self.now);
+        if self.mitigations.batches.next_deadline().is_none_or(|deadline| deadline > time) {
             return;
         }
         let mut waiters = Vec::new();
-        self.cooling.batches.expired(time, &mut waiters);
+        self.mitigations.batches.expired(time, &mut waiters);
         let text = "ERR heatsink: a change of a hot key waited too long behind another; \
                     it was not carried out";
         self.tell_changes(waiters, &error_line(text), false);

@@ -39,16 +39,16 @@ use heatsink_resp::command::{Access, Command};
 use heatsink_resp::encode;
 use heatsink_split::layout;
 
-use super::Cooling;
-use crate::downstream::clients::MAX_OUTSTANDING;
+use super::Mitigations;
 use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
-use crate::hot_keys::Copies;
 use crate::downstream::intake::Flow;
-use crate::upstream::nodes::NodeId;
-use crate::observe::Mark;
 use crate::downstream::request::{Request, only_key};
+use crate::hot_keys::Copies;
+use crate::observe::Mark;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
 
 /// How long a writer's word holds if the writer dies, in milliseconds.
 const WORD_MS: &[u8] = b"10000";
@@ -71,7 +71,7 @@ pub(crate) struct CopiedWrite {
     request: Vec<u8>,
     copies: Arc<Copies>,
     /// Its client's, and what tells it from a later one.
-    lane: (usize, u64),
+    pool: (usize, u64),
     /// The version of the hot keys that it began under.
     version: u64,
     /// Tells its word from other writers'.
@@ -99,7 +99,7 @@ pub(super) struct Unremoved {
     mark: Mark,
 }
 
-impl Cooling {
+impl Mitigations {
     /// Whether a write of a key that has copies, or had, is under way since before a version of the
     /// hot keys.
     pub(super) fn has_copied_writes_before(&self, version: u64) -> bool {
@@ -127,14 +127,14 @@ impl Worker {
     ) -> Option<Served> {
         let index = only_key(command, request)?;
         let name = request.arg(index)?;
-        let copies = self.cooling.hot.copies(name)?;
+        let copies = self.mitigations.keys.copies(name)?;
         if !self.is_in_database(key) {
             return None;
         }
         if command.access == Access::Read {
             let args: Vec<&[u8]> = request.args_from(0).collect();
             let may = copies.read && cacheable(&args).is_some() && self.may_read_copies(key);
-            let place = self.clients.get_ref(key)?.card.id as usize % (copies.names.len() + 1);
+            let place = self.clients.get_ref(key)?.record.id as usize % (copies.names.len() + 1);
             if !may || place == 0 {
                 return Some(self.reads_key(key));
             }
@@ -156,21 +156,21 @@ impl Worker {
         if let Some(flow) = self.note_written(key, request, command) {
             return Some(Served::Done(flow));
         }
-        let copies = Arc::clone(self.cooling.hot.copies(name)?);
+        let copies = Arc::clone(self.mitigations.keys.copies(name)?);
         let mark = self.observe(key, command, request);
-        let (client, pool) = self.clients.get_with_pool(key)?;
-        let asker = Asker { client: key, place: client.order.reserve(pool) };
+        let (client, buffers) = self.clients.get_with_buffers(key)?;
+        let asker = Asker { client: key, place: client.order.reserve(buffers) };
         // Nothing else of the client is sent before it is acknowledged.
         client.retrying += 1;
-        let lane = (client.lane, self.lanes[client.lane].serial);
-        let version = self.cooling.version;
-        *self.cooling.copied_writes.entry(version).or_default() += 1;
+        let pool = (client.pool, self.pools[client.pool].serial);
+        let version = self.mitigations.version;
+        *self.mitigations.copied_writes.entry(version).or_default() += 1;
         let token = format!("{:016x}", fastrand::u64(..)).into_bytes();
         let write = CopiedWrite {
             key: name.to_vec(),
             request: request.bytes.to_vec(),
             copies,
-            lane,
+            pool,
             version,
             token: token.try_into().unwrap_or_default(),
             stage: Stage::Announce,
@@ -185,14 +185,14 @@ impl Worker {
     /// be sent to the key later.
     fn reads_key(&self, key: ClientKey) -> Served {
         let waits = self.clients.get_ref(key).is_some_and(|client| client.copy_reads > 0);
-        if waits { Served::Done(Flow::Wait) } else { Served::AsUsual }
+        if waits { Served::Done(Flow::Wait) } else { Served::Pass }
     }
 
     /// Whether a client may be given what a copy says: its rights are those on the key. One that
     /// has found its copy gone lately asks the key.
     fn may_read_copies(&self, key: ClientKey) -> bool {
         let Some(client) = self.clients.get_ref(key) else { return false };
-        let login = &self.lanes[client.lane].login;
+        let login = &self.pools[client.pool].login;
         login.user_name() == self.shared.base_login.user_name()
             && client.off_copies_until.is_none_or(|until| self.now >= until)
     }
@@ -217,7 +217,7 @@ impl Worker {
         if let Some(flow) = self.without_map(key) {
             return flow;
         }
-        let Some(copies) = self.cooling.hot.copies(name).cloned() else { return Flow::Wait };
+        let Some(copies) = self.mitigations.keys.copies(name).cloned() else { return Flow::Wait };
         let mark = self.observe(key, command, request);
         let mut args: Vec<&[u8]> = request.args_from(0).collect();
         args[index] = &copies.names[copy];
@@ -225,12 +225,14 @@ impl Worker {
         encode::command(&mut bytes, &args);
         let question = [(self.node_of(&copies.names[copy]), bytes)];
         let read = CopyRead { key: name.to_vec(), request: request.bytes.to_vec(), copies };
-        let Some((client, pool)) = self.clients.get_with_pool(key) else { return Flow::Taken };
-        let asker = Asker { client: key, place: client.order.reserve(pool) };
+        let Some((client, buffers)) = self.clients.get_with_buffers(key) else {
+            return Flow::Taken;
+        };
+        let asker = Asker { client: key, place: client.order.reserve(buffers) };
         client.copy_reads += 1;
         client.off_copies_until = None;
-        let lane = client.lane;
-        self.ask_several(lane, asker, &question, Ending::CopyRead(Box::new(read)), mark);
+        let pool = client.pool;
+        self.ask_several(pool, asker, &question, Ending::CopyRead(Box::new(read)), mark);
         self.stop_if_many(key);
         Flow::Taken
     }
@@ -255,9 +257,9 @@ impl Worker {
         let Some(client) = self.clients.get(asker.client) else { return self.give_up(mark) };
         client.off_copies_until = Some(until);
         client.copy_gone = true;
-        let lane = client.lane;
+        let pool = client.pool;
         let question = [(self.node_of(&read.key), read.request)];
-        self.ask_several(lane, asker, &question, Ending::KeyRead, mark);
+        self.ask_several(pool, asker, &question, Ending::KeyRead, mark);
     }
 
     /// The key itself has answered, where a copy could not.
@@ -284,19 +286,19 @@ impl Worker {
             Stage::Announce | Stage::Conclude => self.about_copies(&write),
             Stage::Write => vec![(self.node_of(&write.key), write.request.clone())],
         };
-        let lane = match write.stage {
+        let pool = match write.stage {
             // The client's rights are about the key.
-            Stage::Announce | Stage::Conclude => self.base_lane,
+            Stage::Announce | Stage::Conclude => self.base_pool,
             Stage::Write => {
-                let (lane, serial) = write.lane;
-                if self.lanes.get(lane).is_none_or(|lane| lane.serial != serial) {
+                let (pool, serial) = write.pool;
+                if self.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
                     // Nobody is there any more who could be told.
                     return self.copied_write(asker, write, mark, &[]);
                 }
-                lane
+                pool
             }
         };
-        self.ask_several(lane, asker, &questions, Ending::CopiedWrite(Box::new(write)), mark);
+        self.ask_several(pool, asker, &questions, Ending::CopiedWrite(Box::new(write)), mark);
     }
 
     fn about_copies(&self, write: &CopiedWrite) -> Vec<(NodeId, Vec<u8>)> {
@@ -336,13 +338,13 @@ impl Worker {
             // Whatever cannot be reached has expired by then.
             let waited = self.now.saturating_duration_since(write.since);
             let expired = waited > 2 * write.copies.life;
-            let copied = self.cooling.hot.copies(&write.key).is_some();
+            let copied = self.mitigations.keys.copies(&write.key).is_some();
             // A link that is lost and found is not worth it.
             if !done && copied && waited > write.copies.life / 4 {
-                self.shared.desk.want_whole(&write.key, OUT_OF_REACH);
+                self.shared.split_mailbox.want_whole(&write.key, OUT_OF_REACH);
             }
             if !done && !expired {
-                self.cooling.unremoved.push(Unremoved { asker, write, mark });
+                self.mitigations.unremoved.push(Unremoved { asker, write, mark });
                 return;
             }
         }
@@ -357,13 +359,13 @@ impl Worker {
 
     /// Tries again to reach the copies of keys that are written.
     pub(super) fn look_at_unremoved(&mut self) {
-        for Unremoved { asker, write, mark } in std::mem::take(&mut self.cooling.unremoved) {
+        for Unremoved { asker, write, mark } in std::mem::take(&mut self.mitigations.unremoved) {
             self.write_copied(asker, write, mark);
         }
     }
 
     fn end_copied_write(&mut self, asker: Asker, write: &CopiedWrite, mark: Mark) {
-        self.cooling.copied_write_over(write.version);
+        self.mitigations.copied_write_over(write.version);
         if let Some(client) = self.clients.get(asker.client) {
             client.retrying -= 1;
             if client.retrying == 0 {
@@ -380,7 +382,7 @@ pub(super) enum Served {
     /// It is dealt with, or has to wait.
     Done(Flow),
     /// The key itself is asked, like any other.
-    AsUsual,
+    Pass,
 }
 
 /// What a server says of a key that is not there, whatever the command; or that something is

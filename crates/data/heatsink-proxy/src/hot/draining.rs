@@ -22,8 +22,8 @@
 use heatsink_cache::identity::LoginId;
 
 use crate::downstream::connection::{Client, ClientKey};
-use crate::upstream::pools::{Owner, Upstream};
 use crate::runtime::worker::Worker;
+use crate::upstream::pools::{Owner, Upstream};
 
 /// What was under way when other keys became hot.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Worker {
     pub(super) fn raise_fence(&mut self, settles: u64, busy: impl Fn(&Client) -> bool) {
         // Clients with links of their own are asked themselves.
         let shared = |upstream: &Upstream| {
-            matches!(upstream.owner, Owner::Lane | Owner::Tracked | Owner::Retired { .. })
+            matches!(upstream.owner, Owner::Pool | Owner::Tracked | Owner::Retired { .. })
         };
         let waits =
             |(_, upstream): &(usize, &Upstream)| shared(upstream) && upstream.link.waiting() > 0;
@@ -55,7 +55,7 @@ impl Worker {
             busy(client).then_some(key)
         };
         let clients = self.clients.slab.iter().filter_map(owns).collect();
-        self.cooling.fences.push(Fence { settles, links, clients });
+        self.mitigations.fences.push(Fence { settles, links, clients });
     }
 
     /// A request goes on along another link. It may have been under way when other keys became hot:
@@ -67,12 +67,14 @@ impl Worker {
     ///
     /// What its client sent by the hot keys that are to be settled holds nobody up.
     pub(crate) fn extend_fences(&mut self, slot: usize, client: ClientKey) {
-        let Self { cooling, links, clients, .. } = self;
-        let Some(upstream) = links.get(slot).filter(|_| !cooling.fences.is_empty()) else { return };
+        let Self { mitigations, links, clients, .. } = self;
+        let Some(upstream) = links.get(slot).filter(|_| !mitigations.fences.is_empty()) else {
+            return;
+        };
         let until = upstream.link.told() + upstream.link.waiting() as u64;
-        let sent_by = clients.get_ref(client).map_or(0, |client| client.heat);
+        let sent_by = clients.get_ref(client).map_or(0, |client| client.hotness);
         let is_older = |fence: &&mut Fence| sent_by < fence.settles;
-        for fence in cooling.fences.iter_mut().filter(is_older) {
+        for fence in mitigations.fences.iter_mut().filter(is_older) {
             let same =
                 |link: &&mut (usize, u32, u64)| (link.0, link.1) == (slot, upstream.generation);
             match fence.links.iter_mut().find(same) {
@@ -84,36 +86,38 @@ impl Worker {
 
     /// Ends those that are through.
     pub(super) fn look_at_fences(&mut self) {
-        let Self { cooling, links, clients, shared, index, detours, later, recalls, .. } = self;
-        let lanes = &self.lanes;
+        let Self { mitigations, links, clients, shared, index, redirects, later, replays, .. } =
+            self;
+        let pools = &self.pools;
         let counts = |login: LoginId| {
-            let lane = lanes.iter().find(|(_, lane)| lane.serial as u32 == login.0);
-            lane.is_none_or(|(_, lane)| lane.login.db == shared.base_login.db)
+            let pool = pools.iter().find(|(_, pool)| pool.serial as u32 == login.0);
+            pool.is_none_or(|(_, pool)| pool.login.db == shared.base_login.db)
         };
         let mut at = 0;
-        while at < cooling.fences.len() {
-            let fence = &mut cooling.fences[at];
+        while at < mitigations.fences.len() {
+            let fence = &mut mitigations.fences[at];
             fence.links.retain(|(slot, generation, until)| {
                 let link = links.get(*slot).filter(|link| link.generation == *generation);
                 link.is_some_and(|upstream| upstream.link.told() < *until)
             });
             fence.clients.retain(|key| {
                 clients.get_ref(*key).is_some_and(|client| {
-                    let busy = client.own.as_ref().is_some_and(|own| !own.is_settled());
+                    let busy =
+                        client.dedicated.as_ref().is_some_and(|dedicated| !dedicated.is_settled());
                     busy || client.hides_keys()
                 })
             });
             let version = fence.settles;
             let is_through = fence.links.is_empty() && fence.clients.is_empty();
-            let detoured = !detours.is_empty() || !later.is_empty() || !recalls.is_empty();
-            let is_early = detoured
-                || cooling.combines_held(counts)
-                || cooling.has_copied_writes_before(version);
+            let redirected = !redirects.is_empty() || !later.is_empty() || !replays.is_empty();
+            let is_early = redirected
+                || mitigations.combines_held(counts)
+                || mitigations.has_copied_writes_before(version);
             if is_through && !is_early {
-                cooling.fences.swap_remove(at);
-                if version > cooling.settled {
-                    cooling.settled = version;
-                    shared.desk.settle(*index, version);
+                mitigations.fences.swap_remove(at);
+                if version > mitigations.settled {
+                    mitigations.settled = version;
+                    shared.split_mailbox.settle(*index, version);
                 }
             } else {
                 at += 1;

@@ -3,7 +3,7 @@
 //!
 //! Called by: `dedicated_link` and `client_tracking`, before a client gets such a connection; `hot`, when
 //! keys are to be split.
-//! Invariant: on a connection that has another database than its lane, the client would find the
+//! Invariant: on a connection that has another database than its pool, the client would find the
 //! markers of split keys; and a server that tells of changes to keys would name their shards. No key
 //! is split while there is one: it waits until all are whole, and a worker that has one does not say
 //! that it holds the writes of a key.
@@ -23,8 +23,8 @@
 
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::intake::Flow;
-use crate::splits::Splitting;
 use crate::runtime::worker::Worker;
+use crate::splits::Splitting;
 
 /// What the reason of an entry says.
 const WHY: &str = "a client with a connection of its own (tracking, say)";
@@ -42,12 +42,12 @@ impl Worker {
 
     /// Has all keys made whole; false if they are.
     pub(crate) fn want_all_whole(&self) -> bool {
-        let hot = &self.cooling.hot;
+        let hot = &self.mitigations.keys;
         if self.cluster.is_some() || !hot.has_moved() {
             return false;
         }
         for name in hot.moved().filter(|name| !hot.split(name).is_some_and(freezes)) {
-            self.shared.desk.want_whole(name, WHY);
+            self.shared.split_mailbox.want_whole(name, WHY);
         }
         true
     }
@@ -55,12 +55,14 @@ impl Worker {
     /// Whether a client may write to keys which are about to be split without anybody seeing it:
     /// on such a connection, or by a large request that has begun.
     pub(super) fn writes_frozen_unseen(&self) -> impl Fn(&Client) -> bool + use<> {
-        let splits = self.cooling.hot.splits().filter(|(_, how)| freezes(how));
+        let splits = self.mitigations.keys.splits().filter(|(_, how)| freezes(how));
         let splits = splits.filter(|_| self.cluster.is_none());
         let frozen: Vec<Vec<u8>> = splits.map(|(key, _)| key.to_vec()).collect();
         move |client| {
-            let own = client.own.as_ref();
-            let uploads = own.is_some_and(|own| own.uploading && frozen.contains(&own.upload_key));
+            let dedicated = client.dedicated.as_ref();
+            let uploads = dedicated.is_some_and(|dedicated| {
+                dedicated.uploading && frozen.contains(&dedicated.upload_key)
+            });
             !frozen.is_empty() && (client.hides_keys() || uploads)
         }
     }

@@ -30,15 +30,15 @@ use std::hash::BuildHasher;
 use heatsink_cache::joins::Joins;
 use heatsink_resp::command::{Access, Command};
 
-use super::Cooling;
+use super::Mitigations;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
 use crate::runtime::worker::Worker;
 
-impl Cooling {
+impl Mitigations {
     /// A read of a key has taken a flight of its own.
     pub(super) fn note_led(&mut self, name: &[u8]) {
-        if self.hot.may_pass(name)
+        if self.keys.may_pass(name)
             && let Some(work) = self.work.get_mut(name)
             && work.joins.led()
         {
@@ -59,7 +59,7 @@ impl Cooling {
     pub(super) fn keep_passing(&mut self) {
         self.passing = 0;
         for (name, work) in &mut self.work {
-            if !self.hot.may_pass(name) {
+            if !self.keys.may_pass(name) {
                 work.joins = Joins::default();
             }
             self.passing += usize::from(work.joins.passes());
@@ -69,7 +69,7 @@ impl Cooling {
 
 /// What a request has to do with hot keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heat {
+pub(crate) enum Hotness {
     /// Nothing.
     Cold,
     /// It reads one, and goes as usual.
@@ -81,40 +81,45 @@ pub(crate) enum Heat {
 impl Worker {
     /// What a request has to do with hot keys. One that passes is counted.
     #[inline]
-    pub(crate) fn heat(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Heat {
-        if self.cooling.passing > 0
+    pub(crate) fn hotness(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+    ) -> Hotness {
+        if self.mitigations.passing > 0
             && command.access == Access::Read
             && let Some(index) = command.single_key_index()
             && let Some(name) = request.arg(index)
         {
-            return self.heat_of_read(key, request, name);
+            return self.hotness_of_read(key, request, name);
         }
-        if self.touches_hot_keys(request, command) { Heat::Hot } else { Heat::Cold }
+        if self.touches_hot_keys(request, command) { Hotness::Hot } else { Hotness::Cold }
     }
 
-    fn heat_of_read(&mut self, key: ClientKey, request: Request<'_>, name: &[u8]) -> Heat {
-        let Self { cooling, clients, reads_replicas, .. } = self;
-        let Cooling { work, flights, passing, reads, .. } = cooling;
-        let Some(work) = work.get_mut(name) else { return Heat::Cold };
+    fn hotness_of_read(&mut self, key: ClientKey, request: Request<'_>, name: &[u8]) -> Hotness {
+        let Self { mitigations, clients, reads_replicas, .. } = self;
+        let Mitigations { work, flights, passing, reads, .. } = mitigations;
+        let Some(work) = work.get_mut(name) else { return Hotness::Cold };
         // A replica would be asked as usual, and the primary by a flight: time would go backwards.
         if !work.joins.passes() || *reads_replicas {
-            return Heat::Hot;
+            return Hotness::Hot;
         }
-        let Some(client) = clients.get(key) else { return Heat::Hot };
+        let Some(client) = clients.get(key) else { return Hotness::Hot };
         if client.hot_writes + client.hot_changes > 0 || client.hot_apart {
-            return Heat::Hot;
+            return Hotness::Hot;
         }
         let is_of_key = |flight| flights.request(flight).is_none_or(|(_, of, _)| of == name);
         if client.hot_reads.iter().any(|(_, flight)| is_of_key(*flight)) {
-            return Heat::Hot;
+            return Hotness::Hot;
         }
         client.passed_reads = true;
         work.passed += 1;
-        // Those of another lane would not be joined.
-        let hash = reads.hash_one((client.lane, request.bytes));
+        // Those of another pool would not be joined.
+        let hash = reads.hash_one((client.pool, request.bytes));
         if !work.joins.passed(hash) {
             *passing -= 1;
         }
-        Heat::Passes
+        Hotness::Passes
     }
 }

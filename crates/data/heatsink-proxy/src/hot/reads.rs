@@ -14,19 +14,19 @@ use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
 
-use super::Cooling;
+use super::Mitigations;
 use super::hash_fields;
 use super::stale_replies::{max_stale, may_be_told};
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
-use crate::hot_keys::Treatment;
 use crate::downstream::intake::Flow;
-use crate::upstream::pools::{Purpose, Ticket};
-use crate::downstream::shared_reply::{OwnedReply, Reply};
-use crate::upstream::nodes::NodeId;
-use crate::observe::Mark;
 use crate::downstream::request::Request;
+use crate::downstream::shared_reply::{OwnedReply, Reply};
+use crate::hot_keys::Treatment;
+use crate::observe::Mark;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Purpose, Ticket};
 
 const CACHING: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n";
 /// What is cached for a user of the server's is read again after this time at the latest, so
@@ -57,7 +57,7 @@ impl Waiter {
 #[derive(Debug)]
 pub(crate) struct Fill {
     flight: FlightId,
-    lane: usize,
+    pool: usize,
     token: Option<FillToken>,
     how: Cacheable,
     /// It was sent along the tracked link, in the newer protocol.
@@ -78,13 +78,13 @@ pub(crate) struct Fill {
 }
 
 impl Worker {
-    fn reader(&self, lane: usize) -> Reader {
-        let lane = &self.lanes[lane];
-        let protocol = match lane.login.protocol {
+    fn reader(&self, pool: usize) -> Reader {
+        let pool = &self.pools[pool];
+        let protocol = match pool.login.protocol {
             Protocol::Resp2 => Spoken::Resp2,
             Protocol::Resp3 => Spoken::Resp3,
         };
-        Reader { login: LoginId(lane.serial as u32), protocol }
+        Reader { login: LoginId(pool.serial as u32), protocol }
     }
 
     /// Answers a read of a hot key, or sees to it that it is answered; `None` if its reply cannot be
@@ -99,7 +99,7 @@ impl Worker {
         around: bool,
     ) -> Option<Flow> {
         let client = self.clients.get(key)?;
-        let lane = client.lane;
+        let pool = client.pool;
         let writes = client.hot_writes + client.hot_changes;
         if writes > 0 || client.hot_apart {
             return Some(Flow::Wait);
@@ -112,23 +112,23 @@ impl Worker {
         if !client.hot_reads.is_empty() && self.would_overtake_read(key, name, request.bytes) {
             return Some(Flow::Wait);
         }
-        let reader = self.reader(lane);
-        let time = self.cooling.time(self.now);
+        let reader = self.reader(pool);
+        let time = self.mitigations.time(self.now);
         if alone {
-            let Self { cooling, clients, observer, .. } = self;
-            if let Some(hit) = cooling.cache.hit(time, reader, request.bytes) {
+            let Self { mitigations, clients, observer, .. } = self;
+            if let Some(hit) = mitigations.cache.hit(time, reader, request.bytes) {
                 clients.reply_cached(key, hit.shared.map_or(Reply::Small(hit.reply), Reply::Large));
                 if let Some(observer) = observer {
                     observer.absorbed(command, request, hit.reply.len());
                 }
                 if hit.refresh {
-                    self.refresh(lane, reader, request, name);
+                    self.refresh(pool, reader, request, name);
                 }
                 return Some(Flow::Taken);
             }
         }
         if around {
-            self.cooling.note_as_usual(request, command);
+            self.mitigations.note_as_usual(request, command);
             return None;
         }
         let args: Vec<&[u8]> = request.args_from(0).collect();
@@ -139,19 +139,19 @@ impl Worker {
         if let Some(flow) = self.without_map(key) {
             return Some(flow);
         }
-        let (client, pool) = self.clients.get_with_pool(key)?;
+        let (client, buffers) = self.clients.get_with_buffers(key)?;
         if client.order.outstanding() >= MAX_OUTSTANDING {
             return Some(Flow::Wait);
         }
-        let place = client.order.reserve(pool);
+        let place = client.order.reserve(buffers);
         let waiter = Waiter { client: key, place };
-        match self.cooling.flights.join(time, reader, name, request.bytes, waiter) {
+        match self.mitigations.flights.join(time, reader, name, request.bytes, waiter) {
             Joined::Send(flight) => {
                 let mark = self.observe(key, command, request);
                 self.begin_wait(waiter, flight);
-                self.send_flight(lane, flight, how, mark);
+                self.send_flight(pool, flight, how, mark);
                 if treatment.may_pass() {
-                    self.cooling.note_led(name);
+                    self.mitigations.note_led(name);
                 }
             }
             Joined::Next(flight) => {
@@ -160,12 +160,12 @@ impl Worker {
                 self.give_up(mark);
                 self.begin_wait(waiter, flight);
                 if treatment.may_pass() {
-                    self.cooling.note_led(name);
+                    self.mitigations.note_led(name);
                 }
             }
             Joined::Waiting(flight) => {
                 self.begin_wait(waiter, flight);
-                if let Some(work) = self.cooling.work.get_mut(name) {
+                if let Some(work) = self.mitigations.work.get_mut(name) {
                     work.joined += 1;
                     work.joins.joined();
                 }
@@ -178,22 +178,22 @@ impl Worker {
                 if let Some(observer) = &mut self.observer {
                     observer.given_up(mark);
                 }
-                self.read_alone(lane, waiter, name, request.bytes);
+                self.read_alone(pool, waiter, name, request.bytes);
             }
         }
         Some(Flow::Taken)
     }
 
     /// Reads again what is about to expire. Nobody waits for it.
-    fn refresh(&mut self, lane: usize, reader: Reader, request: Request<'_>, name: &[u8]) {
+    fn refresh(&mut self, pool: usize, reader: Reader, request: Request<'_>, name: &[u8]) {
         let args: Vec<&[u8]> = request.args_from(0).collect();
         let Some(how) = cacheable(&args) else { return };
-        let time = self.cooling.time(self.now);
+        let time = self.mitigations.time(self.now);
         let nobody = Waiter { client: ClientKey::NOBODY, place: 0 };
         if let Joined::Send(flight) =
-            self.cooling.flights.join(time, reader, name, request.bytes, nobody)
+            self.mitigations.flights.join(time, reader, name, request.bytes, nobody)
         {
-            self.send_flight(lane, flight, how, Mark::Nothing);
+            self.send_flight(pool, flight, how, Mark::Nothing);
         }
     }
 
@@ -206,26 +206,28 @@ impl Worker {
     }
 
     /// Sends a read: along the tracked link if there is one, so that its reply can be kept.
-    fn send_flight(&mut self, lane: usize, flight: FlightId, how: Cacheable, mark: Mark) {
-        let time = self.cooling.time(self.now);
-        let Some((reader, name, request)) = self.cooling.flights.request(flight) else { return };
+    fn send_flight(&mut self, pool: usize, flight: FlightId, how: Cacheable, mark: Mark) {
+        let time = self.mitigations.time(self.now);
+        let Some((reader, name, request)) = self.mitigations.flights.request(flight) else {
+            return;
+        };
         let (name, request) = (name.to_vec(), request.to_vec());
-        if let Some(work) = self.cooling.work.get_mut(name.as_slice()) {
+        if let Some(work) = self.mitigations.work.get_mut(name.as_slice()) {
             work.flights += 1;
         }
         // Nobody may be left who asked for it, nor the way it would have taken.
         let is_there =
-            self.lanes.get(lane).is_some_and(|lane| lane.serial as u32 == reader.login.0);
+            self.pools.get(pool).is_some_and(|pool| pool.serial as u32 == reader.login.0);
         let node = self.node_of(&name);
-        let caches = is_there && self.cooling.cache.key_id(&name).is_some();
-        let tracked = if caches { self.tracked_link(lane, node) } else { None };
+        let caches = is_there && self.mitigations.cache.key_id(&name).is_some();
+        let tracked = if caches { self.tracked_link(pool, node) } else { None };
         let link_id = match tracked {
             Some(link) => self.link_id(link),
-            None if caches => self.broadcast_link(lane, node, &name),
+            None if caches => self.broadcast_link(pool, node, &name),
             None => None,
         };
         let token = link_id.and_then(|id| {
-            let token = self.cooling.cache.fill_token(time, reader, &name, &request)?;
+            let token = self.mitigations.cache.fill_token(time, reader, &name, &request)?;
             Some(token.sent_on(id))
         });
         let about = if self.may_end(how) { how.fields() } else { Fields::None };
@@ -236,7 +238,7 @@ impl Worker {
         let stores = token.is_some();
         let fill = Fill {
             flight,
-            lane,
+            pool,
             token,
             how,
             tracked: tracked.is_some(),
@@ -249,13 +251,13 @@ impl Worker {
             asks_on: None,
             first_end: None,
         };
-        let id = self.cooling.number();
-        self.cooling.fills.insert(id, fill);
+        let id = self.mitigations.number();
+        self.mitigations.fills.insert(id, fill);
         let fill = id;
-        self.cooling.leaving.push(flight);
+        self.mitigations.leaving.push(flight);
         let link = match tracked {
             Some(link) => Ok(link),
-            None if is_there => self.link_for_many(lane, node),
+            None if is_there => self.link_for_many(pool, node),
             None => Err("ERR heatsink: given up".to_owned()),
         };
         match link {
@@ -265,7 +267,7 @@ impl Worker {
                 }
                 self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(fill)), 1);
                 if stores && matches!(about, Fields::Paired | Fields::Listed) {
-                    if let Some(fill) = self.cooling.fills.get_mut(&id) {
+                    if let Some(fill) = self.mitigations.fills.get_mut(&id) {
                         fill.asks_on = Some(link);
                     }
                 } else if stores {
@@ -295,14 +297,14 @@ impl Worker {
     }
 
     /// Reads for one client only, along the shared link.
-    fn read_alone(&mut self, lane: usize, waiter: Waiter, name: &[u8], request: &[u8]) {
+    fn read_alone(&mut self, pool: usize, waiter: Waiter, name: &[u8], request: &[u8]) {
         let node = self.node_of(name);
         self.end_wait(waiter);
         // Not one of those that others are told of: whatever is behind it waits.
         self.keep_unseen(waiter.client);
-        let purpose = Purpose::Detour(waiter.place);
+        let purpose = Purpose::Redirect(waiter.place);
         let ticket = Ticket { client: waiter.client, seq: 0, purpose };
-        match self.lane_link(lane, node) {
+        match self.pool_link(pool, node) {
             Ok(link) => self.push_to_link(link, request, ticket, 1),
             Err(why) => self.clients.fill(waiter.client, waiter.place, &error_line(&why)),
         }
@@ -331,16 +333,16 @@ impl Worker {
     fn would_overtake_read(&self, key: ClientKey, name: &[u8], bytes: &[u8]) -> bool {
         let reads = self.clients.get_ref(key).map(|client| client.hot_reads.as_slice());
         reads.unwrap_or_default().iter().any(|(_, flight)| {
-            let request = self.cooling.flights.request(*flight);
+            let request = self.mitigations.flights.request(*flight);
             request.is_some_and(|(_, of_key, command)| of_key == name && command != bytes)
         })
     }
 
     /// The reads that leave now; nobody joins them any more.
     pub(crate) fn close_flights(&mut self) {
-        let cooling = &mut self.cooling;
-        for flight in cooling.leaving.drain(..) {
-            cooling.flights.sent(flight);
+        let mitigations = &mut self.mitigations;
+        for flight in mitigations.leaving.drain(..) {
+            mitigations.flights.sent(flight);
         }
     }
 
@@ -349,7 +351,7 @@ impl Worker {
     /// it had refused `CLIENT TRACKING`.
     pub(crate) fn caching_answered(&mut self, slot: usize, id: u32, frame: &[u8]) {
         let Some(error) = frame.strip_prefix(b"-") else { return };
-        if let Some(fill) = self.cooling.fills.get_mut(&id) {
+        if let Some(fill) = self.mitigations.fills.get_mut(&id) {
             fill.token = None;
         }
         let Some(node) = self.links.get(slot).map(|upstream| upstream.node) else { return };
@@ -362,33 +364,33 @@ impl Worker {
         self.tracking_refused(node, &error);
     }
 
-    /// A read is answered; `detoured` if not by the link that it was sent along.
-    pub(crate) fn fill_arrived(&mut self, id: u32, frame: &[u8], detoured: bool) {
-        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+    /// A read is answered; `redirected` if not by the link that it was sent along.
+    pub(crate) fn fill_arrived(&mut self, id: u32, frame: &[u8], redirected: bool) {
+        let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
         let failed = matches!(frame.first(), None | Some(b'-' | b'!'));
         // What came another way was asked in the client's own protocol.
-        let converted = if fill.converts && !detoured && !failed {
+        let converted = if fill.converts && !redirected && !failed {
             fill.how.to_resp2(frame)
         } else {
             Some(frame.to_vec())
         };
-        let refused = if failed || detoured { fill.token.take() } else { None };
-        let untracked = detoured || !fill.tracked;
-        let (flight, lane, how, mark) = (fill.flight, fill.lane, fill.how, fill.mark);
+        let refused = if failed || redirected { fill.token.take() } else { None };
+        let untracked = redirected || !fill.tracked;
+        let (flight, pool, how, mark) = (fill.flight, fill.pool, fill.how, fill.mark);
         let (sent_at, link) = (fill.sent_at, fill.link.filter(|_| !untracked));
-        if let Some(token) = refused.filter(|_| !detoured) {
+        if let Some(token) = refused.filter(|_| !redirected) {
             // Nothing is kept of it; what it was to replace goes, too: the right to read the key
             // may be gone.
-            let time = self.cooling.time(self.now);
-            self.cooling.cache.filled(time, token, frame, Ttl::Unlimited);
+            let time = self.mitigations.time(self.now);
+            self.mitigations.cache.filled(time, token, frame, Ttl::Unlimited);
         }
         if untracked {
-            self.note_untracked(lane, flight);
+            self.note_untracked(pool, flight);
         }
         if let Some(link) = link {
             self.heard_on(link, sent_at);
         }
-        let Cooling { flights, late, hot, .. } = &mut self.cooling;
+        let Mitigations { flights, late, keys: hot, .. } = &mut self.mitigations;
         let request = flights.request(flight);
         if let (Some((reader, name, request)), Some(reply)) = (request, &converted)
             && !failed
@@ -398,7 +400,7 @@ impl Worker {
         }
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let mut waiters = Vec::new();
-        let next = self.cooling.flights.answered(flight, &mut waiters);
+        let next = self.mitigations.flights.answered(flight, &mut waiters);
         if let Some(reply) = converted.map(OwnedReply::new) {
             for waiter in waiters {
                 self.end_wait(waiter);
@@ -407,7 +409,7 @@ impl Worker {
             if let Some(observer) = &mut self.observer {
                 observer.answered(&mark, reply.bytes(), 0);
             }
-            let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+            let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
             fill.mark = Mark::Nothing;
             if fill.token.is_some() {
                 fill.reply = Some(reply);
@@ -417,19 +419,19 @@ impl Worker {
                     self.ask_ttls_of_told(link, id, name, how, frame);
                 }
             } else {
-                self.cooling.fills.remove(&id);
+                self.mitigations.fills.remove(&id);
             }
         } else {
             // Of a shape that nobody knows how to convert: each reads for itself.
-            self.cooling.fills.remove(&id);
+            self.mitigations.fills.remove(&id);
             if let Some((name, request)) = request {
                 for waiter in waiters {
-                    self.read_alone(lane, waiter, &name, &request);
+                    self.read_alone(pool, waiter, &name, &request);
                 }
             }
         }
         if let Some(next) = next {
-            self.send_flight(lane, next, how, Mark::Nothing);
+            self.send_flight(pool, next, how, Mark::Nothing);
         }
     }
 
@@ -445,13 +447,13 @@ impl Worker {
     ) {
         match hash_fields::about_told(name, frame, how.fields()) {
             Ok(question) => self.ask_ttls(link, id, name, question.as_deref()),
-            Err(hash_fields::Strange) => drop(self.cooling.fills.remove(&id)),
+            Err(hash_fields::Strange) => drop(self.mitigations.fills.remove(&id)),
         }
     }
 
     /// When the fields of a reply end, before [`Self::fill_ttl_arrived`].
     pub(crate) fn fill_fields_arrived(&mut self, id: u32, frame: &[u8]) {
-        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
         let reply = fill.reply.as_ref().map(OwnedReply::bytes);
         match reply.map(|reply| hash_fields::first_end(frame, reply, fill.how.fields())) {
             Some(Ok(first_end)) => fill.first_end = first_end,
@@ -462,16 +464,16 @@ impl Worker {
 
     /// How long the key lives, right behind the reply.
     pub(crate) fn fill_ttl_arrived(&mut self, id: u32, frame: &[u8]) {
-        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
         if fill.reply.is_none() {
             // The read itself has been sent elsewhere.
             fill.token = None;
             return;
         }
-        let lane = fill.lane;
-        let time = self.cooling.time(self.now);
-        let has_rights = self.lanes.get(lane).is_some_and(|lane| lane.login.credentials.is_some());
-        let Some(fill) = self.cooling.fills.remove(&id) else { return };
+        let pool = fill.pool;
+        let time = self.mitigations.time(self.now);
+        let has_rights = self.pools.get(pool).is_some_and(|pool| pool.login.credentials.is_some());
+        let Some(fill) = self.mitigations.fills.remove(&id) else { return };
         let first_end = fill.first_end;
         let (Some(token), Some(reply)) = (fill.token, fill.reply) else { return };
         let number = frame.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
@@ -491,22 +493,22 @@ impl Worker {
             Ttl::Remaining(left) => Ttl::Remaining(left.min(most)),
             Ttl::Absent | Ttl::Unlimited => Ttl::Remaining(most),
         };
-        self.cooling.cache.filled(time, token, reply.bytes(), ttl);
+        self.mitigations.cache.filled(time, token, reply.bytes(), ttl);
     }
 
     /// A read will not be answered.
     pub(crate) fn fill_failed(&mut self, id: u32, error: &[u8]) {
-        let Some(fill) = self.cooling.fills.remove(&id) else { return };
+        let Some(fill) = self.mitigations.fills.remove(&id) else { return };
         if let Some(observer) = &mut self.observer {
             observer.given_up(fill.mark);
         }
         let mut waiters = Vec::new();
-        let old = self.cooling.flights.request(fill.flight).and_then(|(reader, _, command)| {
-            let max_age = max_stale(&self.live, &self.lanes, reader);
-            let (sent_at, reply) = self.cooling.late.get(self.now, reader, command, max_age)?;
+        let old = self.mitigations.flights.request(fill.flight).and_then(|(reader, _, command)| {
+            let max_age = max_stale(&self.live, &self.pools, reader);
+            let (sent_at, reply) = self.mitigations.late.get(self.now, reader, command, max_age)?;
             Some((sent_at, reply.to_vec()))
         });
-        let next = self.cooling.flights.failed(fill.flight, &mut waiters);
+        let next = self.mitigations.flights.failed(fill.flight, &mut waiters);
         for waiter in waiters {
             let old =
                 old.as_ref().filter(|(sent_at, _)| may_be_told(&self.clients, waiter, *sent_at));
@@ -515,13 +517,13 @@ impl Worker {
             self.clients.fill(waiter.client, waiter.place, told);
         }
         if let Some(next) = next {
-            self.send_flight(fill.lane, next, fill.how, Mark::Nothing);
+            self.send_flight(fill.pool, next, fill.how, Mark::Nothing);
         }
     }
 
     /// Whether a read went along a link of the cache, so that the usual way is left if that is lost.
     pub(crate) fn may_read_as_usual(&self, id: u32) -> bool {
-        self.cooling.fills.get(&id).is_some_and(|fill| fill.tracked)
+        self.mitigations.fills.get(&id).is_some_and(|fill| fill.tracked)
     }
 
     /// The link of the cache that a read was sent along, or was to be, is lost: it was silent for
@@ -529,15 +531,15 @@ impl Worker {
     /// ordinary one then: the read goes the usual way, once, and nothing is kept of it. That it may be
     /// executed twice does not matter, as it changes nothing and only one reply is passed on.
     pub(crate) fn fill_as_usual(&mut self, id: u32, error: &[u8]) {
-        let Some(fill) = self.cooling.fills.get_mut(&id) else { return };
+        let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
         (fill.tracked, fill.link, fill.converts) = (false, None, false);
         (fill.token, fill.sent_at) = (None, Instant::now());
-        let (lane, flight) = (fill.lane, fill.flight);
-        let request = self.cooling.flights.request(flight);
+        let (pool, flight) = (fill.pool, fill.flight);
+        let request = self.mitigations.flights.request(flight);
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let Some((name, request)) = request else { return self.fill_failed(id, error) };
         let node = self.node_of(&name);
-        match self.link_for_many(lane, node) {
+        match self.link_for_many(pool, node) {
             Ok(link) => {
                 self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(id)), 1);
             }
@@ -556,21 +558,21 @@ impl Worker {
     /// ```
     ///
     /// So whatever was sent along tracked links before C is told is not kept.
-    fn note_untracked(&mut self, lane: usize, flight: FlightId) {
-        let Self { cooling, links, .. } = self;
-        let is_of_lane = |slot: usize| links.get(slot).is_some_and(|link| link.lane == lane);
-        if cooling.links.iter().any(|link| is_of_lane(link.slot))
-            && let Some((_, name, _)) = cooling.flights.request(flight)
+    fn note_untracked(&mut self, pool: usize, flight: FlightId) {
+        let Self { mitigations, links, .. } = self;
+        let is_of_pool = |slot: usize| links.get(slot).is_some_and(|link| link.pool == pool);
+        if mitigations.links.iter().any(|link| is_of_pool(link.slot))
+            && let Some((_, name, _)) = mitigations.flights.request(flight)
         {
-            cooling.cache.overtaken(name);
+            mitigations.cache.overtaken(name);
         }
     }
 
     /// Its time to live will not come: the reply is not kept.
     pub(crate) fn fill_ttl_failed(&mut self, id: u32) {
         // Unless its reply is still to come, or to be given up.
-        if self.cooling.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
-            self.cooling.fills.remove(&id);
+        if self.mitigations.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
+            self.mitigations.fills.remove(&id);
         }
     }
 }

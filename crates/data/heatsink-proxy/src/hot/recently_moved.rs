@@ -13,25 +13,25 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Cooling;
+use super::Mitigations;
 use crate::hot_keys::HotKeys;
 
 /// Replicas are taken to be behind by no more than this.
 const BEHIND: Duration = Duration::from_secs(60);
 
-impl Cooling {
+impl Mitigations {
     /// Remembers whose values lie elsewhere no more.
     pub(super) fn note_moved(&mut self, now: Instant, old: &HotKeys) {
-        self.lately_moved.retain(|_, until| *until > now);
-        let hot = Arc::clone(&self.hot);
+        self.recently_moved.retain(|_, until| *until > now);
+        let hot = Arc::clone(&self.keys);
         for key in old.moved().filter(|key| !hot.is_moved(key)) {
-            self.lately_moved.insert(key.to_vec(), now + BEHIND);
+            self.recently_moved.insert(key.to_vec(), now + BEHIND);
         }
     }
 
     /// Whether a replica may have something else than the value at a key: the marker of a split
     /// that has ended, or less than a copy has shown.
     pub(crate) fn misleads_replicas(&self, name: &[u8], now: Instant) -> bool {
-        self.hot.is_moved(name) || self.lately_moved.get(name).is_some_and(|until| now < *until)
+        self.keys.is_moved(name) || self.recently_moved.get(name).is_some_and(|until| now < *until)
     }
 }

@@ -1,19 +1,19 @@
-//! What a worker tells the others of its cooling.
+//! What a worker tells the others of its mitigations.
 //!
 //! Called by: the worker, with its other counts.
 //! Bound: one entry a hot key.
 
 use std::sync::atomic::Ordering;
 
-use super::Cooling;
+use super::Mitigations;
 use crate::hot_keys::{Guard, Told};
 use crate::runtime::shared::CooledKeys;
 use crate::runtime::worker::Worker;
 
 impl Worker {
     /// Tells the others what was done for each key since the last time.
-    pub(crate) fn tell_cooling(&mut self) {
-        let Cooling { links, listening, .. } = &self.cooling;
+    pub(crate) fn report_mitigations(&mut self) {
+        let Mitigations { links, listening, .. } = &self.mitigations;
         let delay = links.iter().map(|link| link.delay).max();
         // The weaker of the two, where servers differ.
         let guard = match (listening.is_open(), links.is_empty()) {
@@ -23,13 +23,13 @@ impl Worker {
         };
         let told = Told { guard, delay };
         self.shared.told[self.index].store(told.pack(), Ordering::Relaxed);
-        if !self.cooling.is_active() && self.cooling.told.is_empty() {
+        if !self.mitigations.is_active() && self.mitigations.told.is_empty() {
             return;
         }
         let mut totals =
             self.shared.cooled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.cooling.tell_shard_writes(&mut totals);
-        let Cooling { cache, told, work, hot, .. } = &mut self.cooling;
+        self.mitigations.tell_shard_writes(&mut totals);
+        let Mitigations { cache, told, work, keys: hot, .. } = &mut self.mitigations;
         for (key, work) in work.iter() {
             let counters = cache.counters(key).copied().unwrap_or_default();
             let now = (counters, *work);

@@ -81,7 +81,7 @@ impl Worker {
         behind: &[u8],
         table: &CommandTable,
     ) -> bool {
-        let Some(treatment) = self.cooling.hot.get(name) else { return false };
+        let Some(treatment) = self.mitigations.keys.get(name) else { return false };
         let reads = command.access == Access::Read;
         // What is cached is not asked for.
         if !treatment.coalesce || reads && treatment.local_cache || self.awaits_hot(key) {

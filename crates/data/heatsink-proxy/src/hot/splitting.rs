@@ -33,19 +33,19 @@ use heatsink_split::layout::{Kind, Names};
 use heatsink_split::plan::{self, Context, Merge, Part, Plan};
 use heatsink_upstream::Protocol;
 
-use super::Cooling;
+use super::Mitigations;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::upstream::nodes::NodeId;
 use crate::downstream::request::{Request, only_key, reaches_other_databases};
-use crate::splits::Splitting;
 use crate::runtime::worker::Worker;
+use crate::splits::Splitting;
+use crate::upstream::nodes::NodeId;
+pub(crate) use frozen::FrozenRead;
+pub(super) use frozen::Parked;
 pub(crate) use gather::Collected;
 pub(crate) use refused::Fenced;
 pub(super) use refused::Past;
-pub(crate) use frozen::FrozenRead;
-pub(super) use frozen::Parked;
 
 /// How long a client waits for a value that is moved.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,16 +68,16 @@ const ANOTHER_USER: &str = "a client with a user of its own";
 /// The same if nobody knows which keys are asked for.
 const UNKNOWN: &str = "a command that is not known";
 
-impl Cooling {
+impl Mitigations {
     /// Writes of keys that are held are under way all the same: they were taken before. `counts`
     /// tells whether a login uses the database whose keys are moved: there is no end to those in
     /// other databases.
     pub(super) fn combines_held(&self, counts: impl Fn(LoginId) -> bool) -> bool {
         let held = |splitting: &Splitting| !matches!(splitting, Splitting::Split(_));
-        let held = self.hot.splits().filter(|(_, how)| held(how)).map(|(key, _)| key);
+        let held = self.keys.splits().filter(|(_, how)| held(how)).map(|(key, _)| key);
         // Writes of keys that have copies are not combined, but were before.
         !self.batches.is_empty()
-            && held.chain(self.hot.copied()).any(|key| self.batches.concerns(key, &counts))
+            && held.chain(self.keys.copied()).any(|key| self.batches.concerns(key, &counts))
     }
 
     /// Whether anybody waits for a value that is moved, or for copies of one.
@@ -88,7 +88,7 @@ impl Cooling {
 
     /// Notes since when keys are frozen.
     pub(super) fn note_frozen(&mut self, now: Instant) {
-        let hot = &self.hot;
+        let hot = &self.keys;
         let freezes = |key: &[u8]| matches!(hot.split(key), Some(Splitting::Freezing { .. }));
         self.frozen.retain(|key, _| freezes(key));
         for (key, _) in hot.splits().filter(|(key, _)| freezes(key)) {
@@ -117,7 +117,7 @@ impl Worker {
             let read = self.read_several_frozen(key, request, command);
             return read.or_else(|| self.make_whole(key, request, command));
         };
-        let splitting = self.cooling.hot.split(name)?.clone();
+        let splitting = self.mitigations.keys.split(name)?.clone();
         if command.refuses_count(request.len()) {
             return Some(self.have_refused(key, request, command));
         }
@@ -128,7 +128,7 @@ impl Worker {
                 self.read_frozen(key, request, command, name, tells)
             }
             Splitting::Freezing { .. } => {
-                let since = self.cooling.frozen.get(name).copied().unwrap_or(self.now);
+                let since = self.mitigations.frozen.get(name).copied().unwrap_or(self.now);
                 let is_late = self.now.saturating_duration_since(since) > FREEZE;
                 // What a marker would refuse may go on: the value is there, or nothing is done.
                 if is_late && is_refused_by_marker(&command.name) {
@@ -163,8 +163,8 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Option<Flow> {
-        let keeps_tombstones = self.shared.desk.keeps_tombstones();
-        let is_usual = !self.cooling.hot.has_moved() && !keeps_tombstones;
+        let keeps_tombstones = self.shared.split_mailbox.keeps_tombstones();
+        let is_usual = !self.mitigations.keys.has_moved() && !keeps_tombstones;
         if is_usual || command.refuses_count(request.len()) {
             return None;
         }
@@ -185,20 +185,20 @@ impl Worker {
         let unnamed = request.unnamed(command);
         let writes = command.access == Access::Write;
         let (mut waits, mut overtakes, mut may_flush) = (false, false, false);
-        let mut look = |name: &[u8], writes: bool| match self.cooling.hot.split(name) {
+        let mut look = |name: &[u8], writes: bool| match self.mitigations.keys.split(name) {
             Some(Splitting::Freezing { .. }) => waits |= !queueing,
             Some(Splitting::Split(_) | Splitting::Draining(_)) => {
                 waits = true;
-                self.shared.desk.want_whole(name, &command.name);
+                self.shared.split_mailbox.want_whole(name, &command.name);
             }
             // It may be sent to the key later than what is asked now.
-            None if client.copy_reads > 0 && self.cooling.hot.copies(name).is_some() => {
+            None if client.copy_reads > 0 && self.mitigations.keys.copies(name).is_some() => {
                 overtakes = true;
             }
             // Whoever writes in an unusual way removes no copies.
-            None if writes && self.cooling.hot.copies(name).is_some() => {
+            None if writes && self.mitigations.keys.copies(name).is_some() => {
                 waits = true;
-                self.shared.desk.want_whole(name, &command.name);
+                self.shared.split_mailbox.want_whole(name, &command.name);
             }
             None => {}
         };
@@ -214,7 +214,7 @@ impl Worker {
                 None => self.observer.is_none(),
             };
             if is_incomplete {
-                self.cooling.hot.moved().for_each(|name| look(name, true));
+                self.mitigations.keys.moved().for_each(|name| look(name, true));
                 may_flush = true;
             }
         }
@@ -222,11 +222,11 @@ impl Worker {
             Unnamed::Nothing => {}
             Unnamed::Matching => {
                 let matching =
-                    self.cooling.hot.moved().filter(|name| request.matches(command, name));
+                    self.mitigations.keys.moved().filter(|name| request.matches(command, name));
                 matching.for_each(|name| look(name, false));
             }
             Unnamed::Anything => {
-                self.cooling.hot.moved().for_each(|name| look(name, writes));
+                self.mitigations.keys.moved().for_each(|name| look(name, writes));
                 may_flush |= writes && !queueing;
             }
         }
@@ -239,8 +239,8 @@ impl Worker {
     /// A command that nobody knows may be about any key: all have to be made whole first.
     pub(crate) fn make_all_whole(&mut self, key: ClientKey) -> Option<Flow> {
         let client = self.clients.get_ref(key)?;
-        let hot = &self.cooling.hot;
-        let keeps_tombstones = self.shared.desk.keeps_tombstones();
+        let hot = &self.mitigations.keys;
+        let keeps_tombstones = self.shared.split_mailbox.keeps_tombstones();
         let is_usual = !hot.has_moved() && !keeps_tombstones;
         if is_usual || client.within {
             return None;
@@ -252,7 +252,7 @@ impl Worker {
                 waits |= !client.is_queueing();
             } else {
                 waits = true;
-                self.shared.desk.want_whole(name, UNKNOWN);
+                self.shared.split_mailbox.want_whole(name, UNKNOWN);
             }
         }
         waits.then(|| self.hold(key))
@@ -260,17 +260,17 @@ impl Worker {
 
     /// Whether the client uses the database whose keys are split.
     pub(super) fn is_in_database(&self, key: ClientKey) -> bool {
-        self.clients.get_ref(key).is_some_and(|client| self.is_lane_in_database(client.lane))
+        self.clients.get_ref(key).is_some_and(|client| self.is_pool_in_database(client.pool))
     }
 
-    /// The same for whoever shares a lane.
-    fn is_lane_in_database(&self, lane: usize) -> bool {
-        self.lanes.get(lane).is_some_and(|lane| lane.login.db == self.shared.base_login.db)
+    /// The same for whoever shares a pool.
+    fn is_pool_in_database(&self, pool: usize) -> bool {
+        self.pools.get(pool).is_some_and(|pool| pool.login.db == self.shared.base_login.db)
     }
 
     /// What is known of split keys may be relied on.
     fn is_believed(&self) -> bool {
-        self.shared.desk.is_believed()
+        self.shared.split_mailbox.is_believed()
     }
 
     /// The client goes on when the value has been moved. If that takes too long, it is told so.
@@ -285,14 +285,14 @@ impl Worker {
             self.clients.error(key, MOVING);
             return Flow::Taken;
         }
-        self.cooling.held_clients.push(key);
+        self.mitigations.held_clients.push(key);
         Flow::Wait
     }
 
     /// Other keys are hot, or their values have been moved: whoever waited for that goes on.
     pub(super) fn release_held(&mut self) {
-        self.clients.resume.append(&mut self.cooling.held_clients);
-        for parked in std::mem::take(&mut self.cooling.parked) {
+        self.clients.resume.append(&mut self.mitigations.held_clients);
+        for parked in std::mem::take(&mut self.mitigations.parked) {
             self.read_again(parked);
         }
         self.release_fenced();
@@ -301,7 +301,7 @@ impl Worker {
     /// Whoever waits looks again now and then: what is known may be believed again, and time
     /// passes.
     pub(super) fn look_at_held(&mut self) {
-        self.clients.resume.append(&mut self.cooling.held_clients);
+        self.clients.resume.append(&mut self.mitigations.held_clients);
         self.end_late_reads();
         self.look_at_fenced();
     }
@@ -319,10 +319,10 @@ impl Worker {
         if client.awaits_hot() && !is_step(layout, request) {
             return Flow::Wait;
         }
-        let login = &self.lanes[client.lane].login;
+        let login = &self.pools[client.pool].login;
         if login.user_name() != self.shared.base_login.user_name() {
             // Its rights are those on the key; nobody knows what they would be on a shard.
-            self.shared.desk.want_whole(name, ANOTHER_USER);
+            self.shared.split_mailbox.want_whole(name, ANOTHER_USER);
             return self.hold(key);
         }
         if client.order.outstanding() >= MAX_OUTSTANDING {
@@ -355,9 +355,9 @@ impl Worker {
             many = request.args_from(0).collect();
             &many
         };
-        let turn = self.cooling.turn();
+        let turn = self.mitigations.turn();
         let is_list = layout.kind == Kind::List;
-        let stamp = if is_list { self.shared.desk.stamps(args.len()) } else { 0 };
+        let stamp = if is_list { self.shared.split_mailbox.stamps(args.len()) } else { 0 };
         let context = Context { layout, names: Names::Live, resp3, turn, stamp };
         let plan = plan::plan(&context, args);
         if matches!(&plan, Plan::Many { merge, .. } if merge.asks_again()) && self.has_asked(key) {
@@ -376,7 +376,7 @@ impl Worker {
         }
         match (plan, names) {
             (Plan::Whole, _) => {
-                self.shared.desk.want_whole(name, &command.name);
+                self.shared.split_mailbox.want_whole(name, &command.name);
                 self.hold(key)
             }
             (Plan::Answer(reply), _) => {
@@ -389,14 +389,14 @@ impl Worker {
                 let mark = self.observe(key, command, request);
                 let node = self.primary_of(layout.slot(shard), key);
                 if command.access == Access::Write {
-                    self.cooling.note_shard_writes(name, &layout.id, [shard]);
+                    self.mitigations.note_shard_writes(name, &layout.id, [shard]);
                 }
-                let mut renamed = std::mem::take(&mut self.cooling.renamed);
+                let mut renamed = std::mem::take(&mut self.mitigations.renamed);
                 layout.rename(shard, request.bytes, request.args, &mut renamed);
                 self.send_on(key, node, &renamed, &[mark]);
                 renamed.clear();
                 renamed.shrink_to(RENAMED_BYTES);
-                self.cooling.renamed = renamed;
+                self.mitigations.renamed = renamed;
                 Flow::Taken
             }
             (Plan::One(shard), Names::Sealed) => {

@@ -22,12 +22,12 @@ use foldhash::fast::RandomState;
 use heatsink_cache::identity::{Protocol, Reader};
 use slab::Slab;
 
-use super::Cooling;
+use super::Mitigations;
 use super::reads::{RIGHTS_TIME, Waiter};
-use crate::downstream::clients::{Clients, error_line};
 use crate::config::Live;
-use crate::upstream::pools::Lane;
+use crate::downstream::clients::{Clients, error_line};
 use crate::runtime::worker::Worker;
+use crate::upstream::pools::Pool;
 
 /// Replies that are kept.
 const MOST_REPLIES: usize = 1024;
@@ -39,11 +39,11 @@ type Place = (u32, bool, Vec<u8>);
 
 /// Replies that may be given to those who have waited too long.
 #[derive(Debug, Default)]
-pub(crate) struct LateReplies {
+pub(crate) struct StaleReplies {
     replies: HashMap<Place, (Instant, Vec<u8>), RandomState>,
 }
 
-impl LateReplies {
+impl StaleReplies {
     /// Keeps the reply to a read that was sent at that time.
     pub(super) fn keep(&mut self, sent_at: Instant, reader: Reader, command: &[u8], reply: &[u8]) {
         if command.len() + reply.len() > MOST_BYTES {
@@ -86,14 +86,14 @@ impl Worker {
     /// they wait as long as for any other request, and are told so then.
     pub(super) fn expire_waits(&mut self) {
         self.give_old();
-        let time = self.cooling.time(self.now);
-        if self.cooling.flights.next_deadline().is_none_or(|deadline| deadline > time) {
+        let time = self.mitigations.time(self.now);
+        if self.mitigations.flights.next_deadline().is_none_or(|deadline| deadline > time) {
             return;
         }
         let text = "ERR heatsink: the read of a hot key that this one waited for takes too long";
         let error = error_line(text);
         let mut late = Vec::new();
-        self.cooling.flights.expired(time, &mut late);
+        self.mitigations.flights.expired(time, &mut late);
         for waiter in late {
             self.end_wait(waiter);
             self.clients.fill(waiter.client, waiter.place, &error);
@@ -103,15 +103,15 @@ impl Worker {
     /// In mode `relaxed`: whoever has waited for `coalesce.max_wait_ms` gets what was read before, if
     /// there is something.
     fn give_old(&mut self) {
-        let time = self.cooling.time(self.now);
+        let time = self.mitigations.time(self.now);
         let Some(since) = time.checked_sub(self.live.coalesce.max_wait) else { return };
-        if self.cooling.late.is_empty() {
+        if self.mitigations.late.is_empty() {
             return;
         }
-        let Self { cooling, clients, lanes, live, now, .. } = self;
-        let Cooling { flights, late, .. } = cooling;
+        let Self { mitigations, clients, pools, live, now, .. } = self;
+        let Mitigations { flights, late, .. } = mitigations;
         let old = |reader: Reader, command: &[u8]| {
-            late.get(*now, reader, command, max_stale(live, lanes, reader))
+            late.get(*now, reader, command, max_stale(live, pools, reader))
         };
         let mut answered = Vec::new();
         flights.take_waiting(
@@ -138,11 +138,11 @@ pub(super) fn may_be_told(clients: &Clients, waiter: Waiter, sent_at: Instant) -
 }
 
 /// How old a reply may be that is given instead of none.
-pub(super) fn max_stale(live: &Live, lanes: &Slab<Lane>, reader: Reader) -> Duration {
+pub(super) fn max_stale(live: &Live, pools: &Slab<Pool>, reader: Reader) -> Duration {
     let max_stale = live.coalesce.max_stale;
-    let is_of = |lane: &Lane| lane.serial as u32 == reader.login.0;
-    let lane = lanes.iter().map(|(_, lane)| lane).find(|lane| is_of(lane));
+    let is_of = |pool: &Pool| pool.serial as u32 == reader.login.0;
+    let pool = pools.iter().map(|(_, pool)| pool).find(|pool| is_of(pool));
     // A right that was taken away is noticed in time.
-    let has_rights = lane.is_none_or(|lane| lane.login.credentials.is_some());
+    let has_rights = pool.is_none_or(|pool| pool.login.credentials.is_some());
     if has_rights { max_stale.min(RIGHTS_TIME) } else { max_stale }
 }

@@ -7,8 +7,8 @@ use heatsink_cache::local::LinkId;
 use heatsink_resp::value::Value;
 
 use super::{SILENCE, TrackedLink};
-use crate::upstream::pools::{Owner, Purpose, Ticket};
 use crate::runtime::worker::Worker;
+use crate::upstream::pools::{Owner, Purpose, Ticket};
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
@@ -16,12 +16,12 @@ impl Worker {
     /// A link of the cache is ready: what is read along it from now on can be kept.
     pub(crate) fn tracking_ready(&mut self, slot: usize) {
         let Some(upstream) = self.links.get(slot) else { return };
-        let (lane, node, generation) = (upstream.lane, upstream.node, upstream.generation);
-        let login = LoginId(self.lanes[lane].serial as u32);
-        let id = self.cooling.cache.link_opened(login, CacheNode(u32::from(node.0)));
-        self.cooling.links.push(TrackedLink {
+        let (pool, node, generation) = (upstream.pool, upstream.node, upstream.generation);
+        let login = LoginId(self.pools[pool].serial as u32);
+        let id = self.mitigations.cache.link_opened(login, CacheNode(u32::from(node.0)));
+        self.mitigations.links.push(TrackedLink {
             slot,
-            lane,
+            pool,
             node,
             generation,
             id,
@@ -35,25 +35,25 @@ impl Worker {
 
     /// A link is gone: what was read along it is not served any more.
     pub(crate) fn tracking_lost(&mut self, generation: u32) {
-        let cooling = &mut self.cooling;
-        let at = cooling.links.iter().position(|link| link.generation == generation);
+        let mitigations = &mut self.mitigations;
+        let at = mitigations.links.iter().position(|link| link.generation == generation);
         if let Some(at) = at {
-            let lost = cooling.links.swap_remove(at);
-            cooling.cache.link_lost(lost.id);
+            let lost = mitigations.links.swap_remove(at);
+            mitigations.cache.link_lost(lost.id);
         }
     }
 
     /// What the cache calls a link, once it is ready.
     pub(super) fn link_id(&self, slot: usize) -> Option<LinkId> {
-        self.cooling.links.iter().find(|link| link.slot == slot).map(|link| link.id)
+        self.mitigations.links.iter().find(|link| link.slot == slot).map(|link| link.id)
     }
 
     /// Looks into what the server has told by itself, before any reply that came with it.
     pub(crate) fn look_at_pushes(&mut self) {
-        if self.cooling.pushes.is_empty() {
+        if self.mitigations.pushes.is_empty() {
             return;
         }
-        for push in std::mem::take(&mut self.cooling.pushes) {
+        for push in std::mem::take(&mut self.mitigations.pushes) {
             let Ok(value) = Value::decode(&push) else { continue };
             if let Value::Error(_) = value {
                 self.listening_refused();
@@ -71,17 +71,17 @@ impl Worker {
             match items.get(1) {
                 Some(keys) if !keys.array().is_empty() => {
                     for key in keys.array().iter().filter_map(Value::text) {
-                        self.cooling.cache.invalidated(key);
+                        self.mitigations.cache.invalidated(key);
                     }
                 }
-                _ => self.cooling.cache.flushed(),
+                _ => self.mitigations.cache.flushed(),
             }
         }
     }
 
     /// No key is hot any more: the links of the cache that owe nothing are closed.
     pub(super) fn close_tracked(&mut self) {
-        let links: Vec<usize> = self.cooling.links.iter().map(|link| link.slot).collect();
+        let links: Vec<usize> = self.mitigations.links.iter().map(|link| link.slot).collect();
         for slot in links {
             if self.links.get(slot).is_some_and(|upstream| upstream.link.waiting() == 0) {
                 self.drop_link(slot);
@@ -91,23 +91,23 @@ impl Worker {
 
     /// Asks each link of the cache whether it is still there.
     pub(super) fn feel_pulse(&mut self) {
-        for at in 0..self.cooling.links.len() {
+        for at in 0..self.mitigations.links.len() {
             self.ask_whether_there(at);
         }
     }
 
-    /// Asks those of a lane that have not been heard since a time.
-    pub(super) fn ask_for_word(&mut self, lane: usize, since: Instant) {
-        for at in 0..self.cooling.links.len() {
-            let link = &self.cooling.links[at];
-            if link.lane == lane && link.heard_up_to < since {
+    /// Asks those of a pool that have not been heard since a time.
+    pub(super) fn ask_for_word(&mut self, pool: usize, since: Instant) {
+        for at in 0..self.mitigations.links.len() {
+            let link = &self.mitigations.links[at];
+            if link.pool == pool && link.heard_up_to < since {
                 self.ask_whether_there(at);
             }
         }
     }
 
     fn ask_whether_there(&mut self, at: usize) {
-        let link = &mut self.cooling.links[at];
+        let link = &mut self.mitigations.links[at];
         let slot = link.slot;
         let Some(upstream) = self.links.get(slot) else { return };
         debug_assert_eq!(upstream.owner, Owner::Tracked);
@@ -123,14 +123,14 @@ impl Worker {
     /// A read along a link of the cache is answered that was sent at that time: what the server had to
     /// tell until then has been heard.
     pub(super) fn heard_on(&mut self, id: LinkId, sent_at: Instant) {
-        if let Some(link) = self.cooling.links.iter_mut().find(|link| link.id == id) {
+        if let Some(link) = self.mitigations.links.iter_mut().find(|link| link.id == id) {
             link.heard_up_to = link.heard_up_to.max(sent_at);
         }
     }
 
     /// A link of the cache is still there.
     pub(crate) fn pulse_felt(&mut self, slot: usize) {
-        let link = self.cooling.links.iter_mut().find(|link| link.slot == slot);
+        let link = self.mitigations.links.iter_mut().find(|link| link.slot == slot);
         if let Some(link) = link
             && let Some(asked_at) = link.asked_at.take()
         {

@@ -38,16 +38,16 @@
 
 use std::time::Instant;
 
-use super::Cooling;
+use super::Mitigations;
 use super::reads::RIGHTS_TIME;
 use crate::downstream::connection::ClientKey;
 use crate::runtime::worker::Worker;
 
-impl Cooling {
-    /// Whether nothing is served to those of a lane that was overwritten before that time.
-    fn has_heard_up_to(&self, lane: usize, time: Instant, now: Instant) -> bool {
+impl Mitigations {
+    /// Whether nothing is served to those of a pool that was overwritten before that time.
+    fn has_heard_up_to(&self, pool: usize, time: Instant, now: Instant) -> bool {
         let announced = self.listening.is_open() && now < time + RIGHTS_TIME;
-        let mut links = self.links.iter().filter(|link| link.lane == lane);
+        let mut links = self.links.iter().filter(|link| link.pool == pool);
         !announced && links.all(|link| link.heard_up_to >= time)
     }
 }
@@ -62,7 +62,7 @@ impl Worker {
     }
 
     /// Keys have become hot: so far nobody has noted what is under way for them.
-    pub(super) fn doubt_unanswered(&mut self) {
+    pub(super) fn suspect_unanswered(&mut self) {
         for (_, client) in &mut self.clients.slab {
             if !client.is_settled() {
                 client.hot_apart = true;
@@ -74,15 +74,15 @@ impl Worker {
     /// Whether a client may be served from the cache.
     #[inline]
     pub(super) fn may_hit(&mut self, key: ClientKey) -> bool {
-        let Self { cooling, clients, now, .. } = self;
+        let Self { mitigations, clients, now, .. } = self;
         let Some(client) = clients.get(key) else { return false };
         let Some(since) = client.hot_unseen_since else { return true };
-        let lane = client.lane;
-        let has_heard = cooling.has_heard_up_to(lane, since, *now);
+        let pool = client.pool;
+        let has_heard = mitigations.has_heard_up_to(pool, since, *now);
         if has_heard {
             client.hot_unseen_since = None;
         } else if self.cluster.is_some() {
-            self.ask_for_word(lane, since);
+            self.ask_for_word(pool, since);
         }
         has_heard
     }

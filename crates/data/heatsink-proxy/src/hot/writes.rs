@@ -15,11 +15,11 @@ use std::sync::Arc;
 use heatsink_cache::local::WriteToken;
 use heatsink_resp::command::{Access, Command, Role, Unnamed};
 
-use super::Cool;
+use super::Verdict;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::observe::Mark;
 use crate::downstream::request::{Request, is_untold};
+use crate::observe::Mark;
 use crate::runtime::worker::Worker;
 
 /// A request that touches hot keys, on a shared link.
@@ -64,7 +64,7 @@ impl HotWrite {
 impl Worker {
     /// Requests that touched hot keys and are answered.
     pub(crate) fn look_at_ended(&mut self) {
-        while let Some((write, refused)) = self.cooling.ended.pop() {
+        while let Some((write, refused)) = self.mitigations.ended.pop() {
             self.end_hot_write(write, refused);
         }
     }
@@ -75,18 +75,18 @@ impl Worker {
         key: ClientKey,
         request: Request<'_>,
         command: &Command,
-    ) -> Cool {
-        let Some(client) = self.clients.get(key) else { return Cool::Done(Flow::Taken) };
+    ) -> Verdict {
+        let Some(client) = self.clients.get(key) else { return Verdict::Done(Flow::Taken) };
         if client.awaits_hot() {
-            return Cool::Done(Flow::Wait);
+            return Verdict::Done(Flow::Wait);
         }
         client.hot_writes += 1;
         let Touched { tokens, told } = self.touched(key, request, command);
         let inner = self.observe(key, command, request);
         let untold = is_untold(command);
         let write = HotWrite { tokens, told, untold, client: key, inner };
-        let write = self.cooling.writes.insert(write);
-        Cool::Marked(Mark::Hot(write as u32))
+        let write = self.mitigations.writes.insert(write);
+        Verdict::Marked(Mark::Hot(write as u32))
     }
 
     /// The same before a cluster, where requests may come apart, or be sent on to other nodes:
@@ -96,17 +96,17 @@ impl Worker {
         key: ClientKey,
         request: Request<'_>,
         command: &Command,
-    ) -> Cool {
-        let Some(client) = self.clients.get(key) else { return Cool::Done(Flow::Taken) };
+    ) -> Verdict {
+        let Some(client) = self.clients.get(key) else { return Verdict::Done(Flow::Taken) };
         if client.awaits_hot() {
-            return Cool::Done(Flow::Wait);
+            return Verdict::Done(Flow::Wait);
         }
         let flow = self.forward_clustered(key, request, command);
         if flow == Flow::Taken {
             // Nothing has left yet, or at least nothing else has been looked at.
             self.touch_apart(key, command, request);
         }
-        Cool::Done(flow)
+        Verdict::Done(flow)
     }
 
     /// What a request may do to keys that are cached.
@@ -125,7 +125,7 @@ impl Worker {
         let arg = |index| request.arg(index).unwrap_or_default();
         command.for_each_key(request.len(), arg, |index| self.touch(arg(index), &mut touched));
         if unnamed == Unnamed::Matching {
-            let hot = Arc::clone(&self.cooling.hot);
+            let hot = Arc::clone(&self.mitigations.keys);
             let matching = hot.iter().filter(|(name, _)| request.matches(command, name));
             matching.for_each(|(name, _)| self.touch(name, &mut touched));
         }
@@ -138,17 +138,17 @@ impl Worker {
     /// refused the last one of the same login, what is cached goes only if this one is carried out:
     /// when it is answered.
     fn write_sent_to_all(&mut self, key: ClientKey) -> WriteToken {
-        let lane = self.clients.get_ref(key).and_then(|client| self.lanes.get(client.lane));
-        let refused = lane.is_some_and(|lane| lane.untold_refused) && self.all_tell_of_changes();
-        let cache = &mut self.cooling.cache;
-        if refused { cache.write_to_all_doubted() } else { cache.write_sent_to_all() }
+        let pool = self.clients.get_ref(key).and_then(|client| self.pools.get(client.pool));
+        let refused = pool.is_some_and(|pool| pool.untold_refused) && self.all_tell_of_changes();
+        let cache = &mut self.mitigations.cache;
+        if refused { cache.write_to_all_suspected() } else { cache.write_sent_to_all() }
     }
 
     fn note_untold(&mut self, key: ClientKey, refused: bool) {
         if let Some(client) = self.clients.get_ref(key)
-            && let Some(lane) = self.lanes.get_mut(client.lane)
+            && let Some(pool) = self.pools.get_mut(client.pool)
         {
-            lane.untold_refused = refused;
+            pool.untold_refused = refused;
         }
     }
 
@@ -163,19 +163,19 @@ impl Worker {
 
     /// Something that may change a key is about to be sent.
     pub(super) fn write_sent(&mut self, name: &[u8]) -> Sent {
-        if self.cooling.cache.key_id(name).is_none() {
+        if self.mitigations.cache.key_id(name).is_none() {
             return Sent::Uncached;
         }
         if self.tells_of_changes(self.node_of(name)) {
             return Sent::Told;
         }
-        self.cooling.cache.write_sent(name).map_or(Sent::Uncached, Sent::Pending)
+        self.mitigations.cache.write_sent(name).map_or(Sent::Uncached, Sent::Pending)
     }
 
     /// A request that touches hot keys is answered or given up; what else was remembered of
     /// it.
     pub(crate) fn end_hot_write(&mut self, write: u32, refused: bool) -> Mark {
-        let Some(write) = self.cooling.writes.try_remove(write as usize) else {
+        let Some(write) = self.mitigations.writes.try_remove(write as usize) else {
             return Mark::Nothing;
         };
         if write.untold {
@@ -213,10 +213,10 @@ impl Worker {
         }
     }
 
-    /// A request went along a connection of the client's own, or in another unusual way: what
+    /// A request went along a dedicated connection of the client, or in another unusual way: what
     /// it touches is pending until the client is settled.
     pub(crate) fn touch_apart(&mut self, key: ClientKey, command: &Command, request: Request<'_>) {
-        if !self.cooling.is_active() || !self.touches_hot_keys(request, command) {
+        if !self.mitigations.is_active() || !self.touches_hot_keys(request, command) {
             return;
         }
         let touched = self.touched(key, request, command);
@@ -225,7 +225,7 @@ impl Worker {
 
     /// A transaction is executed: what it has named is touched now.
     pub(crate) fn touch_executed(&mut self, key: ClientKey) {
-        if !self.cooling.is_active() {
+        if !self.mitigations.is_active() {
             return;
         }
         let Some(client) = self.clients.get_ref(key) else { return };
@@ -234,7 +234,7 @@ impl Worker {
         // If nothing was noted, it may have named any.
         let mut names_any = true;
         if let Some(queued) = &client.queued_keys {
-            let cache = &self.cooling.cache;
+            let cache = &self.mitigations.cache;
             queued.for_each(|name, _, _, _| {
                 if cache.key_id(name).is_some() {
                     names.push(name.to_vec());
@@ -258,12 +258,12 @@ impl Worker {
     /// Nobody knows what it touches. Where the server tells of changes, that ends nothing for
     /// others; see the module `untracked`.
     pub(crate) fn touch_all(&mut self, key: ClientKey) {
-        if !self.cooling.is_active() {
+        if !self.mitigations.is_active() {
             return;
         }
         self.keep_unseen(key);
         if !self.all_tell_of_changes() {
-            let tokens = vec![self.cooling.cache.write_sent_to_all()];
+            let tokens = vec![self.mitigations.cache.write_sent_to_all()];
             self.keep_touched(key, Touched { tokens, told: false });
         }
     }
@@ -280,16 +280,16 @@ impl Worker {
             return;
         }
         client.hot_touched.extend(tokens);
-        if !self.cooling.unsettled.contains(&key) {
-            self.cooling.unsettled.push(key);
+        if !self.mitigations.unsettled.contains(&key) {
+            self.mitigations.unsettled.push(key);
         }
     }
 
     /// Clients that have been answered since.
     pub(super) fn look_at_unsettled(&mut self) {
-        let Self { cooling, clients, now, .. } = self;
+        let Self { mitigations, clients, now, .. } = self;
         let mut over = Vec::new();
-        cooling.unsettled.retain(|key| {
+        mitigations.unsettled.retain(|key| {
             let Some(client) = clients.get(*key) else { return false };
             if !client.is_settled() {
                 return true;

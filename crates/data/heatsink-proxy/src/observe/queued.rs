@@ -6,8 +6,8 @@
 use heatsink_detect::heat::Kind;
 use heatsink_resp::command::{Command, Unnamed, ValueKind};
 
-use crate::observe::kind;
 use crate::downstream::request::{Request, is_untold, reaches_other_databases};
+use crate::observe::kind;
 
 /// Bytes that are kept for one transaction.
 const MAX_BYTES: usize = 256 << 10;

@@ -157,8 +157,8 @@ mod tests {
             let mut snapshot = Snapshot::new();
             self.counter.drain_into(self.now, &mut snapshot);
             let report = Merger::new().merge(self.now, &[&snapshot]);
-            let heat = report.keys.first().expect("named");
-            (heat.writes_in_flight, heat.writes_per_second)
+            let hotness = report.keys.first().expect("named");
+            (hotness.writes_in_flight, hotness.writes_per_second)
         }
     }
 

@@ -7,7 +7,7 @@
 //! here knows of (tombstones of a split that is over, for ten minutes) are left out of lists, but
 //! not of the number.
 //!
-//! Within `MULTI` and on a client's own connection replies are the server's.
+//! Within `MULTI` and on a client's dedicated connection replies are the server's.
 
 use heatsink_cluster::join::{self, Join};
 use heatsink_cluster::{cursor, slot};
@@ -21,13 +21,13 @@ use memchr::{memchr, memmem};
 use crate::cluster::scatter_gather::{Asker, Ending};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::upstream::nodes::NodeId;
-use crate::observe::Mark;
 use crate::downstream::request::Request;
+use crate::observe::Mark;
 use crate::reserved::names::{self, PREFIX};
 use crate::runtime::shared::OwnKeys;
-use crate::splits::Splitting;
 use crate::runtime::worker::Worker;
+use crate::splits::Splitting;
+use crate::upstream::nodes::NodeId;
 
 /// Keys that are asked for at once, when the first was one of the fleet's.
 const ROUND: usize = 8;
@@ -59,7 +59,7 @@ pub(crate) fn tells_names(command: &Command) -> bool {
 }
 
 /// A reply without names of the fleet, if it has any.
-fn without_own(frame: &[u8], list_at: usize) -> Option<Vec<u8>> {
+fn without_dedicated(frame: &[u8], list_at: usize) -> Option<Vec<u8>> {
     memmem::find(frame, PREFIX)?;
     let list = frame.get(list_at..)?;
     let (kind, header) = (*list.first()?, memchr(b'\n', list)? + 1);
@@ -104,18 +104,19 @@ fn number(frame: &[u8]) -> Option<i64> {
 
 /// All keys but the fleet's. Where those cannot be asked for, they count.
 fn count(parts: &[Vec<u8>], nodes: usize) -> Vec<u8> {
-    let (all, own) = parts.split_at(nodes.min(parts.len()));
+    let (all, dedicated) = parts.split_at(nodes.min(parts.len()));
     let reply = join::join(&Join::Sum, all);
     let Some(all) = number(&reply) else { return reply };
-    let own: i64 = own.iter().filter_map(|part| number(part)).sum();
-    format!(":{}\r\n", (all - own).max(0)).into_bytes()
+    let dedicated: i64 = dedicated.iter().filter_map(|part| number(part)).sum();
+    format!(":{}\r\n", (all - dedicated).max(0)).into_bytes()
 }
 
 impl Worker {
     /// Whether a client is told of keys without those of the fleet.
     pub(crate) fn hides_names(&self, key: ClientKey, command: &Command) -> bool {
         let client = self.clients.get_ref(key);
-        client.is_some_and(|client| !client.within && client.own.is_none()) && tells_names(command)
+        client.is_some_and(|client| !client.within && client.dedicated.is_none())
+            && tells_names(command)
     }
 
     /// Asks what was asked, so that the reply can be told without names of the fleet.
@@ -150,7 +151,7 @@ impl Worker {
         if questions.is_empty() {
             return self.forward_to(key, self.home(key), request.bytes);
         }
-        let own = match telling {
+        let dedicated = match telling {
             Telling::Count(_) => self.own_key_questions(key),
             _ => Vec::new(),
         };
@@ -158,14 +159,16 @@ impl Worker {
             && let Some(client) = self.clients.get_ref(key)
         {
             let nodes: Vec<NodeId> = questions.iter().map(|(node, _)| *node).collect();
-            self.decide_around(key, client.lane, &nodes);
+            self.decide_around(key, client.pool, &nodes);
         }
-        let Some((client, pool)) = self.clients.get_with_pool(key) else { return Flow::Taken };
-        let (lane, place) = (client.lane, client.order.reserve(pool));
+        let Some((client, buffers)) = self.clients.get_with_buffers(key) else {
+            return Flow::Taken;
+        };
+        let (pool, place) = (client.pool, client.order.reserve(buffers));
         let asker = Asker { client: key, place };
-        self.ask_on_lanes(
+        self.ask_on_pools(
             asker,
-            &[(lane, &questions), (self.base_lane, &own)],
+            &[(pool, &questions), (self.base_pool, &dedicated)],
             Ending::Names(Box::new(telling)),
             Mark::Nothing,
         );
@@ -205,19 +208,19 @@ impl Worker {
 
     /// How many keys the fleet has where this client looks, as far as anybody here knows.
     fn own_key_questions(&self, key: ClientKey) -> Vec<(NodeId, Vec<u8>)> {
-        let lane = self.clients.get_ref(key).map(|client| client.lane);
-        let login = lane.map(|lane| &self.lanes[lane].login);
+        let pool = self.clients.get_ref(key).map(|client| client.pool);
+        let login = pool.map(|pool| &self.pools[pool].login);
         if login.is_none_or(|login| login.db != self.shared.base_login.db) {
             return Vec::new();
         }
         let mut names = Vec::new();
         if let Some(OwnKeys { always, while_split }) = self.shared.own_keys.get() {
             names.extend_from_slice(always);
-            if self.cooling.hot.has_moved() {
+            if self.mitigations.keys.has_moved() {
                 names.extend_from_slice(while_split);
             }
         }
-        for (key, splitting) in self.cooling.hot.splits() {
+        for (key, splitting) in self.mitigations.keys.splits() {
             if let Splitting::Freezing { permit, .. } = splitting {
                 names.push(permit.to_vec());
             }
@@ -229,7 +232,8 @@ impl Worker {
                 names.push(layout.guard(shard));
             }
         }
-        let copied = self.cooling.hot.copied().filter_map(|key| self.cooling.hot.copies(key));
+        let copied =
+            self.mitigations.keys.copied().filter_map(|key| self.mitigations.keys.copies(key));
         for copy in copied.flat_map(|copies| &copies.names) {
             names.extend([layout::lock_name(copy), layout::writers_name(copy), copy.clone()]);
         }
@@ -266,21 +270,20 @@ impl Worker {
                 (reply, list_at)
             }
         };
-        Some(list_at.and_then(|at| without_own(&reply, at)).unwrap_or(reply))
+        Some(list_at.and_then(|at| without_dedicated(&reply, at)).unwrap_or(reply))
     }
 
     fn random_told(&mut self, asker: Asker, rounds: u32, parts: &[Vec<u8>]) -> Option<Vec<u8>> {
-        let is_own =
-            |part: &&Vec<u8>| bulk(part).is_some_and(|(name, _)| names::is_reserved(name));
+        let is_own = |part: &&Vec<u8>| bulk(part).is_some_and(|(name, _)| names::is_reserved(name));
         let others: Vec<&Vec<u8>> = parts.iter().filter(|part| !is_own(part)).collect();
         let has_found =
             others.iter().any(|part| part.starts_with(b"$") && !part.starts_with(b"$-"));
         if has_found || others.len() == parts.len() {
             return Some(join::join(&Join::RandomKey, &others));
         }
-        let lane = self.clients.get_ref(asker.client)?.lane;
+        let pool = self.clients.get_ref(asker.client)?.pool;
         if rounds == 0 {
-            let resp3 = self.lanes[lane].login.protocol == Protocol::Resp3;
+            let resp3 = self.pools[pool].login.protocol == Protocol::Resp3;
             return Some(if resp3 { b"_\r\n".to_vec() } else { b"$-1\r\n".to_vec() });
         }
         let shards = self.cluster.as_ref().map(|view| &view.routes.shards);
@@ -291,7 +294,7 @@ impl Worker {
         let question = |node: &NodeId| (*node, b"*1\r\n$9\r\nRANDOMKEY\r\n".to_vec());
         let questions: Vec<_> = (0..ROUND).flat_map(|_| primaries.iter().map(question)).collect();
         let ending = Ending::Names(Box::new(Telling::Random(rounds - 1)));
-        self.ask_several(lane, asker, &questions, ending, Mark::Nothing);
+        self.ask_several(pool, asker, &questions, ending, Mark::Nothing);
         None
     }
 }
@@ -309,14 +312,14 @@ mod tests {
     #[test]
     fn names_of_the_fleet_are_left_out_of_lists() {
         let told = list(&["a", "heatsink:{default}:state", "heatsink", "heatsink:{a}:id:0", "b"]);
-        assert_eq!(without_own(&told, 0), Some(list(&["a", "heatsink", "b"])));
-        assert_eq!(without_own(&list(&["heatsink:{a}:x"]), 0), Some(b"*0\r\n".to_vec()));
-        assert_eq!(without_own(&list(&["a", "b"]), 0), None);
-        assert_eq!(without_own(b"-ERR heatsink:{\r\n", 0), None);
+        assert_eq!(without_dedicated(&told, 0), Some(list(&["a", "heatsink", "b"])));
+        assert_eq!(without_dedicated(&list(&["heatsink:{a}:x"]), 0), Some(b"*0\r\n".to_vec()));
+        assert_eq!(without_dedicated(&list(&["a", "b"]), 0), None);
+        assert_eq!(without_dedicated(b"-ERR heatsink:{\r\n", 0), None);
         let scanned = [b"*2\r\n$2\r\n17\r\n", &told[..]].concat();
         let at = list_of_scan(&scanned).expect("a list");
         let left = [b"*2\r\n$2\r\n17\r\n", &list(&["a", "heatsink", "b"])[..]].concat();
-        assert_eq!(without_own(&scanned, at), Some(left));
+        assert_eq!(without_dedicated(&scanned, at), Some(left));
     }
 
     #[test]

@@ -126,11 +126,11 @@ impl Worker {
     /// part of is not executed.
     pub(crate) fn refuse_reserved(&mut self, key: ClientKey) -> Flow {
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        if client.own.is_some() && !client.is_settled() {
+        if client.dedicated.is_some() && !client.is_settled() {
             return Flow::Wait;
         }
         if client.is_queueing() || client.transaction.is_some() {
-            self.end_own_state(key);
+            self.end_dedicated_state(key);
         }
         self.clients.error(key, REFUSAL);
         Flow::Taken
@@ -156,30 +156,30 @@ mod tests {
 
     #[test]
     fn whatever_names_a_key_or_a_channel_of_the_fleet_is_refused() {
-        let own = "heatsink:{default}:state";
+        let dedicated = "heatsink:{default}:state";
         for request in [
-            &["GET", own][..],
-            &["MSET", "a", "1", own, "2"],
-            &["RENAME", "a", own],
-            &["EVAL", "return 1", "1", own],
-            &["EVAL", "return redis.call('get', KEYS[1])", "0", own],
+            &["GET", dedicated][..],
+            &["MSET", "a", "1", dedicated, "2"],
+            &["RENAME", "a", dedicated],
+            &["EVAL", "return 1", "1", dedicated],
+            &["EVAL", "return redis.call('get', KEYS[1])", "0", dedicated],
             &["EVAL", "redis.call('PUBLISH', 'heatsink:{default}:changes', 'x')", "0"],
             &["SCRIPT", "LOAD", "return redis.call('get', 'heatsink:{a}:1:0')"],
-            &["MIGRATE", "host", "1", "", "0", "5", "KEYS", "a", own],
-            &["RESTORE", own, "0", "x"],
-            &["SORT", "a", "STORE", own],
+            &["MIGRATE", "host", "1", "", "0", "5", "KEYS", "a", dedicated],
+            &["RESTORE", dedicated, "0", "x"],
+            &["SORT", "a", "STORE", dedicated],
             &["SORT", "a", "BY", "heatsink:{*}:x"],
-            &["GEORADIUS", "a", "1", "1", "1", "m", "STORE", own],
-            &["XREAD", "STREAMS", own, "0"],
-            &["OBJECT", "ENCODING", own],
-            &["PUBLISH", own, "x"],
-            &["SPUBLISH", own, "x"],
-            &["SUBSCRIBE", "a", own],
+            &["GEORADIUS", "a", "1", "1", "1", "m", "STORE", dedicated],
+            &["XREAD", "STREAMS", dedicated, "0"],
+            &["OBJECT", "ENCODING", dedicated],
+            &["PUBLISH", dedicated, "x"],
+            &["SPUBLISH", dedicated, "x"],
+            &["SUBSCRIBE", "a", dedicated],
             &["PSUBSCRIBE", "heatsink:{*"],
-            &["SSUBSCRIBE", own],
+            &["SSUBSCRIBE", dedicated],
             &["PUBLISH", "heatsink:written", "k"],
-            &["WATCH", own],
-            &["SOME.MODULE", "a", own],
+            &["WATCH", dedicated],
+            &["SOME.MODULE", "a", dedicated],
         ] {
             assert!(refused(request), "{request:?}");
         }
@@ -187,18 +187,18 @@ mod tests {
 
     #[test]
     fn a_value_that_looks_like_such_a_name_is_a_value() {
-        let own = "heatsink:{default}:state";
+        let dedicated = "heatsink:{default}:state";
         for request in [
-            &["SET", "k", own][..],
-            &["MSET", "a", own, "b", own],
-            &["PUBLISH", "k", own],
-            &["ECHO", own],
+            &["SET", "k", dedicated][..],
+            &["MSET", "a", dedicated, "b", dedicated],
+            &["PUBLISH", "k", dedicated],
+            &["ECHO", dedicated],
             &["GET", "heatsink"],
             &["GET", "heatsink:other"],
             &["GET", "heatsink:written"],
             &["SOME.MODULE", "heatsink:other"],
             &["SUBSCRIBE", "heatsink:other"],
-            &["UNSUBSCRIBE", own],
+            &["UNSUBSCRIBE", dedicated],
             &["EVAL", "return 1", "1", "k"],
         ] {
             assert!(!refused(request), "{request:?}");

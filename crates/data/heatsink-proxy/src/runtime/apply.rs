@@ -3,16 +3,16 @@
 use heatsink_cluster::join::Join;
 use heatsink_resp::command::{Command, Role};
 
-use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::cluster::dedicated_redirects::null;
 use crate::cluster::route::Slots;
+use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::cluster::transactions::CROSS_SLOT;
-use crate::downstream::connection::{Client, ClientKey, Lost};
 use crate::decide::{Decision, LostStep};
+use crate::downstream::connection::{Client, ClientKey, Lost};
 use crate::downstream::intake::Flow;
-use crate::session::dedicated::{Expected, Transaction};
 use crate::downstream::request::Request;
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::{Expected, Transaction};
 
 /// What one node could do, and not all of them.
 const NOT_HERE: &str = "ERR heatsink: not possible on a connection that leads to a whole cluster";
@@ -31,20 +31,23 @@ impl Worker {
                 self.ask_for_names(key, request, command)
             }
             (Decision::Forward, Some(command)) if self.cluster.is_some() => {
-                self.forward_beside_own(key, request, command)
+                self.forward_beside_dedicated(key, request, command)
             }
-            // A client that does not read waits; a connection of its own leads to one node only.
-            (Decision::Own(Expected::Plain), Some(command))
+            // A client that does not read waits; a dedicated connection leads to one node only.
+            (Decision::Dedicated(Expected::Plain), Some(command))
                 if self.cluster.is_some()
                     && command.role != Role::Urgent
-                    && self.clients.get_ref(key).is_some_and(|client| client.own.is_none()) =>
+                    && self
+                        .clients
+                        .get_ref(key)
+                        .is_some_and(|client| client.dedicated.is_none()) =>
             {
                 self.forward_clustered(key, request, command)
             }
-            (Decision::Own(expected), command) if self.cluster.is_some() => {
-                self.send_own_clustered(key, request, command, expected)
+            (Decision::Dedicated(expected), command) if self.cluster.is_some() => {
+                self.send_dedicated_clustered(key, request, command, expected)
             }
-            (Decision::OwnWait, Some(command)) if self.cluster.is_some() => {
+            (Decision::DedicatedWait, Some(command)) if self.cluster.is_some() => {
                 self.ask_apart(key, request, command, true)
             }
             (Decision::Stray | Decision::Misplaced, _) if self.cluster.is_some() => {
@@ -62,11 +65,11 @@ impl Worker {
     ) -> Flow {
         match decision {
             Decision::Forward => self.forward(key, request.bytes, 1),
-            Decision::Own(expected) => {
+            Decision::Dedicated(expected) => {
                 let node = self.home(key);
-                self.send_own(key, node, request.bytes, expected)
+                self.send_dedicated(key, node, request.bytes, expected)
             }
-            Decision::OwnWait => self.send_wait(key, request.bytes),
+            Decision::DedicatedWait => self.send_wait(key, request.bytes),
             Decision::Takeover => self.take_over(key, request),
             Decision::Stray => self.stray(key, request),
             Decision::Misplaced => {
@@ -88,7 +91,7 @@ impl Worker {
             }
             Decision::Barred => {
                 if self.is_queueing(key) {
-                    self.end_own_state(key);
+                    self.end_dedicated_state(key);
                 }
                 let text = "ERR heatsink: a login is not possible in the middle of this";
                 self.clients.error(key, text);
@@ -96,7 +99,7 @@ impl Worker {
             }
             Decision::LongChannel => {
                 if self.is_queueing(key) {
-                    self.end_own_state(key);
+                    self.end_dedicated_state(key);
                 }
                 let text =
                     "ERR heatsink: names of channels and patterns are limited to 16384 bytes";
@@ -115,23 +118,23 @@ impl Worker {
         }
     }
 
-    /// Along the shared links, while the client may have a connection of its own: it is not
+    /// Along the shared links, while the client may have a dedicated connection: it is not
     /// in the middle of anything there.
-    fn forward_beside_own(
+    fn forward_beside_dedicated(
         &mut self,
         key: ClientKey,
         request: Request<'_>,
         command: &Command,
     ) -> Flow {
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        if client.own.as_ref().is_some_and(|own| !own.is_settled()) {
+        if client.dedicated.as_ref().is_some_and(|dedicated| !dedicated.is_settled()) {
             return Flow::Wait;
         }
         self.forward_clustered(key, request, command)
     }
 
-    /// On a connection of the client's own, to the node of the request's key.
-    fn send_own_clustered(
+    /// On a dedicated connection of the client, to the node of the request's key.
+    fn send_dedicated_clustered(
         &mut self,
         key: ClientKey,
         request: Request<'_>,
@@ -145,8 +148,8 @@ impl Worker {
             && command.role == Role::Urgent
             && !self.is_queueing(key)
         {
-            let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
-            if own.is_some_and(|own| !own.is_settled()) {
+            let dedicated = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+            if dedicated.is_some_and(|dedicated| !dedicated.is_settled()) {
                 // It may overtake others' commands, not the replies of the client's own.
                 return Flow::Wait;
             }
@@ -171,35 +174,35 @@ impl Worker {
         if client.order.outstanding() > 0 {
             return Flow::Wait;
         }
-        if let Some(own) = &client.own {
+        if let Some(dedicated) = &client.dedicated {
             let keeps = matches!(expected, Expected::Watch | Expected::Blocking);
-            if keeps && own.slot.is_some() && slot.is_some() && own.slot != slot {
+            if keeps && dedicated.slot.is_some() && slot.is_some() && dedicated.slot != slot {
                 if !client.is_settled() {
                     return Flow::Wait;
                 }
                 self.clients.reply(key, CROSS_SLOT);
                 return Flow::Taken;
             }
-            let node = own.node;
-            return self.send_own(key, node, request.bytes, expected);
+            let node = dedicated.node;
+            return self.send_dedicated(key, node, request.bytes, expected);
         }
         if let Some(flow) = self.behind_old_map(key) {
             return flow;
         }
         let node = slot.map_or_else(|| self.home(key), |slot| self.primary_of(slot, key));
-        let flow = self.send_own(key, node, request.bytes, expected);
+        let flow = self.send_dedicated(key, node, request.bytes, expected);
         if expected == Expected::Watch
             && let Some(client) = self.clients.get(key)
-            && let Some(own) = &mut client.own
+            && let Some(dedicated) = &mut client.dedicated
         {
-            own.slot = slot;
+            dedicated.slot = slot;
         }
         flow
     }
 
     pub(crate) fn is_queueing(&self, key: ClientKey) -> bool {
-        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
-        own.is_some_and(|own| own.transaction == Transaction::Queueing)
+        let dedicated = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+        dedicated.is_some_and(|dedicated| dedicated.transaction == Transaction::Queueing)
     }
 
     /// Asks each primary on connections where nobody waits behind it.
@@ -232,7 +235,7 @@ impl Worker {
             ["readonly", "readwrite", "asking"].iter().any(|name| request.is(0, name));
         if is_for_nodes && !clustered {
             let node = self.home(key);
-            return self.send_own(key, node, request.bytes, Expected::Pinning);
+            return self.send_dedicated(key, node, request.bytes, Expected::Pinning);
         }
         if is_for_nodes && !queueing {
             // There are no replicas to speak to here, and no slots under way.
@@ -240,7 +243,7 @@ impl Worker {
             return Flow::Taken;
         }
         // Before a cluster, of one node.
-        if request.is(0, "monitor") && !queueing && (!clustered || client.own.is_none()) {
+        if request.is(0, "monitor") && !queueing && (!clustered || client.dedicated.is_none()) {
             return self.monitor(key, request.bytes);
         }
         let text = "ERR heatsink: not possible through a proxy, only at the server itself";
@@ -255,30 +258,30 @@ impl Worker {
             return Flow::Wait;
         }
         if client.transaction.is_some() || self.is_queueing(key) {
-            self.end_own_state(key);
+            self.end_dedicated_state(key);
         }
         self.clients.error(key, text);
         Flow::Taken
     }
 
     /// What a client was in the middle of is over, and a transaction will fail.
-    pub(crate) fn end_own_state(&mut self, key: ClientKey) {
+    pub(crate) fn end_dedicated_state(&mut self, key: ClientKey) {
         let Some(client) = self.clients.get(key) else { return };
         if client.transaction.take().is_some() {
             client.lost = Lost::Transaction;
         }
-        let Some(own) = client.own.take() else { return };
-        client.card.set_upstream_id(None);
-        match own.transaction {
+        let Some(dedicated) = client.dedicated.take() else { return };
+        client.record.set_upstream_id(None);
+        match dedicated.transaction {
             Transaction::Queueing => client.lost = Lost::Transaction,
             Transaction::Watching => client.lost = Lost::Watch,
             Transaction::None => {}
         }
-        if own.is_subscriber() {
+        if dedicated.is_subscriber() {
             // As when the connection is lost: what it was is gone.
             self.clients.close_after_replies(key);
         }
-        self.drop_own_links(key, &own);
+        self.drop_dedicated_links(key, &dedicated);
     }
 
     /// Brings a lost transaction to its end without anything of it being executed.
@@ -292,8 +295,8 @@ impl Worker {
             LostStep::Queue => self.clients.reply(key, b"+QUEUED\r\n"),
             LostStep::Touched => {
                 client.lost = Lost::Nothing;
-                let lane = client.lane;
-                let protocol = self.lanes[lane].login.protocol;
+                let pool = client.pool;
+                let protocol = self.pools[pool].login.protocol;
                 self.clients.reply(key, null(protocol == heatsink_upstream::Protocol::Resp3));
             }
             LostStep::Begin => {

@@ -1,6 +1,6 @@
 //! Time that goes on while the process is stopped and while the machine sleeps.
 //!
-//! Called by: whoever relies on what was seen some time ago; see `Desk::is_believed`.
+//! Called by: whoever relies on what was seen some time ago; see `SplitMailbox::is_believed`.
 //!
 //! What is known of split keys may be relied on for seconds. Tombstones, which keep a process that
 //! is behind from writing where nobody reads, live for ten minutes. A process can stand still

@@ -9,14 +9,14 @@ use heatsink_resp::command::{Command, CommandTable, Role};
 use heatsink_resp::request::{ProtocolError, RequestScan};
 use heatsink_resp::{encode, inline};
 
-use crate::downstream::connection::ClientKey;
 use crate::decide::{decide, decide_clustered, needs_settled};
+use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::observe::{Observer, Writer};
-use crate::session::dedicated::Expected;
 use crate::downstream::request::Request;
+use crate::observe::{Observer, Writer};
 use crate::reserved::names;
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::Expected;
 
 impl Worker {
     /// A request in the telnet form, passed on in the usual one.
@@ -73,8 +73,8 @@ impl Worker {
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         let queueing = client.is_queueing();
-        if let Some(own) = &mut client.own {
-            own.unmarked = false;
+        if let Some(dedicated) = &mut client.dedicated {
+            dedicated.unmarked = false;
         }
         let counted = self.observer.as_ref().map(Observer::counted);
         let flow = if client.transaction.is_some() {
@@ -115,14 +115,14 @@ impl Worker {
         let Some(observer) = &mut self.observer else { return };
         let Some(client) = self.clients.get(key).filter(|client| !client.within) else { return };
         // What went elsewhere, or was answered here, must not be taken for what went there last.
-        let own = client.own.as_mut().filter(|own| own.unmarked);
+        let dedicated = client.dedicated.as_mut().filter(|dedicated| dedicated.unmarked);
         if !queueing {
             // What a `MULTI` that was refused has left.
             client.queued_keys = None;
             let mark = observer.sent_apart(Writer(key.slot), command, request);
-            if let Some(own) = own
-                && own.expected.back() == Some(&Expected::Plain)
-                && let Some(last) = own.marks.back_mut()
+            if let Some(dedicated) = dedicated
+                && dedicated.expected.back() == Some(&Expected::Plain)
+                && let Some(last) = dedicated.marks.back_mut()
             {
                 *last = mark;
             }
@@ -131,9 +131,9 @@ impl Worker {
         match command.role {
             Role::Exec => {
                 let queued = client.queued_keys.take();
-                if let Some(own) = own
-                    && own.expected.back() == Some(&Expected::Exec)
-                    && let Some(last) = own.executing.back_mut()
+                if let Some(dedicated) = dedicated
+                    && dedicated.expected.back() == Some(&Expected::Exec)
+                    && let Some(last) = dedicated.executing.back_mut()
                 {
                     *last = queued;
                 }

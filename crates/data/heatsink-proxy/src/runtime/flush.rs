@@ -7,11 +7,11 @@ use heatsink_upstream::error::LinkError;
 use heatsink_upstream::outgoing::Outgoing;
 
 use crate::downstream::clients::{BULKY_BYTES, Clients};
-use crate::runtime::clock;
 use crate::downstream::connection::{Client, ClientKey, Closing, Deferral, Replies};
-use crate::upstream::pools::Owner;
+use crate::runtime::clock;
 use crate::runtime::upkeep::BUSY_TICK;
 use crate::runtime::worker::Worker;
+use crate::upstream::pools::Owner;
 
 /// How long a client that was told why it is closed may take to read that. Not longer: one that goes on
 /// sending notices only when this is over.
@@ -77,7 +77,7 @@ impl Worker {
     /// If the process stood still for long, nothing that was planned before is sent, or sent
     /// again: shards that it was meant for may be gone; see [`crate::runtime::clock`].
     pub(crate) fn notice_pause(&mut self) {
-        if !self.cooling.hot.has_moved() {
+        if !self.mitigations.keys.has_moved() {
             return self.awake.forget();
         }
         let Some(still) = self.awake.note(clock::uptime()) else { return };
@@ -98,7 +98,7 @@ impl Worker {
             let Some(upstream) = self.links.get_mut(slot) else { continue };
             upstream.dirty = false;
             let flushed = match upstream.owner {
-                Owner::Lane => upstream.link.flush_gathered(self.now),
+                Owner::Pool => upstream.link.flush_gathered(self.now),
                 _ => upstream.link.flush(self.now),
             };
             if let Err(error) = flushed {
@@ -106,15 +106,15 @@ impl Worker {
                 continue;
             }
             let owner = upstream.owner;
-            let of_lane = owner == Owner::Lane && !self.lanes[upstream.lane].throttled.is_empty();
-            let lane = upstream.lane;
-            let full = upstream.is_full() || (of_lane && self.is_lane_full(lane));
+            let of_pool = owner == Owner::Pool && !self.pools[upstream.pool].throttled.is_empty();
+            let pool = upstream.pool;
+            let full = upstream.is_full() || (of_pool && self.is_pool_full(pool));
             if !full {
                 let upstream = &self.links[slot];
                 match upstream.owner {
-                    Owner::Lane => {
-                        let lane = upstream.lane;
-                        self.clients.resume.append(&mut self.lanes[lane].throttled);
+                    Owner::Pool => {
+                        let pool = upstream.pool;
+                        self.clients.resume.append(&mut self.pools[pool].throttled);
                     }
                     Owner::Client(key) => {
                         if self.clients.get(key).is_some_and(|client| client.stopped) {
@@ -165,7 +165,7 @@ impl Worker {
         let gathers = self.cluster.is_some();
         let mut dirty = std::mem::take(&mut self.clients.dirty);
         for key in dirty.drain(..) {
-            let Clients { slab, pool, deferred, turn, copied_bytes, .. } = &mut self.clients;
+            let Clients { slab, buffers, deferred, turn, copied_bytes, .. } = &mut self.clients;
             let Some(client) = slab.get_mut(key.slot as usize) else { continue };
             if client.generation != key.generation {
                 continue;
@@ -188,21 +188,21 @@ impl Worker {
             }
             client.overdue = false;
             if client.replies != Replies::On {
-                client.order.advance(&mut Outgoing::default(), pool);
+                client.order.advance(&mut Outgoing::default(), buffers);
             }
             let before = client.unread();
             let Client { order, output, socket, gone, .. } = client;
             if *gone {
-                order.advance(output, pool);
+                order.advance(output, buffers);
                 output.discard();
-            } else if order.write(socket.plain(), output, pool).is_err()
+            } else if order.write(socket.plain(), output, buffers).is_err()
                 || output.flush(socket).is_err()
                 || socket.flush().is_err()
             {
                 self.client_gone(key);
                 continue;
             }
-            pool.reclaim(&mut client.output);
+            buffers.reclaim(&mut client.output);
             let copied = client.output.copied_len() + client.order.copied_bytes();
             if copied != client.counted {
                 *copied_bytes += copied;
@@ -219,11 +219,11 @@ impl Worker {
                 self.linger(key);
                 continue;
             }
-            if let Some(own) = &client.own
+            if let Some(dedicated) = &client.dedicated
                 && unread <= BULKY_BYTES / 2
             {
                 let readable = |link: &usize| self.links.get(*link).is_some_and(|l| l.readable);
-                self.eager_links.extend(own.links().filter(readable));
+                self.eager_links.extend(dedicated.links().filter(readable));
             }
             if unread <= BULKY_BYTES / 2 {
                 if client.bulky && client.stopped && self.cluster.is_some() {

@@ -9,19 +9,19 @@
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::upstream::pools::{Purpose, Ticket};
-use crate::upstream::nodes::NodeId;
 use crate::observe::Mark;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Purpose, Ticket};
 
 impl Worker {
-    /// Passes `count` requests on along the client's lane, to any node.
+    /// Passes `count` requests on along the client's pool, to any node.
     pub(crate) fn forward(&mut self, key: ClientKey, bytes: &[u8], count: u32) -> Flow {
         debug_assert_eq!(count, 1);
         self.forward_to(key, self.home(key), bytes)
     }
 
-    /// Passes a request on to a node, along the client's lane.
+    /// Passes a request on to a node, along the client's pool.
     #[inline]
     pub(crate) fn forward_to(&mut self, key: ClientKey, node: NodeId, bytes: &[u8]) -> Flow {
         if let Some(flow) = self.behind_old_map(key) {
@@ -51,19 +51,19 @@ impl Worker {
     pub(crate) fn send_on(&mut self, key: ClientKey, node: NodeId, bytes: &[u8], marks: &[Mark]) {
         let count = marks.len() as u32;
         let Some(client) = self.clients.get(key) else { return };
-        let lane = client.lane;
-        match self.link_for(key, lane, node) {
+        let pool = client.pool;
+        match self.link_for(key, pool, node) {
             Ok(link) => {
                 let source = self.links[link].source(link);
-                let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
-                let seq = client.order.expect(source, count, pool);
+                let Some((client, buffers)) = self.clients.get_with_buffers(key) else { return };
+                let seq = client.order.expect(source, count, buffers);
                 if client.order.outstanding() >= MAX_OUTSTANDING {
                     client.stopped = true;
                 }
                 let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
                 self.push_marked(link, bytes, ticket, marks);
                 if self.links[link].is_full() {
-                    self.throttle(key, lane, link);
+                    self.throttle(key, pool, link);
                 }
             }
             Err(why) => {
@@ -85,7 +85,7 @@ impl Worker {
     }
 
     /// The shared link has more to send than it should: send now, or wait.
-    pub(crate) fn throttle(&mut self, key: ClientKey, lane: usize, link: usize) {
+    pub(crate) fn throttle(&mut self, key: ClientKey, pool: usize, link: usize) {
         self.close_flights();
         if let Err(error) = self.links[link].link.flush(self.now) {
             self.lose_link(link, &error);
@@ -93,7 +93,7 @@ impl Worker {
         }
         if self.links[link].is_full() {
             self.stop(key);
-            self.lanes[lane].throttled.push(key);
+            self.pools[pool].throttled.push(key);
         }
     }
 }

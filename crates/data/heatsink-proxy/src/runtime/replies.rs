@@ -12,23 +12,23 @@ use heatsink_resp::command::CommandTable;
 use heatsink_resp::value::Value;
 use heatsink_upstream::link::{Delivery, Received};
 
-use crate::downstream::clients::{BULKY_BYTES, Clients};
 use crate::cluster::redirects::Standing;
-use crate::cluster::replay::{Came, Doubt, Doubts, Recalled, Refusing};
+use crate::cluster::replay::{Outcome, Refusing, Replayed, Suspect, SuspectReplies};
+use crate::downstream::clients::{BULKY_BYTES, Clients};
 use crate::downstream::connection::ClientKey;
-use crate::upstream::pools::{Owner, Purpose, Ticket};
-use crate::upstream::nodes::NodeId;
 use crate::observe::{Mark, Observer};
-use crate::session::dedicated::{Expected, Pass};
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::{Expected, Pass};
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Owner, Purpose, Ticket};
 
 /// Reads from one link in a turn.
 const READS_PER_TURN: usize = 4;
-/// How long a lane waits for one client, once in its life, before it holds what the client
+/// How long a pool waits for one client, once in its life, before it holds what the client
 /// does not read.
 const MAX_STALL: Duration = Duration::from_millis(100);
 
-/// A lane that is not read from until a client has read what it was told.
+/// A pool that is not read from until a client has read what it was told.
 #[derive(Debug)]
 pub(crate) struct Stall {
     link: usize,
@@ -43,10 +43,10 @@ pub(crate) enum Kept {
     Reply(Vec<u8>),
     /// A request, and the error by which a node of a cluster sends it elsewhere.
     Elsewhere { request: Vec<u8>, error: Vec<u8>, standing: Standing },
-    /// The reply to a request that was recalled.
-    Recalled(Recalled, Vec<u8>),
+    /// The reply to a request that was replayed.
+    Replayed(Replayed, Vec<u8>),
     /// Or such an error.
-    RecalledElsewhere(Recalled, Vec<u8>),
+    ReplayRedirected(Replayed, Vec<u8>),
 }
 
 impl Worker {
@@ -62,7 +62,10 @@ impl Worker {
                         && upstream.link.is_ready()
                         && (client.output.len() > BULKY_BYTES
                             || client.session.is_some()
-                            || client.own.as_ref().is_some_and(|own| own.is_barred(slot)))
+                            || client
+                                .dedicated
+                                .as_ref()
+                                .is_some_and(|dedicated| dedicated.is_barred(slot)))
                     {
                         // Its own connection: the server may wait as long as the client does.
                         // And what it sends now must not begin before an answer that is made
@@ -70,7 +73,7 @@ impl Worker {
                         return;
                     }
                 }
-                Owner::Lane => {
+                Owner::Pool => {
                     if let Some(key) = partly_told
                         && let Some(client) = self.clients.get(key)
                         && client.output.len() > BULKY_BYTES
@@ -87,23 +90,24 @@ impl Worker {
                 | Owner::Retired { .. } => {}
             }
             let follows = self.cluster.is_some();
-            let Self { links, clients, kept, scratch, now, table, observer, cooling, .. } = self;
+            let Self { links, clients, kept, scratch, now, table, observer, mitigations, .. } =
+                self;
             let upstream = &mut links[slot];
-            let mut doubts = std::mem::take(&mut upstream.doubts);
-            let recalls = !upstream.replica && matches!(owner, Owner::Lane | Owner::Retired { .. });
+            let mut suspects = std::mem::take(&mut upstream.suspects);
+            let replays = !upstream.replica && matches!(owner, Owner::Pool | Owner::Retired { .. });
             let refusing = Refusing {
-                recalls: recalls.then_some(&mut self.recalls),
-                joins: &self.joins,
-                detours: &self.detours,
+                replays: replays.then_some(&mut self.replays),
+                gathers: &self.gathers,
+                redirects: &self.redirects,
                 table,
                 now: *now,
                 walked: &mut self.walked,
             };
-            let mut sorting = Sorting { slot, owner, follows, doubts: &mut doubts, refusing };
-            let mut ended = std::mem::take(&mut cooling.ended);
-            let mut pushes = std::mem::take(&mut cooling.pushes);
-            let mut partial = std::mem::take(&mut cooling.listening.partial);
-            let writes = &*cooling;
+            let mut sorting = Sorting { slot, owner, follows, suspects: &mut suspects, refusing };
+            let mut ended = std::mem::take(&mut mitigations.ended);
+            let mut pushes = std::mem::take(&mut mitigations.pushes);
+            let mut partial = std::mem::take(&mut mitigations.listening.partial);
+            let writes = &*mitigations;
             let received = upstream.link.receive(
                 &mut scratch.read,
                 *now,
@@ -137,10 +141,10 @@ impl Worker {
                     }
                 },
             );
-            cooling.ended = ended;
-            cooling.pushes = pushes;
-            cooling.listening.partial = partial;
-            upstream.doubts = doubts;
+            mitigations.ended = ended;
+            mitigations.pushes = pushes;
+            mitigations.listening.partial = partial;
+            upstream.suspects = suspects;
             if let Owner::Client(key) = owner {
                 count_answers(observer.as_mut(), clients, key);
             }
@@ -155,14 +159,14 @@ impl Worker {
                     upstream.readable = false;
                     // Requests may have gathered for these replies, or clients may wait for
                     // what they were kept for.
-                    let throttled = !self.lanes[upstream.lane].throttled.is_empty();
+                    let throttled = !self.pools[upstream.pool].throttled.is_empty();
                     if (throttled || upstream.link.backlog_bytes() > 0) && !upstream.dirty {
                         upstream.dirty = true;
                         self.dirty_links.push(slot);
                     }
                     self.note_ready(slot);
                     self.look_at_kept(slot);
-                    self.look_at_own(owner);
+                    self.look_at_dedicated(owner);
                     self.look_at_passing(slot);
                     return;
                 }
@@ -178,11 +182,11 @@ impl Worker {
         if let Some(upstream) = self.links.get(slot) {
             let owner = upstream.owner;
             self.eager_links.push(slot);
-            self.look_at_own(owner);
+            self.look_at_dedicated(owner);
         }
     }
 
-    /// Waits for a client that is being told a large reply. Everyone on the lane waits with it,
+    /// Waits for a client that is being told a large reply. Everyone on the pool waits with it,
     /// so not for long: who does not keep up has its replies held from then on.
     fn stall(&mut self, link: usize, client: ClientKey) {
         if !self.stalls.iter().any(|stall| stall.link == link) {
@@ -191,7 +195,7 @@ impl Worker {
         }
     }
 
-    /// A client has read enough, or has gone: the lane that waited for it goes on.
+    /// A client has read enough, or has gone: the pool that waited for it goes on.
     #[inline]
     pub(crate) fn end_stall(&mut self, client: ClientKey) {
         if self.stalls.is_empty() {
@@ -225,9 +229,9 @@ impl Worker {
         if self.kept.is_empty() {
             return;
         }
-        let (lane, from) = match self.links.get(slot) {
-            Some(upstream) => (upstream.lane, upstream.node),
-            None => (self.base_lane, NodeId::FIRST),
+        let (pool, from) = match self.links.get(slot) {
+            Some(upstream) => (upstream.pool, upstream.node),
+            None => (self.base_pool, NodeId::FIRST),
         };
         for (ticket, kept) in std::mem::take(&mut self.kept) {
             match kept {
@@ -236,17 +240,17 @@ impl Worker {
                     Purpose::Caching(fill) => self.caching_answered(slot, fill, &frame),
                     _ => self.conclude(ticket, &frame),
                 },
-                Kept::Elsewhere { error, .. } if ticket.purpose == Purpose::Own => {
-                    self.own_elsewhere(ticket.client, &error);
+                Kept::Elsewhere { error, .. } if ticket.purpose == Purpose::Dedicated => {
+                    self.dedicated_redirected(ticket.client, &error);
                 }
                 Kept::Elsewhere { request, error, standing } => {
-                    self.go_elsewhere(lane, from, ticket, request, &error, standing);
+                    self.go_elsewhere(pool, from, ticket, request, &error, standing);
                 }
-                Kept::Recalled(which, reply) => {
-                    self.came_back(which, ticket, Came::Reply(reply));
+                Kept::Replayed(which, reply) => {
+                    self.replay_answered(which, ticket, Outcome::Reply(reply));
                 }
-                Kept::RecalledElsewhere(which, error) => {
-                    self.came_back(which, ticket, Came::Elsewhere { error, from });
+                Kept::ReplayRedirected(which, error) => {
+                    self.replay_answered(which, ticket, Outcome::Elsewhere { error, from });
                 }
             }
         }
@@ -254,29 +258,29 @@ impl Worker {
 
     /// A reply that is not simply passed on has come, or will not come and is an error.
     pub(crate) fn conclude(&mut self, ticket: Ticket, frame: &[u8]) {
-        let detoured = self.detours.contains_key(&ticket);
-        if !self.detours.is_empty() {
-            self.end_detour(ticket);
+        let redirected = self.redirects.contains_key(&ticket);
+        if !self.redirects.is_empty() {
+            self.end_redirect(ticket);
         }
         match ticket.purpose {
             Purpose::Forward => {
                 self.clients.deliver(ticket.client, ticket.seq, &[frame.len()], frame);
             }
-            Purpose::Detour(hole) => self.clients.fill(ticket.client, hole, frame),
+            Purpose::Redirect(hole) => self.clients.fill(ticket.client, hole, frame),
             Purpose::Part { join, part } => self.part_arrived(join, part, frame),
             Purpose::Session => self.session_answered(ticket, frame),
             Purpose::Commands => self.learn_commands(frame),
             Purpose::Members => self.learn_members(frame),
             Purpose::Topology => self.learn_topology(frame),
-            Purpose::Fill(fill) => self.fill_arrived(fill, frame, detoured),
+            Purpose::Fill(fill) => self.fill_arrived(fill, frame, redirected),
             Purpose::FillFields(fill) => self.fill_fields_arrived(fill, frame),
             Purpose::FillTtl(fill) => self.fill_ttl_arrived(fill, frame),
             Purpose::Combined(batch) => self.batch_arrived(batch, frame),
             Purpose::Health(node) => self.learn_health(node, frame),
-            Purpose::Ignored | Purpose::Own | Purpose::Pulse | Purpose::Caching(_) => {}
+            Purpose::Ignored | Purpose::Dedicated | Purpose::Pulse | Purpose::Caching(_) => {}
         }
-        if !self.recalls.is_empty() {
-            self.release_recalled(ticket);
+        if !self.replays.is_empty() {
+            self.release_replayed(ticket);
         }
     }
 
@@ -316,12 +320,12 @@ impl Worker {
     }
 }
 
-/// Counts what came on a client's own connection.
+/// Counts what came on a client's dedicated connection.
 fn count_answers(observer: Option<&mut Observer>, clients: &mut Clients, key: ClientKey) {
-    let own = clients.get(key).and_then(|client| client.own.as_mut());
-    if let (Some(observer), Some(own)) = (observer, own) {
-        own.answers.drain(..).for_each(|answer| observer.answered_apart(&answer));
-        own.executed.drain(..).for_each(|keys| observer.executed(&keys));
+    let dedicated = clients.get(key).and_then(|client| client.dedicated.as_mut());
+    if let (Some(observer), Some(dedicated)) = (observer, dedicated) {
+        dedicated.answers.drain(..).for_each(|answer| observer.answered_apart(&answer));
+        dedicated.executed.drain(..).for_each(|keys| observer.executed(&keys));
     }
 }
 
@@ -331,7 +335,7 @@ struct Sorting<'a> {
     slot: usize,
     owner: Owner,
     follows: bool,
-    doubts: &'a mut Doubts,
+    suspects: &'a mut SuspectReplies,
     refusing: Refusing<'a>,
 }
 
@@ -344,18 +348,18 @@ impl Sorting<'_> {
         clients: &mut Clients,
         kept: &mut Vec<(Ticket, Kept)>,
     ) {
-        let Self { slot, owner, follows, ref mut doubts, ref mut refusing } = *self;
+        let Self { slot, owner, follows, ref mut suspects, ref mut refusing } = *self;
         match *delivery {
-            Delivery::Replies { waiter, ends, bytes } if !doubts.is_empty() => {
+            Delivery::Replies { waiter, ends, bytes } if !suspects.is_empty() => {
                 for frame in frames(ends, bytes) {
-                    let Doubt { in_vain, recalled } = doubts.pop();
+                    let Suspect { in_vain, replayed } = suspects.pop();
                     // An error is believed: nothing was executed.
                     let believed = !in_vain || frame.first() == Some(&b'-');
                     let told = if believed { frame } else { REPLACED };
-                    if let Some(recalled) = recalled {
-                        let mut whole = std::mem::take(&mut doubts.part);
+                    if let Some(replayed) = replayed {
+                        let mut whole = std::mem::take(&mut suspects.part);
                         whole.extend_from_slice(told);
-                        kept.push((clients.detour(waiter), Kept::Recalled(recalled, whole)));
+                        kept.push((clients.redirect(waiter), Kept::Replayed(replayed, whole)));
                     } else if waiter.purpose == Purpose::Forward {
                         // It may be the rest of one that was told in part.
                         clients.deliver(waiter.client, waiter.seq, &[told.len()], told);
@@ -373,8 +377,8 @@ impl Sorting<'_> {
                     kept.push((waiter, Kept::Reply(frame.to_vec())));
                 }
             }
-            Delivery::Part { waiter, bytes } if doubts.next().recalled.is_some() => {
-                doubts.keep_part(waiter.client, bytes, clients);
+            Delivery::Part { waiter, bytes } if suspects.next().replayed.is_some() => {
+                suspects.keep_part(waiter.client, bytes, clients);
             }
             Delivery::Part { waiter, bytes } => {
                 clients.deliver_part(waiter.client, waiter.seq, bytes);
@@ -384,16 +388,16 @@ impl Sorting<'_> {
             Delivery::Elsewhere { waiter, .. }
                 if matches!(waiter.purpose, Purpose::Ignored | Purpose::Caching(_)) =>
             {
-                doubts.pop();
+                suspects.pop();
             }
             Delivery::Elsewhere { waiter, request, error, ref behind } => {
-                let ticket = clients.detour(waiter);
+                let ticket = clients.redirect(waiter);
                 let told = error.to_vec();
-                let kept_here = if let Some(recalled) = doubts.pop().recalled {
-                    Kept::RecalledElsewhere(recalled, told)
+                let kept_here = if let Some(replayed) = suspects.pop().replayed {
+                    Kept::ReplayRedirected(replayed, told)
                 } else {
                     let standing =
-                        refusing.standing(ticket, request, error, behind, doubts, clients);
+                        refusing.standing(ticket, request, error, behind, suspects, clients);
                     Kept::Elsewhere { request: request.to_vec(), error: told, standing }
                 };
                 kept.push((ticket, kept_here));
@@ -403,10 +407,11 @@ impl Sorting<'_> {
             Delivery::Frame { bytes, begins, ends } => {
                 let Owner::Client(key) = owner else { return };
                 let Some(client) = clients.get(key) else { return };
-                let Some(own) = &mut client.own else { return };
-                let answers = begins && ends && own.awaits_answer() && own.is_asked(slot);
+                let Some(dedicated) = &mut client.dedicated else { return };
+                let answers =
+                    begins && ends && dedicated.awaits_answer() && dedicated.is_asked(slot);
                 if follows && answers && is_redirect(bytes) {
-                    let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
+                    let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Dedicated };
                     let (request, error) = (Vec::new(), bytes.to_vec());
                     kept.push((
                         ticket,
@@ -415,13 +420,16 @@ impl Sorting<'_> {
                     return;
                 }
                 if follows && begins && ends {
-                    match own.expected.front() {
-                        Some(Expected::Unasked) if own.refused.is_none() && is_redirect(bytes) => {
-                            own.refused = Some(bytes.to_vec());
+                    match dedicated.expected.front() {
+                        Some(Expected::Unasked)
+                            if dedicated.refused.is_none() && is_redirect(bytes) =>
+                        {
+                            dedicated.refused = Some(bytes.to_vec());
                         }
                         Some(Expected::Exec) if bytes.starts_with(b"-EXECABORT") => {
-                            if let Some(error) = own.refused.take() {
-                                let ticket = Ticket { client: key, seq: 0, purpose: Purpose::Own };
+                            if let Some(error) = dedicated.refused.take() {
+                                let ticket =
+                                    Ticket { client: key, seq: 0, purpose: Purpose::Dedicated };
                                 let request = Vec::new();
                                 let told =
                                     Kept::Elsewhere { request, error, standing: Standing::Last };
@@ -432,8 +440,8 @@ impl Sorting<'_> {
                         _ => {}
                     }
                 }
-                let pass = own.on_frame(slot, bytes, begins, ends);
-                let rewritten = own.rewritten.take();
+                let pass = dedicated.on_frame(slot, bytes, begins, ends);
+                let rewritten = dedicated.rewritten.take();
                 let bytes = rewritten.as_deref().unwrap_or(bytes);
                 match pass {
                     Pass::ToClient => clients.reply(key, bytes),

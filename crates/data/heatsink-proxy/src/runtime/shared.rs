@@ -14,19 +14,19 @@ use heatsink_upstream::sentinel::SentinelWatch;
 use heatsink_users::{Verdict, Verifier};
 use mio::Waker;
 
-use crate::session::login_attempts::Attempts;
-use crate::session::client_tracking::Pin;
 use crate::cluster::topology::Cluster;
 use crate::config::{Live, Target, Upstream};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::directory::Directory;
-use crate::upstream::health::Troubles;
-use crate::hot_keys::{Cooled, HotKeys};
-use crate::session::monitor::Sockets;
-use crate::upstream::nodes::Nodes;
-use crate::runtime::socket::Accepted;
-use crate::splits::Desk;
 use crate::downstream::total::Total;
+use crate::hot_keys::{Cooled, HotKeys};
+use crate::runtime::socket::Accepted;
+use crate::session::client_tracking::Pin;
+use crate::session::login_attempts::Attempts;
+use crate::session::monitor::Sockets;
+use crate::splits::SplitMailbox;
+use crate::upstream::health::Troubles;
+use crate::upstream::nodes::Nodes;
 
 /// What a worker is told by others.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) enum Message {
     Kill(ClientKey),
     /// A login has been checked.
     Verified(ClientKey, Verdict),
-    /// Give a client a connection of its own that it keeps.
+    /// Give a client a dedicated connection that it keeps.
     Pin(Pin),
     /// It is there, with the server's id of it; or there will be none.
     Pinned(ClientKey, Option<i64>),
@@ -58,7 +58,7 @@ pub(crate) struct OwnKeys {
     pub(crate) while_split: Vec<Vec<u8>>,
 }
 
-/// A worker's letterbox.
+/// A worker's mailbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Mailbox {
     pub(crate) sender: Sender<Message>,
@@ -127,7 +127,7 @@ pub(crate) struct Shared {
     /// Changes with the hot keys; workers look at it once a turn.
     pub(crate) hot_keys_version: AtomicU64,
     /// What is told of split keys.
-    pub(crate) desk: Desk,
+    pub(crate) split_mailbox: SplitMailbox,
     /// Counts what may have changed any key and the server need not tell of (`SWAPDB`); workers
     /// look at it once a turn.
     pub(crate) upheavals: AtomicU64,
@@ -196,7 +196,7 @@ impl Shared {
             cooled: Mutex::default(),
             hot_keys: RwLock::new(Arc::default()),
             hot_keys_version: AtomicU64::new(0),
-            desk: Desk::new(told_workers),
+            split_mailbox: SplitMailbox::new(told_workers),
             upheavals: AtomicU64::new(0),
             live: RwLock::new(Arc::new(live)),
             live_version: AtomicU64::new(0),

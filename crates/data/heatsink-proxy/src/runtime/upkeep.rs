@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::cluster::redirects::Later;
 use crate::cluster::refresh::View;
 use crate::downstream::connection::{ClientKey, Closing};
-use crate::upstream::pools::Owner;
 use crate::runtime::worker::Worker;
+use crate::upstream::pools::Owner;
 
 /// How often overdue things are looked for, and totals told, while requests come or something is
 /// waited for, and while not.
@@ -20,7 +20,7 @@ impl Worker {
     /// What is looked at now and then.
     pub(crate) fn tick(&mut self) {
         self.end_long_stalls();
-        self.look_after_lanes();
+        self.look_after_pools();
         self.look_after_clients();
         self.look_after_logins();
         self.look_after_topology();
@@ -31,8 +31,8 @@ impl Worker {
         self.tell_slowest();
         self.look_after_input();
         let waiting = self.links.iter().any(|(_, upstream)| {
-            let own = matches!(upstream.owner, Owner::Client(_) | Owner::Listener);
-            own || !upstream.link.is_ready() || upstream.link.waiting() > 0
+            let dedicated = matches!(upstream.owner, Owner::Client(_) | Owner::Listener);
+            dedicated || !upstream.link.is_ready() || upstream.link.waiting() > 0
         });
         let alert = self.cluster.as_ref().is_some_and(View::is_alert);
         let busy = serving || waiting || alert || self.drain_until.is_some();
@@ -53,14 +53,14 @@ impl Worker {
                 Closing::Lingering { until } if self.now >= until => overdue.push(key),
                 Closing::No
                     if client.socket.is_handshaking()
-                        && client.card.idle_ms(self.now) >= handshake_ms =>
+                        && client.record.idle_ms(self.now) >= handshake_ms =>
                 {
                     overdue.push(key);
                 }
                 Closing::No
                     if client.is_settled()
-                        && client.own.is_none()
-                        && idle_ms.is_some_and(|ms| client.card.idle_ms(self.now) >= ms) =>
+                        && client.dedicated.is_none()
+                        && idle_ms.is_some_and(|ms| client.record.idle_ms(self.now) >= ms) =>
                 {
                     overdue.push(key);
                 }
@@ -71,8 +71,9 @@ impl Worker {
             && self.now >= until
         {
             for (slot, client) in &self.clients.slab {
-                let own = client.own.as_ref().map_or(0, |own| own.expected.len());
-                let unanswered = client.order.outstanding() as usize + own;
+                let dedicated =
+                    client.dedicated.as_ref().map_or(0, |dedicated| dedicated.expected.len());
+                let unanswered = client.order.outstanding() as usize + dedicated;
                 self.shared.unanswered.fetch_add(unanswered, Ordering::AcqRel);
                 overdue.push(ClientKey { slot: slot as u32, generation: client.generation });
             }
@@ -120,9 +121,9 @@ impl Worker {
         self.clients.input_bytes -= client.input_counted;
         self.end_stall(key);
         let _ = self.registry.deregister(client.socket.stream());
-        self.shared.directory.remove(client.card.id);
+        self.shared.directory.remove(client.record.id);
         self.shared.client_count.fetch_sub(usize::from(!client.within), Ordering::AcqRel);
-        self.leave_lane(client.lane);
+        self.leave_pool(client.pool);
         if client.apart > 0 {
             self.forget_apart(key);
         }
@@ -133,15 +134,15 @@ impl Worker {
         if let Some(session) = client.session {
             self.forget_session(&session);
         }
-        if let Some(own) = client.own {
-            if own.is_releasable() {
-                self.spare_link(own.link);
+        if let Some(dedicated) = client.dedicated {
+            if dedicated.is_releasable() {
+                self.spare_link(dedicated.link);
             } else {
                 // What the client sent before it left is the server's to read.
-                if let Some(upstream) = self.links.get_mut(own.link) {
+                if let Some(upstream) = self.links.get_mut(dedicated.link) {
                     let _ = upstream.link.flush(self.now);
                 }
-                self.drop_own_links(key, &own);
+                self.drop_dedicated_links(key, &dedicated);
             }
         }
     }

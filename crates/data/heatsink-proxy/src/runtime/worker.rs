@@ -25,52 +25,52 @@ use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token};
 use slab::Slab;
 
-use crate::session::client_tracking::Pin;
-use crate::downstream::clients::Clients;
-use crate::runtime::clock::Awake;
-use crate::cluster::redirects::{Detour, Later};
-use crate::cluster::scatter_gather::Joining;
 use crate::cluster::moving_slots::Moving;
-use crate::cluster::replay::Recalls;
+use crate::cluster::redirects::{Later, Redirection};
+use crate::cluster::redirects_in_flight::RedirectsInFlight;
 use crate::cluster::refresh::View;
-use crate::cluster::redirects_in_flight::Detoured;
+use crate::cluster::replay::Replays;
+use crate::cluster::scatter_gather::Gather;
 use crate::config::Live;
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::{Client, ClientKey};
-use crate::hot::Cooling;
-use crate::downstream::directory::Card;
+use crate::downstream::directory::ClientRecord;
 use crate::downstream::input::WorkerInput;
 use crate::downstream::intake::Scratch;
-use crate::upstream::pools::{Lane, Owner, Ticket, Upstream};
-use crate::session::login_queue::Logins;
-use crate::upstream::nodes::{Node, NodeId};
-use crate::observe::{Mark, Observer, Writer};
 use crate::downstream::output::WorkerOutput;
-use crate::runtime::replies::{Kept, Stall};
 use crate::downstream::request::Request;
+use crate::hot::Mitigations;
+use crate::observe::{Mark, Observer, Writer};
+use crate::runtime::clock::Awake;
+use crate::runtime::replies::{Kept, Stall};
 use crate::runtime::shared::{Message, Shared};
 use crate::runtime::socket::Accepted;
+use crate::session::client_tracking::Pin;
+use crate::session::login_queue::Logins;
+use crate::upstream::nodes::{Node, NodeId};
+use crate::upstream::pools::{Owner, Pool, Ticket, Upstream};
 
-/// The token of a worker's letterbox.
+/// The token of a worker's mailbox.
 pub(crate) const MAIL: Token = Token(usize::MAX - 1);
 /// Bytes read from a socket at once.
 const READ_BYTES: usize = 64 << 10;
 /// After a turn that took so many requests it is worth while to let others run first: there are
 /// several clients, and they have little to say.
-const LITTLE: Range<u64> = 2..64;
+const SMALL_TURN: Range<u64> = 2..64;
 /// If so many clients wait for servers that answer, whoever comes next waits for others anyway.
 /// Requests of one client next to each other on a link count once.
-const CROWD: usize = 32;
+const CROWD_WAITERS: usize = 32;
 /// How long what comes gathers then.
 const PAUSE: Duration = Duration::from_micros(60);
 /// Increments that wait for company are looked at so often. To look all the time takes a tenth more
 /// of the processor; more seldom, and 50 clients are served later.
-const GLANCE: Duration = Duration::from_micros(15);
+const HELD_PAUSE: Duration = Duration::from_micros(15);
 /// So much longer may a sleep take.
 #[cfg(target_os = "linux")]
 const SLACK_NANOS: u64 = 1000;
 /// Nobody waits because of a server that was not heard for so long, nor if something is due here
 /// within that time.
-const LIVELY: Duration = Duration::from_millis(2);
+const RESPONSIVE: Duration = Duration::from_millis(2);
 /// So many links are looked at for that; those that all clients share were opened first.
 const LOOKED_AT: usize = 64;
 /// How often the rates of the nodes are looked at.
@@ -105,11 +105,11 @@ pub(crate) struct Worker {
     /// Changes when requests begin to take other ways than before.
     pub(crate) epoch: u32,
     /// Replies that are being joined.
-    pub(crate) joins: Slab<Joining>,
+    pub(crate) gathers: Slab<Gather>,
     /// Requests that are not where they were first sent.
-    pub(crate) detours: HashMap<Ticket, Detour, FixedState>,
+    pub(crate) redirects: HashMap<Ticket, Redirection, FixedState>,
     /// Where those of them are that were sent on.
-    pub(crate) detoured: Detoured,
+    pub(crate) redirects_in_flight: RedirectsInFlight,
     /// Requests that are to be tried again.
     pub(crate) later: Vec<Later>,
     /// A client does not hear of the events of some node, which could not be reached.
@@ -119,7 +119,7 @@ pub(crate) struct Worker {
     /// Slots that were seen to move.
     pub(crate) moving: Moving,
     /// Requests that wait for one before them that is.
-    pub(crate) recalls: Recalls,
+    pub(crate) replays: Replays,
     /// Requests that were looked at for that in this turn.
     pub(crate) walked: usize,
     /// For taking turns.
@@ -131,21 +131,21 @@ pub(crate) struct Worker {
     pub(crate) clients: Clients,
     pub(crate) next_generation: u32,
     pub(crate) links: Slab<Upstream>,
-    pub(crate) lanes: Slab<Lane>,
-    pub(crate) lane_serial: u64,
-    /// Lanes, by their serial numbers, that nobody needs any more.
-    pub(crate) surplus_lanes: Vec<(usize, u64)>,
+    pub(crate) pools: Slab<Pool>,
+    pub(crate) pool_serial: u64,
+    /// Pools, by their serial numbers, that nobody needs any more.
+    pub(crate) surplus_pools: Vec<(usize, u64)>,
     /// Who waits to try a login.
     pub(crate) logins: Logins,
-    /// The lane of clients that have not authenticated.
-    pub(crate) base_lane: usize,
+    /// The pool of clients that have not authenticated.
+    pub(crate) base_pool: usize,
     pub(crate) scratch: Scratch,
     /// After authentication, and before.
     pub(crate) request_limits: [Limits; 2],
     pub(crate) dirty_links: Vec<usize>,
     /// Links that may have more to read.
     pub(crate) eager_links: Vec<usize>,
-    /// Lanes that wait for a client.
+    /// Pools that wait for a client.
     pub(crate) stalls: Vec<Stall>,
     /// Replies that are looked into here instead of being passed on.
     pub(crate) kept: Vec<(Ticket, Kept)>,
@@ -160,7 +160,7 @@ pub(crate) struct Worker {
     /// The same for pauses.
     pauses: u64,
     /// What is done about hot keys.
-    pub(crate) cooling: Cooling,
+    pub(crate) mitigations: Mitigations,
     /// Counts keys, if they are to be counted.
     pub(crate) observer: Option<Observer>,
     /// Some rule lets replicas answer reads.
@@ -198,15 +198,15 @@ impl Worker {
             clients: Clients::new(live.limits.max_output_bytes),
             next_generation: 0,
             links: Slab::new(),
-            lanes: Slab::new(),
-            lane_serial: 0,
-            surplus_lanes: Vec::new(),
+            pools: Slab::new(),
+            pool_serial: 0,
+            surplus_pools: Vec::new(),
             logins: Logins::default(),
-            base_lane: 0,
+            base_pool: 0,
             scratch: Scratch::new(READ_BYTES),
             request_limits: request_limits(&live.limits),
             reads_replicas: live.policy.iter().any(|rule| rule.replica_reads),
-            cooling: Cooling::new(now, shared.mailboxes.len(), &live),
+            mitigations: Mitigations::new(now, shared.mailboxes.len(), &live),
             observer,
             taken: 0,
             taken_within: 0,
@@ -216,14 +216,14 @@ impl Worker {
             nodes: shared.nodes.all(),
             cluster: shared.cluster.as_ref().map(|_| View::new(now)),
             epoch: 0,
-            joins: Slab::new(),
-            detours: HashMap::default(),
-            detoured: Detoured::default(),
+            gathers: Slab::new(),
+            redirects: HashMap::default(),
+            redirects_in_flight: RedirectsInFlight::default(),
             later: Vec::new(),
             is_listening_in_vain: false,
             next_listening: now,
             moving: Moving::default(),
-            recalls: Recalls::default(),
+            replays: Replays::default(),
             walked: 0,
             turn: index,
             next_sample: now,
@@ -241,12 +241,12 @@ impl Worker {
             drain_until: None,
             shared,
         };
-        if let Some(base_lane) = worker.lane_for(&login) {
-            worker.base_lane = base_lane;
+        if let Some(base_pool) = worker.pool_for(&login) {
+            worker.base_pool = base_pool;
         }
         // Connected before the first client comes, so that it does not wait for it, and the
         // server's commands and its wish for a password are known.
-        if worker.lane_link(worker.base_lane, NodeId::FIRST).is_err() {
+        if worker.pool_link(worker.base_pool, NodeId::FIRST).is_err() {
             tracing::debug!("upstream not there yet");
         }
         Ok(worker)
@@ -260,14 +260,14 @@ impl Worker {
         loop {
             let patience = self.patience();
             let brought = self.taken.saturating_sub(taken_before);
-            let held = self.cooling.is_held();
-            let gathers = held && !patience.is_zero() || patience > LIVELY && self.is_crowded();
-            if brought < LITTLE.end && gathers {
+            let held = self.mitigations.is_held();
+            let gathers = held && !patience.is_zero() || patience > RESPONSIVE && self.is_crowded();
+            if brought < SMALL_TURN.end && gathers {
                 // A look at every single event costs a wake-up here, and a small write costs
                 // whoever it goes to another one.
-                thread::sleep(if held { GLANCE } else { PAUSE });
+                thread::sleep(if held { HELD_PAUSE } else { PAUSE });
                 self.pauses += 1;
-            } else if LITTLE.contains(&brought) {
+            } else if SMALL_TURN.contains(&brought) {
                 // Whoever wants this processor, a server on the same machine, say, has it first;
                 // nobody waits for that if nobody wants it. What comes meanwhile makes the next
                 // turn larger.
@@ -288,11 +288,11 @@ impl Worker {
             self.renew_table();
             self.renew_settings();
             self.renew_topology();
-            self.begin_cooling();
+            self.begin_mitigations();
             self.on_events(&events);
             self.end_gathering();
-            self.end_cooling();
-            self.drop_surplus_lanes();
+            self.end_mitigations();
+            self.drop_surplus_pools();
             self.finish_turn();
             if let Some(observer) = &mut self.observer {
                 observer.tick(self.now);
@@ -312,15 +312,15 @@ impl Worker {
     fn is_crowded(&self) -> bool {
         let shared = self.links.iter().take(LOOKED_AT).map(|(_, upstream)| upstream);
         let waiting = shared
-            .filter(|upstream| upstream.owner == Owner::Lane)
-            .filter(|upstream| upstream.link.was_heard_within(LIVELY, self.now))
+            .filter(|upstream| upstream.owner == Owner::Pool)
+            .filter(|upstream| upstream.link.was_heard_within(RESPONSIVE, self.now))
             .map(|upstream| upstream.link.waiter_count());
-        waiting.sum::<usize>() >= CROWD
+        waiting.sum::<usize>() >= CROWD_WAITERS
     }
 
     fn on_events(&mut self, events: &Events) {
         // Word of changes is heard before anybody is served, and passed on before the write that made
-        // it is acknowledged: a client with a cache of its own, on a connection of its own, is told
+        // it is acknowledged: a client with a cache of its own, on a dedicated connection, is told
         // first if both have come.
         let mut heard = Vec::new();
         for (at, event) in events.iter().enumerate().filter(|(_, event)| event.token() != MAIL) {
@@ -368,7 +368,7 @@ impl Worker {
         {
             let observation = self.observer.as_ref().and_then(Observer::due);
             let deferred = self.clients.deferred.front().map(|(_, deferral)| deferral.until);
-            let times = [deferred, observation, self.cooling.due()];
+            let times = [deferred, observation, self.mitigations.due()];
             let until = times.into_iter().flatten().fold(self.next_tick, Instant::min);
             until.saturating_duration_since(self.now)
         } else {
@@ -405,7 +405,7 @@ impl Worker {
             if let Some(observer) = &mut self.observer {
                 observer.apply(&self.live);
             }
-            self.renew_cooling();
+            self.renew_mitigations();
         }
     }
 
@@ -430,7 +430,7 @@ impl Worker {
 
     /// Tells the nodes how many requests they got from this worker.
     pub(crate) fn count_requests(&mut self) {
-        self.tell_cooling();
+        self.report_mitigations();
         let of_clients = std::mem::take(&mut self.taken) - std::mem::take(&mut self.taken_within);
         self.shared.requests_total.fetch_add(of_clients, Ordering::Relaxed);
         self.shared.pauses_total.fetch_add(std::mem::take(&mut self.pauses), Ordering::Relaxed);
@@ -474,23 +474,23 @@ impl Worker {
         };
         let key = ClientKey { slot: slot as u32, generation: self.next_generation };
         let id = self.shared.directory.next_id();
-        let card = Arc::new(Card::new(id, addr, local_addr, self.index, key, self.now));
+        let record = Arc::new(ClientRecord::new(id, addr, local_addr, self.index, key, self.now));
         let known = within || self.shared.verifier.is_none();
         if let Some(credentials) = &self.shared.base_login.credentials
             && known
         {
-            card.facts().user = credentials.user_name().to_vec();
+            record.facts().user = credentials.user_name().to_vec();
         }
-        card.facts().db = self.shared.base_login.db;
+        record.facts().db = self.shared.base_login.db;
         if !within {
-            self.shared.directory.add(&card);
+            self.shared.directory.add(&record);
         }
-        let mut client = Client::new(socket, key.generation, card, self.base_lane, self.now);
+        let mut client = Client::new(socket, key.generation, record, self.base_pool, self.now);
         client.epoch = self.epoch;
         client.is_known = known;
         client.within = within;
         entry.insert(client);
-        self.enter_lane(self.base_lane);
+        self.enter_pool(self.base_pool);
     }
 
     fn on_client_event(&mut self, key: ClientKey, event: &Event) {

@@ -10,16 +10,16 @@ use heatsink_cluster::join::Join;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
-use crate::session::client_tracking::redirect_at;
 use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::downstream::connection::{ClientKey, Replies};
-use crate::downstream::directory::Card;
+use crate::downstream::directory::ClientRecord;
 use crate::downstream::intake::Flow;
-use crate::session::dedicated::Expected;
 use crate::downstream::request::Request;
-use crate::session::switch::{Session, is_valid_name};
 use crate::runtime::shared::Message;
 use crate::runtime::worker::Worker;
+use crate::session::client_tracking::redirect_at;
+use crate::session::dedicated::Expected;
+use crate::session::switch::{Session, is_valid_name};
 
 /// No connection of the server has this id.
 pub(crate) const NO_ID: &str = "9223372036854775807";
@@ -60,16 +60,16 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    fn matches(&self, card: &Card, me: u64) -> bool {
-        let facts = card.facts();
+    fn matches(&self, record: &ClientRecord, me: u64) -> bool {
+        let facts = record.facts();
         let kind: &[u8] = if facts.subscriber { b"pubsub" } else { b"normal" };
-        self.ids.as_ref().is_none_or(|ids| ids.contains(&card.id))
+        self.ids.as_ref().is_none_or(|ids| ids.contains(&record.id))
             && self.kind.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind))
             && self.user.as_ref().is_none_or(|user| *user == facts.user)
-            && self.addr.is_none_or(|addr| addr == card.addr)
-            && self.local_addr.is_none_or(|addr| addr == card.local_addr)
-            && card.since.elapsed().as_secs() >= self.min_age_seconds
-            && !(self.skip_me && card.id == me)
+            && self.addr.is_none_or(|addr| addr == record.addr)
+            && self.local_addr.is_none_or(|addr| addr == record.local_addr)
+            && record.since.elapsed().as_secs() >= self.min_age_seconds
+            && !(self.skip_me && record.id == me)
     }
 
     /// `CLIENT LIST [TYPE t] [ID id …]`; `None` if the server would refuse it.
@@ -184,8 +184,8 @@ impl Worker {
         {
             return flow;
         }
-        let strayed = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
-        if strayed.is_some_and(|own| own.strayed) && sub != b"reply" {
+        let strayed = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+        if strayed.is_some_and(|dedicated| dedicated.strayed) && sub != b"reply" {
             return self.client_command_strayed(key, request);
         }
         match (sub.as_slice(), request.len()) {
@@ -199,9 +199,10 @@ impl Worker {
                 if sub == b"setname"
                     && request.len() == 3
                     && let Some(name) = name
-                    && let Some(own) = self.clients.get(key).and_then(|one| one.own.as_mut())
+                    && let Some(dedicated) =
+                        self.clients.get(key).and_then(|one| one.dedicated.as_mut())
                 {
-                    own.naming = Some(name.to_vec());
+                    dedicated.naming = Some(name.to_vec());
                 }
                 flow
             }
@@ -253,7 +254,7 @@ impl Worker {
                 self.plain(key, &bytes)
             }
             (b"tracking", _) if on => self.begin_tracking(key, request),
-            (b"tracking", _) if self.has_own(key) => {
+            (b"tracking", _) if self.has_dedicated(key) => {
                 self.pin(key, request.bytes, Expected::Tracking { redirect: None })
             }
             (b"no-evict" | b"no-touch", 3) if on => self.pin(key, request.bytes, Expected::Pinning),
@@ -270,7 +271,7 @@ impl Worker {
             // Behind what it holds back it would wait for itself.
             (b"pause" | b"unpause", _) => {
                 let node = self.home(key);
-                self.send_own(key, node, request.bytes, Expected::Plain)
+                self.send_dedicated(key, node, request.bytes, Expected::Plain)
             }
             _ if SHARED.contains(&sub.as_slice()) => self.plain(key, request.bytes),
             // Of a newer server: it may change the connection, which others must not feel.
@@ -278,7 +279,7 @@ impl Worker {
         }
     }
 
-    /// On a connection that has another user than the lane, which cannot be asked what this user may:
+    /// On a connection that has another user than the pool, which cannot be asked what this user may:
     /// the server answers, of that connection. What Heatsink calls a client it does not, and
     /// connections of the server's are not clients' to close.
     fn client_command_strayed(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
@@ -301,20 +302,20 @@ impl Worker {
 
     /// Passed on like any other command, wherever the client's commands go.
     fn plain(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
-        if self.has_own(key) {
+        if self.has_dedicated(key) {
             let node = self.home(key);
-            return self.send_own(key, node, bytes, Expected::Plain);
+            return self.send_dedicated(key, node, bytes, Expected::Plain);
         }
         self.forward(key, bytes, 1)
     }
 
-    fn has_own(&self, key: ClientKey) -> bool {
-        self.clients.get_ref(key).is_some_and(|client| client.own.is_some())
+    fn has_dedicated(&self, key: ClientKey) -> bool {
+        self.clients.get_ref(key).is_some_and(|client| client.dedicated.is_some())
     }
 
     /// Where the client's changes are redirected to, if it tracks any.
     fn tracking_of(&self, key: ClientKey) -> Option<i64> {
-        self.clients.get_ref(key)?.own.as_ref()?.tracking
+        self.clients.get_ref(key)?.dedicated.as_ref()?.tracking
     }
 
     /// What is different if each client has to do with many servers.
@@ -327,12 +328,12 @@ impl Worker {
         match sub {
             b"id" => return None,
             // What they name, or change, is not the one node of the transaction.
-            _ if self.is_queueing(key) => self.end_own_state(key),
+            _ if self.is_queueing(key) => self.end_dedicated_state(key),
             b"tracking" | b"no-evict" | b"no-touch" if request.is(2, "on") => {}
             b"unblock" if matches!(request.len(), 3 | 4) => {
                 let id = request.arg(2).and_then(parse);
-                let card = id.and_then(|id| self.shared.directory.get(id));
-                let node = card.and_then(|card| card.upstream_node());
+                let record = id.and_then(|id| self.shared.directory.get(id));
+                let node = record.and_then(|record| record.upstream_node());
                 let node = node.unwrap_or_else(|| self.home(key));
                 let bytes = self.with_upstream_id(request, 2);
                 return Some(self.forward_to(key, node, &bytes));
@@ -358,18 +359,18 @@ impl Worker {
 
     fn answer(&mut self, key: ClientKey, probe: &[u8], answer: Answer) -> Flow {
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let lane = client.lane;
-        self.ask(key, lane, probe, Session::Answer(answer));
+        let pool = client.pool;
+        self.ask(key, pool, probe, Session::Answer(answer));
         Flow::Taken
     }
 
     /// The request with a client's id at `at` replaced by the id that the server knows the
-    /// client's own connection by.
+    /// client's dedicated connection by.
     pub(crate) fn with_upstream_id(&self, request: Request<'_>, at: usize) -> Vec<u8> {
         let id = request
             .arg(at)
             .and_then(parse)
-            .map(|id| self.shared.directory.get(id).and_then(|card| card.upstream_id()));
+            .map(|id| self.shared.directory.get(id).and_then(|record| record.upstream_id()));
         let Some(id) = id else { return request.bytes.to_vec() };
         let id = id.map_or_else(|| NO_ID.to_owned(), |id| id.to_string());
         let args: Vec<&[u8]> = request
@@ -385,7 +386,7 @@ impl Worker {
     /// A `CLIENT KILL` as the server may carry it out, without closing anything: it says that there
     /// is no such client if there is none here, and refuses it otherwise.
     fn harmless_kill(&self, key: ClientKey, request: Request<'_>) -> Vec<u8> {
-        let me = self.clients.get_ref(key).map_or(0, |client| client.card.id);
+        let me = self.clients.get_ref(key).map_or(0, |client| client.record.id);
         let filter = match request.len() {
             3 => {
                 let addr = request.arg(2).and_then(parse).unwrap_or(NOBODY);
@@ -418,9 +419,9 @@ impl Worker {
     /// The server has agreed.
     pub(crate) fn give_answer(&mut self, key: ClientKey, answer: Answer) {
         let Some(client) = self.clients.get_ref(key) else { return };
-        let card = std::sync::Arc::clone(&client.card);
-        let own = client.own.as_ref().map(|own| own.protocol);
-        let protocol = own.unwrap_or(self.lanes[client.lane].login.protocol);
+        let record = std::sync::Arc::clone(&client.record);
+        let dedicated = client.dedicated.as_ref().map(|dedicated| dedicated.protocol);
+        let protocol = dedicated.unwrap_or(self.pools[client.pool].login.protocol);
         let reply = match answer {
             Answer::Replies(replies) => {
                 let is_off = client.replies == Replies::Off && replies == Replies::SkipNext;
@@ -431,9 +432,9 @@ impl Worker {
             }
             Answer::Bytes(bytes) => bytes,
             Answer::Redirect(id) => format!(":{id}\r\n").into_bytes(),
-            Answer::Id => format!(":{}\r\n", card.id).into_bytes(),
+            Answer::Id => format!(":{}\r\n", record.id).into_bytes(),
             Answer::GetName => {
-                let name = card.facts().name.clone();
+                let name = record.facts().name.clone();
                 let mut reply = Vec::new();
                 match (name.is_empty(), protocol) {
                     (true, Protocol::Resp2) => reply.extend_from_slice(b"$-1\r\n"),
@@ -443,17 +444,17 @@ impl Worker {
                 reply
             }
             Answer::SetName(name) => {
-                card.facts().name = name;
-                self.name_own(key);
+                record.facts().name = name;
+                self.name_dedicated(key);
                 b"+OK\r\n".to_vec()
             }
-            Answer::Info => verbatim(&card.line(Instant::now()), protocol),
+            Answer::Info => verbatim(&record.line(Instant::now()), protocol),
             Answer::List(filter) => {
                 let now = Instant::now();
                 let cards = self.shared.directory.all();
                 let lines: String = cards
                     .iter()
-                    .filter(|other| filter.matches(other, card.id))
+                    .filter(|other| filter.matches(other, record.id))
                     .map(|other| other.line(now))
                     .collect();
                 verbatim(&lines, protocol)
@@ -464,10 +465,10 @@ impl Worker {
                     .directory
                     .all()
                     .into_iter()
-                    .filter(|other| filter.matches(other, card.id))
+                    .filter(|other| filter.matches(other, record.id))
                     .collect();
                 for victim in &victims {
-                    if victim.id == card.id {
+                    if victim.id == record.id {
                         // Gets its answer first.
                         self.clients.close_after_replies(key);
                     } else {

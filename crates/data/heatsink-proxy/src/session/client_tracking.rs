@@ -1,6 +1,6 @@
 //! `CLIENT TRACKING`, and whatever else the server remembers of a connection until it ends.
 //!
-//! The client gets an upstream connection of its own, which stays its own: it is *pinned*.
+//! The client gets a dedicated connection, which stays its own: it is *pinned*.
 //! Requests go on being looked at, so that ids of clients are always Heatsink's on one side and
 //! the server's on the other.
 //!
@@ -23,14 +23,14 @@
 
 use heatsink_resp::encode;
 
-use crate::session::client_command::{NO_ID, parse};
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::intake::Flow;
-use crate::session::dedicated::Expected;
 use crate::downstream::request::Request;
-use crate::session::switch::Session;
 use crate::runtime::shared::Message;
 use crate::runtime::worker::Worker;
+use crate::session::client_command::{NO_ID, parse};
+use crate::session::dedicated::Expected;
+use crate::session::switch::Session;
 
 /// A client's connection that is to be pinned for another client, of this worker or another.
 #[derive(Debug)]
@@ -76,10 +76,10 @@ impl Worker {
         Flow::Taken
     }
 
-    /// Sends a request on the client's own connection, which is pinned if the server agrees.
+    /// Sends a request on the client's dedicated connection, which is pinned if the server agrees.
     pub(crate) fn pin(&mut self, key: ClientKey, bytes: &[u8], expected: Expected) -> Flow {
         let node = self.home(key);
-        self.send_own(key, node, bytes, expected)
+        self.send_dedicated(key, node, bytes, expected)
     }
 
     /// Pins connections that other clients' changes are redirected to, and tells who waits for it.
@@ -101,21 +101,21 @@ impl Worker {
     /// Pins a client's connection; the server's id of it.
     fn pinned_id(&mut self, key: ClientKey) -> Pinned {
         let Some(client) = self.clients.get(key) else { return Pinned::Never };
-        if client.own.is_none() {
+        if client.dedicated.is_none() {
             if !is_between_requests(client) {
                 // What it sent goes along the shared link; what it sends next waits for that.
                 client.alone = true;
                 return Pinned::Soon;
             }
             let node = self.home(key);
-            if self.open_own(key, node).is_err() {
+            if self.open_dedicated(key, node).is_err() {
                 return Pinned::Never;
             }
         }
         let Some(client) = self.clients.get(key) else { return Pinned::Never };
-        let Some(own) = &mut client.own else { return Pinned::Never };
-        own.pinned = true;
-        client.card.upstream_id().map_or(Pinned::Soon, Pinned::As)
+        let Some(dedicated) = &mut client.dedicated else { return Pinned::Never };
+        dedicated.pinned = true;
+        client.record.upstream_id().map_or(Pinned::Soon, Pinned::As)
     }
 
     /// The connection that a client's changes are to be redirected to is there, or will not be.
@@ -129,7 +129,7 @@ impl Worker {
         let flow = self.track_redirected(key, &redirected, id);
         debug_assert_eq!(flow, Flow::Taken, "nothing of the client is under way");
         self.clients.resume.push(key);
-        self.read_own_again(key);
+        self.read_dedicated_again(key);
         self.finish_if_leaving(key);
     }
 

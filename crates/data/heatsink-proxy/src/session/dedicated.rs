@@ -3,7 +3,7 @@
 //!
 //! Called by: `intake` with the client's requests, `clients` with the server's frames.
 //! Bound: one per client, and before a cluster one for each other node of which it has sharded
-//! channels, or is told of events. It goes back to its lane's pool as soon as the state has ended.
+//! channels, or is told of events. It goes back to the spares of its pool as soon as the state has ended.
 //! Invariant: `expected` holds what each request that was sent is answered with, in order,
 //! so that it is known exactly when the state has ended.
 
@@ -19,12 +19,12 @@ use heatsink_resp::command::{Role, Subscription, SubscriptionKind};
 use heatsink_resp::value::Value;
 use heatsink_upstream::Protocol;
 
+use crate::observe::{Mark, QueuedKeys, Upload, is_nothing};
+use crate::reserved::names;
+use crate::session::dedicated::keyspace_events::Everywhere;
+use crate::session::dedicated::sharded_channels::{Aside, Side};
 use crate::session::monitor::{self, Sockets};
 use crate::upstream::nodes::NodeId;
-use crate::observe::{Mark, QueuedKeys, Upload, is_nothing};
-use crate::session::dedicated::sharded_channels::{Aside, Side};
-use crate::session::dedicated::keyspace_events::Everywhere;
-use crate::reserved::names;
 
 /// What the next reply on the connection answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub(crate) enum Transaction {
 /// What an own connection is in the middle of.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
-pub(crate) struct Own {
+pub(crate) struct Dedicated {
     /// The link's slot.
     pub(crate) link: usize,
     pub(crate) node: NodeId,
@@ -158,7 +158,7 @@ pub(crate) struct Own {
     pub(crate) uploading: bool,
     /// The only key of the last one that was.
     pub(crate) upload_key: Vec<u8>,
-    /// It has another user, database or protocol than its lane, or nobody knows what a command has
+    /// It has another user, database or protocol than its pool, or nobody knows what a command has
     /// left behind: it is the client's until it leaves.
     pub(crate) strayed: bool,
     /// The name that the transaction gives the client if the server agrees, and has given it; and
@@ -191,7 +191,7 @@ pub(crate) enum Pass {
     Drop,
 }
 
-impl Own {
+impl Dedicated {
     pub(crate) fn new(link: usize, node: NodeId, protocol: Protocol) -> Self {
         Self {
             link,
@@ -393,7 +393,7 @@ impl Own {
                 Aside::Client if names::is_message(frame) => return Pass::Drop,
                 Aside::Client => return Pass::Message,
                 Aside::Nobody => return Pass::Drop,
-                Aside::Own => {}
+                Aside::Dedicated => {}
             }
         }
         if self.monitors

@@ -1,4 +1,4 @@
-//! Gives a client an upstream connection of its own, and takes it back.
+//! Gives a client a dedicated connection, and takes it back.
 //!
 //! See [`crate::session::dedicated`] for what such a connection is in the middle of.
 
@@ -12,21 +12,21 @@ use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::Framing;
 
+use crate::decide::LostStep;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{ClientKey, Lost};
-use crate::decide::LostStep;
 use crate::downstream::intake::{BACKLOG_BYTES, Flow};
-use crate::upstream::pools::Owner;
-use crate::upstream::nodes::NodeId;
-use crate::observe::Writer;
-use crate::session::dedicated::{Expected, Own, Transaction};
 use crate::downstream::request::Request;
+use crate::observe::Writer;
 use crate::reserved::names;
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::{Dedicated, Expected, Transaction};
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::Owner;
 
 impl Worker {
-    /// Sends a request on the client's own connection.
-    pub(crate) fn send_own(
+    /// Sends a request on the client's dedicated connection.
+    pub(crate) fn send_dedicated(
         &mut self,
         key: ClientKey,
         node: NodeId,
@@ -39,42 +39,42 @@ impl Worker {
             self.close_client(key);
             return Flow::Taken;
         }
-        match self.ensure_own(key, node) {
+        match self.ensure_dedicated(key, node) {
             Ensured::Wait => return Flow::Wait,
             Ensured::Unavailable(why) => {
-                self.own_unavailable(key, expected, &why);
+                self.dedicated_unavailable(key, expected, &why);
                 return Flow::Taken;
             }
             Ensured::Ready => {}
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let Some(own) = &mut client.own else { return Flow::Taken };
-        if self.cluster.is_none() && own.expected.len() >= MAX_OUTSTANDING as usize {
+        let Some(dedicated) = &mut client.dedicated else { return Flow::Taken };
+        if self.cluster.is_none() && dedicated.expected.len() >= MAX_OUTSTANDING as usize {
             return Flow::Wait;
         }
         if self.cluster.is_some() {
-            if own.expected.iter().any(|expected| *expected != Expected::Unasked) {
+            if dedicated.expected.iter().any(|expected| *expected != Expected::Unasked) {
                 // One at a time: it may have to be sent elsewhere.
                 return Flow::Wait;
             }
-            own.current.clear();
-            own.current.extend_from_slice(bytes);
-            own.hops = 0;
-            own.retry_until = None;
+            dedicated.current.clear();
+            dedicated.current.extend_from_slice(bytes);
+            dedicated.hops = 0;
+            dedicated.retry_until = None;
         }
         // A name that was just told is no answer that the client waits for.
-        let was_settled = own.expected.iter().all(|expected| *expected == Expected::Unasked);
-        own.sent(expected);
+        let was_settled = dedicated.expected.iter().all(|expected| *expected == Expected::Unasked);
+        dedicated.sent(expected);
         if expected == Expected::Blocking {
-            client.card.facts().blocked = true;
+            client.record.facts().blocked = true;
         }
-        let (link, others) = own.ask();
+        let (link, others) = dedicated.ask();
         for link in std::iter::once(link).chain(others) {
             if was_settled {
                 self.links[link].link.expect_answer(self.now);
             }
             self.links[link].requests += 1;
-            self.push_own(key, link, bytes);
+            self.push_dedicated(key, link, bytes);
         }
         if self.cluster.is_some() {
             self.tell_everywhere(key, bytes, expected);
@@ -85,29 +85,29 @@ impl Worker {
         Flow::Taken
     }
 
-    /// Says something on the client's own connection that the client does not know of.
+    /// Says something on the client's dedicated connection that the client does not know of.
     pub(crate) fn say_unasked(&mut self, key: ClientKey, bytes: &[u8], count: usize) {
         let Some(client) = self.clients.get(key) else { return };
-        let Some(own) = &mut client.own else { return };
-        let link = own.link;
-        own.expected.extend(std::iter::repeat_n(Expected::Unasked, count));
+        let Some(dedicated) = &mut client.dedicated else { return };
+        let link = dedicated.link;
+        dedicated.expected.extend(std::iter::repeat_n(Expected::Unasked, count));
         self.links[link].requests += count as u64;
-        self.push_own(key, link, bytes);
+        self.push_dedicated(key, link, bytes);
     }
 
     /// `WAIT`, when all that the client wrote is answered; see [`crate::cluster::own_writes`].
     pub(crate) fn send_wait(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
         let node = self.home(key);
         let writing = self.writing_to(node);
-        match self.send_own(key, node, &writing.request, Expected::Writing) {
+        match self.send_dedicated(key, node, &writing.request, Expected::Writing) {
             Flow::Taken => {}
             Flow::Wait => return Flow::Wait,
         }
         if let Some(removal) = writing.removal {
             self.say_unasked(key, &removal, 1);
         }
-        if self.clients.get_ref(key).is_some_and(|client| client.own.is_some()) {
-            self.send_own(key, node, bytes, Expected::Blocking)
+        if self.clients.get_ref(key).is_some_and(|client| client.dedicated.is_some()) {
+            self.send_dedicated(key, node, bytes, Expected::Blocking)
         } else {
             // Refused, and said so in answer to what writes.
             Flow::Taken
@@ -128,19 +128,20 @@ impl Worker {
             _ => None,
         };
         let node = self.home(key);
-        self.send_own(key, node, request.bytes, Expected::Stray { protocol })
+        self.send_dedicated(key, node, request.bytes, Expected::Stray { protocol })
     }
 
     /// `MONITOR`: the connection is the client's until it leaves, if the server agrees.
     pub(crate) fn monitor(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
-        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
-        if own.is_some_and(|own| own.is_monitor()) {
+        let dedicated = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+        if dedicated.is_some_and(|dedicated| dedicated.is_monitor()) {
             // A server says nothing to the second one.
             return Flow::Taken;
         }
-        let flow = self.send_own(key, self.home(key), bytes, Expected::Monitor);
-        if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
-            own.sockets = Some(Arc::clone(&self.shared.sockets));
+        let flow = self.send_dedicated(key, self.home(key), bytes, Expected::Monitor);
+        if let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+        {
+            dedicated.sockets = Some(Arc::clone(&self.shared.sockets));
         }
         flow
     }
@@ -175,21 +176,21 @@ impl Worker {
             return None;
         }
         let name = command.and_then(Command::single_key_index).and_then(|at| request.arg(at))?;
-        if self.cooling.is_hot(name) || !client.within && names::is_reserved(name) {
+        if self.mitigations.is_hot(name) || !client.within && names::is_reserved(name) {
             return None;
         }
         let node = self.home(key);
-        let flow = self.send_own(key, node, b"", Own::expect(role, 0));
+        let flow = self.send_dedicated(key, node, b"", Dedicated::expect(role, 0));
         if flow == Flow::Taken {
             self.taken += 1;
             if let Some(command) = command {
                 self.observe_upload(key, command, request, queueing);
             }
             let client = self.clients.get(key)?;
-            match &mut client.own {
-                Some(own) => {
-                    own.uploading = true;
-                    own.upload_key = name.to_vec();
+            match &mut client.dedicated {
+                Some(dedicated) => {
+                    dedicated.uploading = true;
+                    dedicated.upload_key = name.to_vec();
                 }
                 None => {
                     // Refused; the rest of it cannot be told from what comes after it.
@@ -214,11 +215,11 @@ impl Worker {
         }
         let Some(observer) = &mut self.observer else { return };
         let client = self.clients.get(key).filter(|client| !client.within);
-        let Some(own) = client.and_then(|client| client.own.as_mut()) else { return };
+        let Some(dedicated) = client.and_then(|client| client.dedicated.as_mut()) else { return };
         let (upload, mark) = observer.upload_begins(Writer(key.slot), command, request);
-        own.upload = Some(upload);
-        if own.expected.back() == Some(&Expected::Plain)
-            && let Some(last) = own.marks.back_mut()
+        dedicated.upload = Some(upload);
+        if dedicated.expected.back() == Some(&Expected::Plain)
+            && let Some(last) = dedicated.marks.back_mut()
         {
             *last = mark;
         }
@@ -228,16 +229,17 @@ impl Worker {
     pub(crate) fn pass_on(&mut self, key: ClientKey, buf: &[u8]) -> usize {
         let limits = &self.request_limits[0];
         let Some(client) = self.clients.get(key) else { return buf.len() };
-        let Some(own) = &mut client.own else { return 0 };
-        let link = own.link;
+        let Some(dedicated) = &mut client.dedicated else { return 0 };
+        let link = dedicated.link;
         let passed = match client.scan.pass(buf, limits) {
             Ok((passed, done)) => {
-                own.uploading = !done;
-                if let (Some(observer), Some(upload)) = (&mut self.observer, &mut own.upload) {
+                dedicated.uploading = !done;
+                if let (Some(observer), Some(upload)) = (&mut self.observer, &mut dedicated.upload)
+                {
                     observer.uploaded(upload, passed);
                 }
                 if done {
-                    own.upload = None;
+                    dedicated.upload = None;
                     self.links[link].link.expect_answer(self.now);
                 }
                 passed
@@ -245,8 +247,8 @@ impl Worker {
             Err(error) => {
                 // The server is in the middle of it: nothing can be said on that link. And
                 // while something else is owed, an error would be taken for that.
-                let alone = own.expected.len() == 1 && !own.within_frame;
-                client.own = None;
+                let alone = dedicated.expected.len() == 1 && !dedicated.within_frame;
+                client.dedicated = None;
                 self.drop_link(link);
                 if alone {
                     self.clients.error(key, &format!("ERR {error}"));
@@ -255,11 +257,11 @@ impl Worker {
                 return buf.len();
             }
         };
-        self.push_own(key, link, &buf[..passed]);
+        self.push_dedicated(key, link, &buf[..passed]);
         passed
     }
 
-    pub(crate) fn push_own(&mut self, key: ClientKey, link: usize, bytes: &[u8]) {
+    pub(crate) fn push_dedicated(&mut self, key: ClientKey, link: usize, bytes: &[u8]) {
         let upstream = &mut self.links[link];
         upstream.link.push_unmatched(bytes);
         if !upstream.dirty {
@@ -274,9 +276,9 @@ impl Worker {
         }
     }
 
-    fn ensure_own(&mut self, key: ClientKey, node: NodeId) -> Ensured {
+    fn ensure_dedicated(&mut self, key: ClientKey, node: NodeId) -> Ensured {
         let Some(client) = self.clients.get(key) else { return Ensured::Wait };
-        if client.own.is_some() {
+        if client.dedicated.is_some() {
             // On a cluster, other commands go along shared links beside it: what was sent there
             // is executed first.
             let behind = self.cluster.is_some() && client.order.outstanding() > 0;
@@ -285,40 +287,40 @@ impl Worker {
         if !client.is_settled() {
             return Ensured::Wait;
         }
-        match self.open_own(key, node) {
+        match self.open_dedicated(key, node) {
             Ok(()) => Ensured::Ready,
             Err(why) => Ensured::Unavailable(why),
         }
     }
 
     /// Gives a client a connection to a node; it has none.
-    pub(crate) fn open_own(&mut self, key: ClientKey, node: NodeId) -> Result<(), String> {
+    pub(crate) fn open_dedicated(&mut self, key: ClientKey, node: NodeId) -> Result<(), String> {
         let Some(client) = self.clients.get(key) else { return Ok(()) };
-        let lane = client.lane;
-        let link = self.take_link(lane, node, Owner::Client(key))?;
-        let protocol = self.lanes[lane].login.protocol;
+        let pool = client.pool;
+        let link = self.take_link(pool, node, Owner::Client(key))?;
+        let protocol = self.pools[pool].login.protocol;
         let Self { clients, links, .. } = self;
         let (Some(client), upstream) = (clients.get(key), &mut links[link]) else {
             return Ok(());
         };
         upstream.link.set_framing(Framing::Frames);
-        client.card.set_upstream_node(node);
-        client.card.set_upstream_id(upstream.link.connection_id());
-        client.own = Some(Box::new(Own::new(link, node, protocol)));
+        client.record.set_upstream_node(node);
+        client.record.set_upstream_id(upstream.link.connection_id());
+        client.dedicated = Some(Box::new(Dedicated::new(link, node, protocol)));
         self.wait_in_line(key, link);
-        self.keep_spare(lane, node);
-        self.name_own(key);
+        self.keep_spare(pool, node);
+        self.name_dedicated(key);
         Ok(())
     }
 
-    /// Gives a client's own connection the client's name, if it has another one: a queued
+    /// Gives a client's dedicated connection the client's name, if it has another one: a queued
     /// `CLIENT GETNAME` is the server's to answer.
-    pub(crate) fn name_own(&mut self, key: ClientKey) {
+    pub(crate) fn name_dedicated(&mut self, key: ClientKey) {
         let Self { clients, links, dirty_links, .. } = self;
         let Some(client) = clients.get(key) else { return };
-        let name = client.card.facts().name.clone();
-        let Some(own) = &mut client.own else { return };
-        let Some(upstream) = links.get_mut(own.link) else { return };
+        let name = client.record.facts().name.clone();
+        let Some(dedicated) = &mut client.dedicated else { return };
+        let Some(upstream) = links.get_mut(dedicated.link) else { return };
         if upstream.name == name {
             return;
         }
@@ -327,29 +329,32 @@ impl Worker {
         upstream.link.push_unmatched(&bytes);
         upstream.name = name;
         upstream.requests += 1;
-        own.expected.push_back(Expected::Unasked);
+        dedicated.expected.push_back(Expected::Unasked);
         if !upstream.dirty {
             upstream.dirty = true;
-            dirty_links.push(own.link);
+            dirty_links.push(dedicated.link);
         }
     }
 
     /// After frames came: take the connection back if its state has ended.
-    pub(crate) fn look_at_own(&mut self, owner: Owner) {
+    pub(crate) fn look_at_dedicated(&mut self, owner: Owner) {
         let Owner::Client(key) = owner else { return };
         let Some(client) = self.clients.get(key) else { return };
-        let Some(own) = &client.own else { return };
-        let (subscriber, queueing, blocked) =
-            (own.is_subscriber(), own.transaction == Transaction::Queueing, own.is_blocking());
+        let Some(dedicated) = &client.dedicated else { return };
+        let (subscriber, queueing, blocked) = (
+            dedicated.is_subscriber(),
+            dedicated.transaction == Transaction::Queueing,
+            dedicated.is_blocking(),
+        );
         {
-            let mut facts = client.card.facts();
+            let mut facts = client.record.facts();
             facts.subscriber = subscriber;
             facts.in_transaction = queueing;
             facts.blocked = blocked;
-            if let Some(own) = &mut client.own
-                && let Some(name) = own.named.take()
+            if let Some(dedicated) = &mut client.dedicated
+                && let Some(name) = dedicated.named.take()
             {
-                if let Some(upstream) = self.links.get_mut(own.link) {
+                if let Some(upstream) = self.links.get_mut(dedicated.link) {
                     upstream.name.clone_from(&name);
                 }
                 facts.name = name;
@@ -357,18 +362,19 @@ impl Worker {
         }
         self.look_beside(key);
         let Some(client) = self.clients.get(key) else { return };
-        let Some(own) = &client.own else { return };
-        let settled = own.is_settled();
-        let few = own.expected.len() <= MAX_OUTSTANDING as usize / 4;
-        let (strayed, releasable, link) = (own.strayed, own.is_releasable(), own.link);
-        let ended = own.shut && settled;
+        let Some(dedicated) = &client.dedicated else { return };
+        let settled = dedicated.is_settled();
+        let few = dedicated.expected.len() <= MAX_OUTSTANDING as usize / 4;
+        let (strayed, releasable, link) =
+            (dedicated.strayed, dedicated.is_releasable(), dedicated.link);
+        let ended = dedicated.shut && settled;
         if few && client.stopped {
             self.clients.resume.push(key);
         }
         if strayed && settled && self.cluster.is_some() {
             // It leads to one node only. The command has named no key that anybody knows of, and
             // what it may have left behind goes with its connection.
-            self.end_own_state(key);
+            self.end_dedicated_state(key);
             return self.finish_if_leaving(key);
         }
         if strayed {
@@ -377,16 +383,16 @@ impl Worker {
         }
         if ended {
             // It was told that nothing more will come.
-            self.end_own_state(key);
+            self.end_dedicated_state(key);
             self.clients.resume.push(key);
         } else if releasable {
             let now = self.now;
             if let Some(client) = self.clients.get(key) {
-                client.own = None;
+                client.dedicated = None;
                 client.transaction = None;
-                client.card.set_upstream_id(None);
+                client.record.set_upstream_id(None);
                 // It may have been waiting for long; it is idle from now on.
-                client.card.note_activity(now);
+                client.record.note_activity(now);
             }
             self.spare_link(link);
         }
@@ -396,7 +402,9 @@ impl Worker {
     /// A client that waits to leave may be waiting for just what has happened.
     pub(crate) fn finish_if_leaving(&mut self, key: ClientKey) {
         if let Some(client) = self.clients.get(key)
-            && (client.eof || client.hung_up || client.closing != crate::downstream::connection::Closing::No)
+            && (client.eof
+                || client.hung_up
+                || client.closing != crate::downstream::connection::Closing::No)
             && !client.dirty
         {
             client.dirty = true;
@@ -406,7 +414,7 @@ impl Worker {
 
     /// There is no connection to be had: the answer is an error, and a transaction that could
     /// not begin must not have its commands executed outside of it.
-    pub(crate) fn own_unavailable(&mut self, key: ClientKey, expected: Expected, why: &str) {
+    pub(crate) fn dedicated_unavailable(&mut self, key: ClientKey, expected: Expected, why: &str) {
         let Some(client) = self.clients.get(key) else { return };
         match expected {
             Expected::Multi => self.step_lost(key, LostStep::Begin),
@@ -418,8 +426,8 @@ impl Worker {
         }
     }
 
-    /// The client's own connection was lost.
-    pub(crate) fn own_link_lost(
+    /// The client's dedicated connection was lost.
+    pub(crate) fn dedicated_link_lost(
         &mut self,
         key: ClientKey,
         link: usize,
@@ -430,20 +438,23 @@ impl Worker {
             return;
         }
         let Some(client) = self.clients.get(key) else { return };
-        let Some(own) = client.own.take() else { return };
-        client.card.set_upstream_id(None);
-        client.card.facts().blocked = false;
+        let Some(dedicated) = client.dedicated.take() else { return };
+        client.record.set_upstream_id(None);
+        client.record.facts().blocked = false;
         client.transaction = None;
-        self.drop_own_links(key, &own);
+        self.drop_dedicated_links(key, &dedicated);
         let Some(client) = self.clients.get(key) else { return };
-        let waited = own.shut && !own.expected.is_empty();
-        let state = own.is_pinned() || own.strayed || own.is_monitor() || own.is_subscriber();
-        if waited || state || own.within_frame {
+        let waited = dedicated.shut && !dedicated.expected.is_empty();
+        let state = dedicated.is_pinned()
+            || dedicated.strayed
+            || dedicated.is_monitor()
+            || dedicated.is_subscriber();
+        if waited || state || dedicated.within_frame {
             // As on a connection to the server itself: what it was is gone with it.
             self.clients.close_after_replies(key);
             return;
         }
-        client.lost = match own.transaction {
+        client.lost = match dedicated.transaction {
             Transaction::None => client.lost,
             Transaction::Watching => Lost::Watch,
             Transaction::Queueing => Lost::Transaction,
@@ -455,10 +466,10 @@ impl Worker {
         if refused.is_empty() {
             refused = text.into();
         }
-        for expected in own.expected {
+        for expected in dedicated.expected {
             self.answer_lost(key, expected, error, &refused);
         }
-        if own.uploading {
+        if dedicated.uploading {
             self.clients.close_after_replies(key);
         }
         self.clients.resume.push(key);

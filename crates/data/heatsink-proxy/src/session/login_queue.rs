@@ -1,6 +1,6 @@
 //! Who may try to become somebody else, and when: before the server is asked.
 //!
-//! A login that has a lane on this worker, accepted or being tried, costs the server no connection
+//! A login that has a pool on this worker, accepted or being tried, costs the server no connection
 //! and is no guess; nor is one that another worker uses. Any other one opens a connection just to
 //! see, so those are bounded: so many at a time, and so many that are refused from one address (see
 //! [`crate::session::login_attempts`]). What was refused a moment ago is not tried again at once, but does not count
@@ -8,26 +8,26 @@
 //! waits, and is refused in the end.
 //!
 //! Where a user needs no password, every password is a login that is accepted. Beyond
-//! [`MAX_PASSWORDS`] of them the server is asked whether that is so; then they share one lane:
+//! [`MAX_PASSWORDS`] of them the server is asked whether that is so; then they share one pool:
 //!
 //! ```text
-//! client: AUTH u p5        -> a lane for (u, p5), because there is none
-//! server: OK                  its own password is accepted, as for every lane
-//! worker: AUTH u ANY       -> on the connection of that lane, which is u's in any case
-//! server: OK                  any password is: the client goes to the lane of (u, ANY)
-//! client: AUTH u p6        -> asked on the lane of (u, ANY); no new connection
+//! client: AUTH u p5        -> a pool for (u, p5), because there is none
+//! server: OK                  its own password is accepted, as for every pool
+//! worker: AUTH u ANY       -> on the connection of that pool, which is u's in any case
+//! server: OK                  any password is: the client goes to the pool of (u, ANY)
+//! client: AUTH u p6        -> asked on the pool of (u, ANY); no new connection
 //! ```
 //!
 //! On a cluster another node may need a password, so nothing is shared there; beyond that number,
-//! lanes that nobody is in are given up at once.
+//! pools that nobody is in are given up at once.
 //!
-//! Invariant: a client enters a lane only after the server has accepted the client's own
+//! Invariant: a client enters a pool only after the server has accepted the client's own
 //! credentials for that user. The connections of (u, ANY) are opened with a password that nobody
 //! gave, so each server accepts them only as long as it needs none; once one is refused, those who
-//! share the lane are disconnected, and log in anew.
+//! share the pool are disconnected, and log in anew.
 //!
 //! Called by: `switch` and `service_auth`, for `AUTH`, `HELLO` and `SELECT`.
-//! Bound: [`MAX_UNPROVEN`] lanes that are being tried, [`MAX_WAITING`] clients that wait for their
+//! Bound: [`MAX_UNPROVEN`] pools that are being tried, [`MAX_WAITING`] clients that wait for their
 //! turn, [`MAX_WAIT`] each, [`MAX_REFUSED`] logins that are remembered.
 
 use std::collections::VecDeque;
@@ -39,10 +39,10 @@ use heatsink_upstream::Login;
 use heatsink_upstream::address::Credentials;
 
 use crate::downstream::connection::ClientKey;
-use crate::upstream::pools::Lane;
 use crate::runtime::worker::Worker;
+use crate::upstream::pools::Pool;
 
-/// Lanes of a worker that have a connection, and that no server has accepted yet.
+/// Pools of a worker that have a connection, and that no server has accepted yet.
 const MAX_UNPROVEN: usize = 64;
 /// Clients of a worker that wait to try a login.
 const MAX_WAITING: usize = 256;
@@ -53,7 +53,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Refused logins of a worker that are remembered, and how long they are not tried again.
 const MAX_REFUSED: usize = 32;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
-/// Passwords of one user, database and protocol that have a lane each.
+/// Passwords of one user, database and protocol that have a pool each.
 const MAX_PASSWORDS: usize = 4;
 /// A password that nobody has.
 const ANY_PASSWORD: &[u8] = b"heatsink: this user needs no password";
@@ -61,7 +61,7 @@ const ANY_PASSWORD: &[u8] = b"heatsink: this user needs no password";
 const REFUSED: &str = "ERR heatsink: too many logins or databases that were refused have been tried \
                        from this address, try again later";
 
-/// What a worker knows of logins that have no lane.
+/// What a worker knows of logins that have no pool.
 #[derive(Debug, Default)]
 pub(crate) struct Logins {
     /// Until when each client waits at most, the first to come first.
@@ -102,7 +102,7 @@ impl Worker {
         let hasher = &self.logins.hasher;
         let tried = Tried(match wanted {
             Wanted::Login(login)
-                if login.credentials == self.lanes[client.lane].login.credentials =>
+                if login.credentials == self.pools[client.pool].login.credentials =>
             {
                 hasher.hash_one((login.db, login.protocol))
             }
@@ -142,13 +142,13 @@ impl Worker {
     ) -> Result<(), Instant> {
         let Some(client) = self.clients.get_ref(key) else { return Ok(()) };
         if let Wanted::Login(login) = wanted {
-            let lane = self.lane_that_can_tell(login);
-            let is_here = lane.is_some_and(|lane| self.lanes[lane].login == *login);
+            let pool = self.pool_that_can_tell(login);
+            let is_here = pool.is_some_and(|pool| self.pools[pool].login == *login);
             if client.within || is_here || self.is_proven_anywhere(login) {
                 return Ok(());
             }
-            let is_tried = |(_, lane): &(usize, &Lane)| !lane.is_proven && lane.is_connected();
-            if lane.is_none() && self.lanes.iter().filter(is_tried).count() >= MAX_UNPROVEN {
+            let is_tried = |(_, pool): &(usize, &Pool)| !pool.is_proven && pool.is_connected();
+            if pool.is_none() && self.pools.iter().filter(is_tried).count() >= MAX_UNPROVEN {
                 return Err(self.now + LOOK);
             }
         }
@@ -161,7 +161,7 @@ impl Worker {
         }
         let attempts = self.shared.attempts.lock();
         let mut attempts = attempts.unwrap_or_else(PoisonError::into_inner);
-        attempts.may_try(client.card.addr.ip(), now)?;
+        attempts.may_try(client.record.addr.ip(), now)?;
         if let Some((_, at)) = refused {
             // One at a time.
             *at = now;
@@ -169,20 +169,20 @@ impl Worker {
         Ok(())
     }
 
-    /// Notes that a server has accepted, or has refused, the login of a lane: for all workers, since
+    /// Notes that a server has accepted, or has refused, the login of a pool: for all workers, since
     /// what one of them uses is no guess at another.
-    pub(crate) fn set_proven(&mut self, lane: usize, is_proven: bool) {
-        let lane = &mut self.lanes[lane];
-        if std::mem::replace(&mut lane.is_proven, is_proven) == is_proven {
+    pub(crate) fn set_proven(&mut self, pool: usize, is_proven: bool) {
+        let pool = &mut self.pools[pool];
+        if std::mem::replace(&mut pool.is_proven, is_proven) == is_proven {
             return;
         }
         let mut proven = self.shared.proven.lock().unwrap_or_else(PoisonError::into_inner);
         if is_proven {
-            *proven.entry(lane.login.clone()).or_default() += 1;
-        } else if let Some(workers) = proven.get_mut(&lane.login) {
+            *proven.entry(pool.login.clone()).or_default() += 1;
+        } else if let Some(workers) = proven.get_mut(&pool.login) {
             *workers -= 1;
             if *workers == 0 {
-                proven.remove(&lane.login);
+                proven.remove(&pool.login);
             }
         }
     }
@@ -206,7 +206,7 @@ impl Worker {
         if let Some(client) = self.clients.get_ref(key) {
             let attempts = self.shared.attempts.lock();
             let mut attempts = attempts.unwrap_or_else(PoisonError::into_inner);
-            attempts.refused(client.card.addr.ip(), self.now);
+            attempts.refused(client.record.addr.ip(), self.now);
         }
     }
 
@@ -220,54 +220,54 @@ impl Worker {
         clients.resume.extend(logins.waiting.iter().map(|(key, _)| *key));
     }
 
-    /// The lane that the server can be asked on about a login: its own, or the one that all
+    /// The pool that the server can be asked on about a login: its own, or the one that all
     /// passwords of its user share.
-    pub(crate) fn lane_that_can_tell(&self, login: &Login) -> Option<usize> {
-        self.find_lane(login).or_else(|| {
-            let shared = self.find_lane(&with_any_password(login)?)?;
-            self.lanes[shared].is_proven.then_some(shared)
+    pub(crate) fn pool_that_can_tell(&self, login: &Login) -> Option<usize> {
+        self.find_pool(login).or_else(|| {
+            let shared = self.find_pool(&with_any_password(login)?)?;
+            self.pools[shared].is_proven.then_some(shared)
         })
     }
 
-    /// What to ask the server about the user of a lane that has just been accepted, if it has so
-    /// many lanes that any password may do. Not on a cluster, where another node may need one.
-    pub(crate) fn question_of_any(&self, lane: usize) -> Option<[&[u8]; 3]> {
-        let Credentials { user, password } = self.lanes[lane].login.credentials.as_ref()?;
+    /// What to ask the server about the user of a pool that has just been accepted, if it has so
+    /// many pools that any password may do. Not on a cluster, where another node may need one.
+    pub(crate) fn question_of_any(&self, pool: usize) -> Option<[&[u8]; 3]> {
+        let Credentials { user, password } = self.pools[pool].login.credentials.as_ref()?;
         let is_asked = self.cluster.is_none()
             && password != ANY_PASSWORD
-            && self.siblings(lane).count() > MAX_PASSWORDS;
+            && self.siblings(pool).count() > MAX_PASSWORDS;
         is_asked.then_some([b"AUTH", user.as_deref()?, ANY_PASSWORD])
     }
 
-    /// The lanes of the same user, database and protocol, itself included, that were accepted: not
+    /// The pools of the same user, database and protocol, itself included, that were accepted: not
     /// those that somebody is just guessing.
-    fn siblings(&self, lane: usize) -> impl Iterator<Item = (usize, &Lane)> {
-        let login = &self.lanes[lane].login;
-        self.lanes.iter().filter(move |(_, other)| {
+    fn siblings(&self, pool: usize) -> impl Iterator<Item = (usize, &Pool)> {
+        let login = &self.pools[pool].login;
+        self.pools.iter().filter(move |(_, other)| {
             let same = other.login.db == login.db && other.login.protocol == login.protocol;
             other.is_proven && same && is_same_user(&other.login, login)
         })
     }
 
-    /// On a cluster, lanes that nobody is in are given up where a user has too many.
-    pub(crate) fn shed_siblings(&mut self, lane: usize) {
-        if self.cluster.is_some() && self.siblings(lane).count() > MAX_PASSWORDS {
+    /// On a cluster, pools that nobody is in are given up where a user has too many.
+    pub(crate) fn shed_siblings(&mut self, pool: usize) {
+        if self.cluster.is_some() && self.siblings(pool).count() > MAX_PASSWORDS {
             let is_idle =
-                |(slot, other): &(usize, &Lane)| other.clients == 0 && *slot != self.base_lane;
-            let idle = self.siblings(lane).filter(is_idle);
+                |(slot, other): &(usize, &Pool)| other.clients == 0 && *slot != self.base_pool;
+            let idle = self.siblings(pool).filter(is_idle);
             let idle: Vec<_> = idle.map(|(slot, other)| (slot, other.serial)).collect();
-            self.surplus_lanes.extend(idle);
+            self.surplus_pools.extend(idle);
         }
     }
 
-    /// The server refuses the password of a lane. If it was any password's, the user needs one now, and
+    /// The server refuses the password of a pool. If it was any password's, the user needs one now, and
     /// nobody here knows which client gave the right one: they have to say it again.
-    pub(crate) fn leave_shared_lane(&mut self, lane: usize) {
-        let credentials = self.lanes[lane].login.credentials.as_ref();
+    pub(crate) fn leave_shared_pool(&mut self, pool: usize) {
+        let credentials = self.pools[pool].login.credentials.as_ref();
         if credentials.is_none_or(|credentials| credentials.password != ANY_PASSWORD) {
             return;
         }
-        let is_here = |slot: &usize| self.clients.slab.get(*slot).is_some_and(|c| c.lane == lane);
+        let is_here = |slot: &usize| self.clients.slab.get(*slot).is_some_and(|c| c.pool == pool);
         let slots = (0..self.clients.slab.capacity()).filter(is_here);
         let keys: Vec<_> = slots.filter_map(|slot| self.clients.key(slot)).collect();
         for key in keys {
@@ -275,17 +275,17 @@ impl Worker {
         }
     }
 
-    /// Any password does for the user of this lane, says the server: the lane that they share, which
+    /// Any password does for the user of this pool, says the server: the pool that they share, which
     /// a client enters that leaves this one.
-    pub(crate) fn enter_shared_lane(&mut self, lane: usize) -> usize {
-        let login = with_any_password(&self.lanes[lane].login);
-        let Some(shared) = login.and_then(|login| self.lane_for(&login)) else { return lane };
+    pub(crate) fn enter_shared_pool(&mut self, pool: usize) -> usize {
+        let login = with_any_password(&self.pools[pool].login);
+        let Some(shared) = login.and_then(|login| self.pool_for(&login)) else { return pool };
         self.set_proven(shared, true);
-        self.enter_lane(shared);
-        self.leave_lane(lane);
-        if self.lanes[lane].clients == 0 {
+        self.enter_pool(shared);
+        self.leave_pool(pool);
+        if self.pools[pool].clients == 0 {
             // Not at once: its connection is being read from.
-            self.surplus_lanes.push((lane, self.lanes[lane].serial));
+            self.surplus_pools.push((pool, self.pools[pool].serial));
         }
         shared
     }

@@ -7,7 +7,7 @@
 //! | connection | left out |
 //! |---|---|
 //! | of the cache | `PING`, `CLIENT`, and how it logs in: clients' requests there are reads of keys |
-//! | dedicated to a client | `CLIENT SETNAME`: clients' names are kept in the proxy; `CLIENT ID`: it is answered here; within a transaction both are passed on in small letters |
+//! | dedicated to a client | `CLIENT SETNAME`: clients' names are kept in the proxy; `CLIENT ID`: it is answered here; within a transaction both are passed on in small messages |
 //!
 //! On shared connections clients' requests look the same, so everything is shown. If addresses are
 //! translated on the way to the server, nothing is left out.
@@ -44,13 +44,13 @@ impl Sockets {
         let kind = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&line.from).copied();
         match kind {
             Some(Kind::Cache) => {
-                let own: [&[u8]; 6] =
+                let dedicated: [&[u8]; 6] =
                     [b"PING", b"CLIENT", b"HELLO", b"AUTH", b"SELECT", b"SUBSCRIBE"];
-                own.contains(&line.command)
+                dedicated.contains(&line.command)
             }
             Some(Kind::Dedicated) => {
-                let own: [&[u8]; 2] = [b"SETNAME", b"ID"];
-                line.command == b"CLIENT" && own.contains(&line.second)
+                let dedicated: [&[u8]; 2] = [b"SETNAME", b"ID"];
+                line.command == b"CLIENT" && dedicated.contains(&line.second)
             }
             None => false,
         }

@@ -13,13 +13,13 @@ use heatsink_upstream::Login;
 use heatsink_upstream::address::Credentials;
 use heatsink_users::Verdict;
 
-use crate::downstream::connection::ClientKey;
 use crate::decide::is_from_browser;
+use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::session::login_queue::{Tried, Turn, Wanted};
 use crate::downstream::request::Request;
-use crate::session::switch::Session;
 use crate::runtime::worker::Worker;
+use crate::session::login_queue::{Tried, Turn, Wanted};
+use crate::session::switch::Session;
 
 const WRONG: &[u8] = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n";
 const NO_AUTH: &[u8] = b"-NOAUTH Authentication required.\r\n";
@@ -32,7 +32,7 @@ const NO_AUTH_HELLO: &[u8] = b"-NOAUTH HELLO must be called with the client alre
 /// A login that is being checked, and what happens if it is right.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// `HELLO`: the lane to move to,
+    /// `HELLO`: the pool to move to,
     pub(crate) login: Option<Login>,
     /// the client's new name,
     pub(crate) name: Option<Vec<u8>>,
@@ -116,9 +116,9 @@ impl Worker {
             self.clients.error(key, "ERR heatsink: too many logins at once, try again");
             return Flow::Taken;
         }
-        if let Some((client, pool)) = self.clients.get_with_pool(key) {
+        if let Some((client, buffers)) = self.clients.get_with_buffers(key) {
             client.stopped = true;
-            let seq = client.order.reserve(pool);
+            let seq = client.order.reserve(buffers);
             let verification = Verification { attempt, user: user.to_vec(), seq, tried };
             client.session = Some(Box::new(Session::Verify(verification)));
         }
@@ -147,14 +147,14 @@ impl Worker {
         {
             self.clients.resume.push(key);
         }
-        self.read_own_again(key);
+        self.read_dedicated_again(key);
         self.finish_if_leaving(key);
     }
 
     fn admit(&mut self, key: ClientKey, user: &[u8], attempt: Attempt) {
         let Some(client) = self.clients.get(key) else { return };
         client.is_known = true;
-        client.card.facts().user = user.to_vec();
+        client.record.facts().user = user.to_vec();
         match attempt.login {
             Some(login) => {
                 self.begin_move(key, &login, &attempt.hello, attempt.name, true, None);

@@ -1,9 +1,9 @@
 //! Commands that change who a client is: `AUTH`, `HELLO`, `SELECT`, `RESET`.
 //!
-//! The client moves to another lane, and the server decides whether it may: the command is
-//! sent on the lane it would move to, whose connections were opened with just these
+//! The client moves to another pool, and the server decides whether it may: the command is
+//! sent on the pool it would move to, whose connections were opened with just these
 //! credentials, database and protocol, and only its success moves the client.
-//! Invariant: a client is in a lane only after the server accepted the client's own
+//! Invariant: a client is in a pool only after the server accepted the client's own
 //! credentials for it.
 
 use heatsink_resp::encode;
@@ -11,20 +11,20 @@ use heatsink_upstream::address::Credentials;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::{Login, Protocol};
 
-use crate::session::client_command::Answer;
-use crate::session::client_tracking::Redirected;
 use crate::downstream::connection::{ClientKey, Lost, Replies};
 use crate::downstream::intake::Flow;
-use crate::upstream::pools::{Purpose, Ticket};
-use crate::session::login_queue::{Tried, Turn, Wanted};
 use crate::downstream::request::Request;
-use crate::session::service_auth::{Attempt, Verification};
 use crate::runtime::worker::Worker;
+use crate::session::client_command::Answer;
+use crate::session::client_tracking::Redirected;
+use crate::session::login_queue::{Tried, Turn, Wanted};
+use crate::session::service_auth::{Attempt, Verification};
+use crate::upstream::pools::{Purpose, Ticket};
 
 /// What happens when the server has agreed.
 #[derive(Debug)]
 pub(crate) enum Session {
-    /// The client moves to this lane.
+    /// The client moves to this pool.
     Move(Move),
     /// The client gets an answer made here.
     Answer(Answer),
@@ -32,15 +32,15 @@ pub(crate) enum Session {
     Verify(Verification),
     /// It waits for another client's connection.
     Redirected(Redirected),
-    /// It is to move, and the server has agreed, with this reply: which lane to, depends on whether
+    /// It is to move, and the server has agreed, with this reply: which pool to, depends on whether
     /// any password does for the user.
     Share(Move, Vec<u8>),
 }
 
-/// A move to another lane.
+/// A move to another pool.
 #[derive(Debug)]
 pub(crate) struct Move {
-    lane: usize,
+    pool: usize,
     /// `HELLO … SETNAME`
     name: Option<Vec<u8>>,
     hello: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Move {
 impl Worker {
     fn login_of(&self, key: ClientKey) -> Option<Login> {
         let client = self.clients.get_ref(key)?;
-        Some(self.lanes[client.lane].login.clone())
+        Some(self.pools[client.pool].login.clone())
     }
 
     pub(crate) fn auth(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
@@ -140,25 +140,25 @@ impl Worker {
 
     /// Back to how a connection begins.
     pub(crate) fn reset(&mut self, key: ClientKey) {
-        let base_lane = self.base_lane;
+        let base_pool = self.base_pool;
         let known = self.shared.verifier.is_none();
         let Some(client) = self.clients.get(key) else { return };
-        let (old, own) = (client.lane, client.own.take());
-        client.lane = base_lane;
+        let (old, dedicated) = (client.pool, client.dedicated.take());
+        client.pool = base_pool;
         client.lost = Lost::Nothing;
         client.transaction = None;
         client.is_known = known;
-        client.card.set_upstream_id(None);
+        client.record.set_upstream_id(None);
         {
-            let mut facts = client.card.facts();
+            let mut facts = client.record.facts();
             facts.name.clear();
             facts.subscriber = false;
             facts.in_transaction = false;
         }
-        self.enter_lane(base_lane);
-        self.leave_lane(old);
-        if let Some(own) = own {
-            self.drop_own_links(key, &own);
+        self.enter_pool(base_pool);
+        self.leave_pool(old);
+        if let Some(dedicated) = dedicated {
+            self.drop_dedicated_links(key, &dedicated);
         }
         self.note_login(key);
         self.clients.set_replies(key, Replies::On);
@@ -193,23 +193,23 @@ impl Worker {
         hello: bool,
         tried: Option<Tried>,
     ) {
-        let lane = self.lane_that_can_tell(login).or_else(|| self.lane_for(login));
-        let Some(lane) = lane else {
+        let pool = self.pool_that_can_tell(login).or_else(|| self.pool_for(login));
+        let Some(pool) = pool else {
             self.clients.error(key, "ERR heatsink: too many different logins at once");
             return;
         };
-        self.enter_lane(lane);
-        self.ask(key, lane, bytes, Session::Move(Move { lane, name, hello, tried }));
+        self.enter_pool(pool);
+        self.ask(key, pool, bytes, Session::Move(Move { pool, name, hello, tried }));
     }
 
-    /// Asks the server on a lane's shared link; what it says decides about `switch`.
-    pub(crate) fn ask(&mut self, key: ClientKey, lane: usize, bytes: &[u8], session: Session) {
-        match self.link_for(key, lane, self.home(key)) {
+    /// Asks the server on a pool's shared link; what it says decides about `switch`.
+    pub(crate) fn ask(&mut self, key: ClientKey, pool: usize, bytes: &[u8], session: Session) {
+        match self.link_for(key, pool, self.home(key)) {
             Ok(link) => {
-                let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
+                let Some((client, buffers)) = self.clients.get_with_buffers(key) else { return };
                 client.stopped = true;
                 client.session = Some(Box::new(session));
-                let seq = client.order.reserve(pool);
+                let seq = client.order.reserve(buffers);
                 let ticket = Ticket { client: key, seq, purpose: Purpose::Session };
                 self.push_to_link(link, bytes, ticket, 1);
             }
@@ -229,7 +229,7 @@ impl Worker {
         match *session {
             Session::Share(mut to, reply) => {
                 if !is_refused {
-                    to.lane = self.enter_shared_lane(to.lane);
+                    to.pool = self.enter_shared_pool(to.pool);
                 }
                 self.complete_move(key, to, &reply);
             }
@@ -253,20 +253,20 @@ impl Worker {
         self.session_over(ticket);
     }
 
-    /// Asks whether any password does for the user of the lane that a client is to move to, if
+    /// Asks whether any password does for the user of the pool that a client is to move to, if
     /// there is reason to; see [`crate::session::login_queue`].
     fn asks_for_any(&mut self, ticket: Ticket, to: &Move) -> bool {
-        let Some(question) = self.question_of_any(to.lane) else { return false };
+        let Some(question) = self.question_of_any(to.pool) else { return false };
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &question);
-        let Some(link) = self.lanes[to.lane].open_link(self.home(ticket.client)) else {
+        let Some(link) = self.pools[to.pool].open_link(self.home(ticket.client)) else {
             return false;
         };
         self.push_to_link(link, &bytes, ticket, 1);
         true
     }
 
-    /// The server could not be asked, or refused what the lane's connections begin with.
+    /// The server could not be asked, or refused what the pool's connections begin with.
     pub(crate) fn session_failed(&mut self, ticket: Ticket, error: &LinkError, text: &str) {
         let key = ticket.client;
         let Some(client) = self.clients.get(key) else { return };
@@ -288,25 +288,25 @@ impl Worker {
         let key = ticket.client;
         // The answer stands behind the one that the server was to give.
         self.clients.fill(key, ticket.seq, b"");
-        self.read_own_again(key);
+        self.read_dedicated_again(key);
         self.finish_if_leaving(key);
     }
 
-    /// A client's own connection is not read from while something else is being answered.
-    pub(crate) fn read_own_again(&mut self, key: ClientKey) {
+    /// A client's dedicated connection is not read from while something else is being answered.
+    pub(crate) fn read_dedicated_again(&mut self, key: ClientKey) {
         if let Some(client) = self.clients.get(key)
-            && let Some(own) = &client.own
+            && let Some(dedicated) = &client.dedicated
         {
             let readable = |link: &usize| self.links.get(*link).is_some_and(|l| l.readable);
-            self.eager_links.extend(own.links().filter(readable));
+            self.eager_links.extend(dedicated.links().filter(readable));
         }
     }
 
-    /// Nothing comes of a session: a lane that was made for it goes.
+    /// Nothing comes of a session: a pool that was made for it goes.
     pub(crate) fn forget_session(&mut self, session: &Session) {
-        if let Session::Move(Move { lane, .. }) | Session::Share(Move { lane, .. }, _) = session {
-            self.leave_lane(*lane);
-            self.drop_lane_if_unused(*lane);
+        if let Session::Move(Move { pool, .. }) | Session::Share(Move { pool, .. }, _) = session {
+            self.leave_pool(*pool);
+            self.drop_pool_if_unused(*pool);
         }
     }
 
@@ -318,14 +318,14 @@ impl Worker {
 
     fn complete_move(&mut self, key: ClientKey, to: Move, frame: &[u8]) {
         let Some(client) = self.clients.get(key) else { return };
-        let old = client.lane;
-        client.lane = to.lane;
-        let id = client.card.id;
+        let old = client.pool;
+        client.pool = to.pool;
+        let id = client.record.id;
         if let Some(name) = to.name {
-            client.card.facts().name = name;
+            client.record.facts().name = name;
         }
-        self.leave_lane(old);
-        self.shed_siblings(to.lane);
+        self.leave_pool(old);
+        self.shed_siblings(to.pool);
         self.note_login(key);
         if to.hello {
             let frame = with_id(frame, id);
@@ -336,13 +336,13 @@ impl Worker {
         }
     }
 
-    /// Writes the client's user, database and protocol to its card.
+    /// Writes the client's user, database and protocol to its client record.
     fn note_login(&mut self, key: ClientKey) {
         let Some(login) = self.login_of(key) else { return };
         let by_server = self.shared.verifier.is_none();
         let Some(client) = self.clients.get(key) else { return };
         let is_nobody = !by_server && !client.is_known;
-        let mut facts = client.card.facts();
+        let mut facts = client.record.facts();
         if is_nobody {
             facts.user = b"default".to_vec();
         }

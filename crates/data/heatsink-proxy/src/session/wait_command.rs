@@ -8,7 +8,7 @@
 //! `WAIT` waits for the writes of its own connection, and the client's went along a shared one:
 //!
 //! ```text
-//! shared pipeline                 the client's own connection
+//! shared pipeline                 the client's dedicated connection
 //! SET k 1: OK
 //!                                 WAIT 1 0: nothing was written here, so 1 at once
 //! the primary is lost, and k with it: no replica had it
@@ -22,9 +22,9 @@
 use heatsink_resp::encode;
 use heatsink_split::placement;
 
-use crate::upstream::nodes::NodeId;
 use crate::reserved::names::PREFIX;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 /// How long the key lives, in milliseconds.

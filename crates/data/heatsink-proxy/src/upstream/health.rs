@@ -15,10 +15,10 @@ use std::time::SystemTime;
 
 use heatsink_upstream::error::{ErrorKind, LinkError};
 
-use crate::upstream::pools::{Owner, Purpose, Ticket, Upstream};
-use crate::upstream::nodes::NodeId;
 use crate::runtime::shared::Shared;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Owner, Purpose, Ticket, Upstream};
 
 /// One server, as seen from here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,19 +122,19 @@ pub(crate) fn states(shared: &Shared) -> Vec<UpstreamState> {
 }
 
 impl Worker {
-    /// Whether this worker keeps the connections of this lane to tell who is up.
-    fn is_watch(&self, lane: usize) -> bool {
-        self.index == 0 && lane == self.base_lane
+    /// Whether this worker keeps the connections of this pool to tell who is up.
+    fn is_watch(&self, pool: usize) -> bool {
+        self.index == 0 && pool == self.base_pool
     }
 
     /// A connection could not be had.
-    pub(crate) fn note_unreachable(&mut self, lane: usize, node: NodeId, error: &LinkError) {
+    pub(crate) fn note_unreachable(&mut self, pool: usize, node: NodeId, error: &LinkError) {
         let kind = error.kind();
         self.shared.troubles.count(kind);
         let is_down = match kind {
             ErrorKind::Replaced => false,
             // It is there, and may serve others.
-            ErrorKind::Auth | ErrorKind::Loading | ErrorKind::MaxClients => self.is_watch(lane),
+            ErrorKind::Auth | ErrorKind::Loading | ErrorKind::MaxClients => self.is_watch(pool),
             _ => true,
         };
         if is_down {
@@ -154,22 +154,22 @@ impl Worker {
             self.shared.troubles.reconnects.fetch_add(1, Ordering::Relaxed);
         }
         let Some(upstream) = self.links.get(slot) else { return };
-        if upstream.owner == Owner::Lane && self.is_watch(upstream.lane) {
+        if upstream.owner == Owner::Pool && self.is_watch(upstream.pool) {
             // A server that is loading its data answers a greeting like any other.
             self.ask_health(slot);
         }
     }
 
     fn ask_health(&mut self, slot: usize) {
-        let Upstream { lane, node, .. } = self.links[slot];
-        *self.lanes[lane].is_asked(node) = true;
+        let Upstream { pool, node, .. } = self.links[slot];
+        *self.pools[pool].is_asked(node) = true;
         let ticket = Ticket::internal(Purpose::Health(node));
         self.push_to_link(slot, b"*1\r\n$4\r\nPING\r\n", ticket, 1);
     }
 
     /// A server has answered whether it is there. Whatever it says but that it is loading, it is.
     pub(crate) fn learn_health(&mut self, node: NodeId, frame: &[u8]) {
-        *self.lanes[self.base_lane].is_asked(node) = false;
+        *self.pools[self.base_pool].is_asked(node) = false;
         if frame.starts_with(b"-LOADING") {
             let text = String::from_utf8_lossy(&frame[1..]).trim_end().to_owned();
             self.shared.troubles.count(ErrorKind::Loading);
@@ -186,12 +186,12 @@ impl Worker {
             return;
         }
         for node in in_use(&self.shared) {
-            match self.lanes[self.base_lane].open_link(node) {
-                None => drop(self.lane_link(self.base_lane, node)),
+            match self.pools[self.base_pool].open_link(node) {
+                None => drop(self.pool_link(self.base_pool, node)),
                 Some(slot) => {
                     let is_down =
                         self.node(node).health.known().is_some_and(|known| known.trouble.is_some());
-                    let is_asked = *self.lanes[self.base_lane].is_asked(node);
+                    let is_asked = *self.pools[self.base_pool].is_asked(node);
                     if is_down && !is_asked && self.links[slot].link.is_ready() {
                         self.ask_health(slot);
                     }

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use heatsink_upstream::address::Endpoint;
 
-use crate::upstream::nodes::NodeId;
 use crate::runtime::shared::Shared;
+use crate::upstream::nodes::NodeId;
 
 /// How busy the servers behind are.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,9 +1,9 @@
-//! Lanes: the upstream connections that clients of one user, database and protocol share.
+//! Pools: the upstream connections that clients of one user, database and protocol share.
 //!
 //! Called by: `forward` and `switch` for the shared links, `dedicated_link` for links of a
 //! client's own.
-//! Bound: one shared link per lane, node and worker, and a second one around it (see [`bypass`]); at
-//! most [`MAX_SPARE`] spare ones a lane; a lane nobody uses is given up after [`LANE_IDLE`].
+//! Bound: one shared link per pool, node and worker, and a second one around it (see [`bypass`]); at
+//! most [`MAX_SPARE`] spare ones a pool; a pool nobody uses is given up after [`POOL_IDLE`].
 //! Invariant: clients of different users never share a link.
 
 mod bypass;
@@ -19,24 +19,24 @@ use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::{Link, Use};
 use heatsink_upstream::{Login, Protocol};
 
-use crate::downstream::clients::error_line;
-use crate::cluster::replay::{Came, Doubts};
+use crate::cluster::replay::{Outcome, SuspectReplies};
 use crate::cluster::silent_nodes::LAST_WORD;
+use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
-use crate::hot::SILENCE;
 use crate::downstream::intake::{BACKLOG_BYTES, KEPT_BYTES};
+use crate::downstream::order::Source;
+use crate::hot::SILENCE;
+use crate::runtime::worker::{Worker, link_token};
 use crate::session::monitor::Kind;
 use crate::upstream::nodes::NodeId;
-use crate::downstream::order::Source;
 pub(crate) use crate::upstream::ticket::{Purpose, Ticket};
-use crate::runtime::worker::{Worker, link_token};
 
 /// Spare connections kept for the next client that needs one of its own.
 const MAX_SPARE: usize = 32;
-/// Lanes of a worker: different users, databases and protocols at once.
-const MAX_LANES: usize = 1024;
-/// A lane without clients is kept this long.
-const LANE_IDLE: Duration = Duration::from_secs(30);
+/// Pools of a worker: different users, databases and protocols at once.
+const MAX_POOLS: usize = 1024;
+/// A pool without clients is kept this long.
+const POOL_IDLE: Duration = Duration::from_secs(30);
 /// After a failed attempt to connect, requests are refused without a new one this long.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 /// A server that refused to track is asked again after this time.
@@ -47,8 +47,8 @@ const RETIRED: Duration = Duration::from_secs(30);
 /// Who uses a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// All clients of its lane.
-    Lane,
+    /// All clients of its pool.
+    Pool,
     /// One client.
     Client(ClientKey),
     /// Nobody at the moment.
@@ -70,14 +70,14 @@ pub(crate) struct Upstream {
     pub(crate) link: Link<Ticket>,
     /// The address that it is noted under, for those who monitor the server.
     noted: Option<SocketAddr>,
-    pub(crate) lane: usize,
+    pub(crate) pool: usize,
     pub(crate) node: NodeId,
     /// Where the node was when the link was opened: a primary that sentinels tell of moves.
     endpoint: Endpoint,
     /// The node was a replica when the link was opened.
     pub(crate) replica: bool,
     /// Of the replies that are still to come.
-    pub(crate) doubts: Doubts,
+    pub(crate) suspects: SuspectReplies,
     /// Another node has taken the place of its node.
     pub(crate) is_replaced: bool,
     /// Requests since the node was last told of them.
@@ -110,9 +110,9 @@ impl Upstream {
 
 /// One user, database and protocol.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Pool {
     pub(crate) login: Login,
-    /// Tells a later lane in the same place apart.
+    /// Tells a later pool in the same place apart.
     pub(crate) serial: u64,
     /// The way to each node.
     ways: Vec<Way>,
@@ -133,14 +133,14 @@ pub(crate) struct Lane {
     tracked: Vec<TrackedWay>,
 }
 
-/// A lane's link of the cache to one node.
+/// A pool's link of the cache to one node.
 #[derive(Clone, Debug, Default)]
 struct TrackedWay {
     link: Option<usize>,
     refused_at: Option<Instant>,
 }
 
-/// A lane's way to one node.
+/// A pool's way to one node.
 #[derive(Clone, Debug, Default)]
 struct Way {
     link: Option<usize>,
@@ -156,7 +156,7 @@ struct Way {
     is_asked: bool,
 }
 
-impl Lane {
+impl Pool {
     fn way(&mut self, node: NodeId) -> &mut Way {
         if self.ways.len() <= node.index() {
             self.ways.resize(node.index() + 1, Way::default());
@@ -181,22 +181,22 @@ impl Lane {
 }
 
 impl Worker {
-    /// The lane for a login, made if there is none; `None` if there are too many.
-    pub(crate) fn lane_for(&mut self, login: &Login) -> Option<usize> {
-        if let Some(slot) = self.find_lane(login) {
+    /// The pool for a login, made if there is none; `None` if there are too many.
+    pub(crate) fn pool_for(&mut self, login: &Login) -> Option<usize> {
+        if let Some(slot) = self.find_pool(login) {
             return Some(slot);
         }
-        if self.lanes.len() >= MAX_LANES {
+        if self.pools.len() >= MAX_POOLS {
             let unused =
-                |(slot, lane): &(usize, &Lane)| *slot != self.base_lane && lane.clients == 0;
+                |(slot, pool): &(usize, &Pool)| *slot != self.base_pool && pool.clients == 0;
             let oldest =
-                self.lanes.iter().filter(unused).min_by_key(|(_, lane)| lane.idle_since)?.0;
-            self.drop_lane(oldest);
+                self.pools.iter().filter(unused).min_by_key(|(_, pool)| pool.idle_since)?.0;
+            self.drop_pool(oldest);
         }
-        self.lane_serial += 1;
-        Some(self.lanes.insert(Lane {
+        self.pool_serial += 1;
+        Some(self.pools.insert(Pool {
             login: login.clone(),
-            serial: self.lane_serial,
+            serial: self.pool_serial,
             ways: Vec::new(),
             spare: Vec::new(),
             clients: 0,
@@ -210,41 +210,41 @@ impl Worker {
         }))
     }
 
-    /// The lane of a login, if there is one.
-    pub(crate) fn find_lane(&self, login: &Login) -> Option<usize> {
-        self.lanes.iter().find(|(_, lane)| lane.login == *login).map(|(slot, _)| slot)
+    /// The pool of a login, if there is one.
+    pub(crate) fn find_pool(&self, login: &Login) -> Option<usize> {
+        self.pools.iter().find(|(_, pool)| pool.login == *login).map(|(slot, _)| slot)
     }
 
-    /// A client joins a lane.
-    pub(crate) fn enter_lane(&mut self, lane: usize) {
-        self.lanes[lane].clients += 1;
+    /// A client joins a pool.
+    pub(crate) fn enter_pool(&mut self, pool: usize) {
+        self.pools[pool].clients += 1;
     }
 
-    /// A client leaves a lane.
-    pub(crate) fn leave_lane(&mut self, lane: usize) {
-        self.lanes[lane].clients -= 1;
-        self.lanes[lane].idle_since = self.now;
+    /// A client leaves a pool.
+    pub(crate) fn leave_pool(&mut self, pool: usize) {
+        self.pools[pool].clients -= 1;
+        self.pools[pool].idle_since = self.now;
     }
 
-    /// The shared link of a lane to a node, opened if it is not there; else why there is none.
+    /// The shared link of a pool to a node, opened if it is not there; else why there is none.
     #[inline]
-    pub(crate) fn lane_link(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
-        match self.lanes[lane].open_link(node) {
+    pub(crate) fn pool_link(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
+        match self.pools[pool].open_link(node) {
             Some(link) => Ok(link),
-            None => self.open_lane_link(lane, node),
+            None => self.open_pool_link(pool, node),
         }
     }
 
-    fn open_lane_link(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
-        self.still_failed(lane, node)?;
-        let opened = self.open_link(lane, node, Owner::Lane);
+    fn open_pool_link(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
+        self.silence_failed(pool, node)?;
+        let opened = self.open_link(pool, node, Owner::Pool);
         let link = opened.map_err(|error| unavailable(&self.endpoint(node), &error))?;
-        self.lanes[lane].way(node).link = Some(link);
+        self.pools[pool].way(node).link = Some(link);
         Ok(link)
     }
 
-    pub(crate) fn still_failed(&mut self, lane: usize, node: NodeId) -> Result<(), String> {
-        match &self.lanes[lane].way(node).failed {
+    pub(crate) fn silence_failed(&mut self, pool: usize, node: NodeId) -> Result<(), String> {
+        match &self.pools[pool].way(node).failed {
             Some((at, why)) if self.now.saturating_duration_since(*at) < RETRY_AFTER => {
                 Err(why.clone())
             }
@@ -253,15 +253,15 @@ impl Worker {
     }
 
     /// The last attempt to connect has failed, and not longer ago than that.
-    pub(crate) fn has_failed_within(&mut self, lane: usize, node: NodeId, time: Duration) -> bool {
-        let failed = self.lanes[lane].way(node).failed.as_ref();
+    pub(crate) fn has_failed_within(&mut self, pool: usize, node: NodeId, time: Duration) -> bool {
+        let failed = self.pools[pool].way(node).failed.as_ref();
         failed.is_some_and(|(at, _)| self.now.saturating_duration_since(*at) < time)
     }
 
-    /// The link of a lane on which the server tells of changes, opened if it is not there;
+    /// The link of a pool on which the server tells of changes, opened if it is not there;
     /// `None` if there is none to be had at the moment.
-    pub(crate) fn tracked_link(&mut self, lane: usize, node: NodeId) -> Option<usize> {
-        let ways = &mut self.lanes[lane].tracked;
+    pub(crate) fn tracked_link(&mut self, pool: usize, node: NodeId) -> Option<usize> {
+        let ways = &mut self.pools[pool].tracked;
         if ways.len() <= node.index() {
             ways.resize(node.index() + 1, TrackedWay::default());
         }
@@ -273,15 +273,15 @@ impl Worker {
         if way.refused_at.is_some_and(|at| now.saturating_duration_since(at) < TRACKING_RETRY) {
             return None;
         }
-        let link = self.open_link(lane, node, Owner::Tracked).ok()?;
-        self.lanes[lane].tracked[node.index()].link = Some(link);
+        let link = self.open_link(pool, node, Owner::Tracked).ok()?;
+        self.pools[pool].tracked[node.index()].link = Some(link);
         Some(link)
     }
 
     /// A tracked link is gone. If it never worked, it is not tried again for a while.
-    fn forget_tracked(&mut self, lane: usize, node: NodeId, refused: bool) {
+    fn forget_tracked(&mut self, pool: usize, node: NodeId, refused: bool) {
         let now = self.now;
-        if let Some(way) = self.lanes.get_mut(lane).and_then(|l| l.tracked.get_mut(node.index())) {
+        if let Some(way) = self.pools.get_mut(pool).and_then(|l| l.tracked.get_mut(node.index())) {
             way.link = None;
             way.refused_at = refused.then_some(now);
         }
@@ -294,46 +294,46 @@ impl Worker {
         else {
             return;
         };
-        let (lane, node) = (upstream.lane, upstream.node);
+        let (pool, node) = (upstream.pool, upstream.node);
         self.retire_link(slot, false);
-        self.forget_tracked(lane, node, true);
+        self.forget_tracked(pool, node, true);
     }
 
     /// A link for one use: a spare one, or a new one.
     pub(crate) fn take_link(
         &mut self,
-        lane: usize,
+        pool: usize,
         node: NodeId,
         owner: Owner,
     ) -> Result<usize, String> {
-        let Self { lanes, links, .. } = self;
+        let Self { pools, links, .. } = self;
         let of_node = |slot: &usize| links.get(*slot).is_some_and(|link| link.node == node);
         let is_ready = |slot: &usize| of_node(slot) && links[*slot].link.is_ready();
-        let spare = &lanes[lane].spare;
+        let spare = &pools[pool].spare;
         let at = spare.iter().rposition(is_ready).or_else(|| spare.iter().rposition(of_node));
         if let Some(at) = at {
-            let slot = lanes[lane].spare.swap_remove(at);
+            let slot = pools[pool].spare.swap_remove(at);
             links[slot].owner = owner;
             return Ok(slot);
         }
-        self.still_failed(lane, node)?;
-        let opened = self.open_link(lane, node, owner);
+        self.silence_failed(pool, node)?;
+        let opened = self.open_link(pool, node, owner);
         opened.map_err(|error| unavailable(&self.endpoint(node), &error))
     }
 
-    /// Nodes that a lane has a shared link to.
-    pub(crate) fn connected_nodes(&self, lane: usize) -> impl Iterator<Item = NodeId> {
-        let ways = self.lanes[lane].ways.iter().enumerate();
+    /// Nodes that a pool has a shared link to.
+    pub(crate) fn connected_nodes(&self, pool: usize) -> impl Iterator<Item = NodeId> {
+        let ways = self.pools[pool].ways.iter().enumerate();
         ways.filter(|(_, way)| way.link.is_some()).map(|(node, _)| NodeId(node as u16))
     }
 
     /// Gives a link back that no client needs any more and that carries no state.
     pub(crate) fn spare_link(&mut self, slot: usize) {
         let Some(upstream) = self.links.get_mut(slot) else { return };
-        let lane = &mut self.lanes[upstream.lane];
-        if lane.spare.len() < MAX_SPARE && !upstream.link.is_shut() {
+        let pool = &mut self.pools[upstream.pool];
+        if pool.spare.len() < MAX_SPARE && !upstream.link.is_shut() {
             upstream.owner = Owner::Spare;
-            lane.spare.push(slot);
+            pool.spare.push(slot);
             self.give_in_turn(slot);
         } else {
             self.drop_link(slot);
@@ -351,12 +351,12 @@ impl Worker {
             for mark in upstream.link.take_marks() {
                 self.give_up(mark);
             }
-            let lane = &mut self.lanes[upstream.lane];
-            lane.spare.retain(|spare| *spare != slot);
+            let pool = &mut self.pools[upstream.pool];
+            pool.spare.retain(|spare| *spare != slot);
             if let Owner::Client(key) = upstream.owner {
-                lane.waiting.retain(|(_, waiting)| *waiting != key);
+                pool.waiting.retain(|(_, waiting)| *waiting != key);
             }
-            let way = lane.way(upstream.node);
+            let way = pool.way(upstream.node);
             if way.link == Some(slot) {
                 way.link = None;
             }
@@ -365,7 +365,7 @@ impl Worker {
             }
             if upstream.owner == Owner::Tracked {
                 let refused = !upstream.link.is_ready();
-                self.forget_tracked(upstream.lane, upstream.node, refused);
+                self.forget_tracked(upstream.pool, upstream.node, refused);
                 self.tracking_lost(upstream.generation);
             }
             if upstream.owner == Owner::Listener {
@@ -396,16 +396,16 @@ impl Worker {
                 self.lose_link(slot, &LinkError::Replaced { ready });
             }
         }
-        for (_, lane) in &mut self.lanes {
-            let way = lane.way(node);
+        for (_, pool) in &mut self.pools {
+            let way = pool.way(node);
             way.failed = None;
             way.reported = false;
         }
     }
 
-    /// Whether one of a lane's shared links has more to send, or to wait for, than it should.
-    pub(crate) fn is_lane_full(&self, lane: usize) -> bool {
-        let links = self.lanes[lane].ways.iter().flat_map(|way| [way.link, way.second]);
+    /// Whether one of a pool's shared links has more to send, or to wait for, than it should.
+    pub(crate) fn is_pool_full(&self, pool: usize) -> bool {
+        let links = self.pools[pool].ways.iter().flat_map(|way| [way.link, way.second]);
         links.flatten().filter_map(|link| self.links.get(link)).any(Upstream::is_full)
     }
 
@@ -422,18 +422,18 @@ impl Worker {
         let ready = upstream.link.is_ready();
         let tracked = upstream.owner == Owner::Tracked;
         upstream.owner = Owner::Retired { since };
-        let (index, node, generation) = (upstream.lane, upstream.node, upstream.generation);
+        let (index, node, generation) = (upstream.pool, upstream.node, upstream.generation);
         if tracked {
             self.forget_tracked(index, node, false);
             self.tracking_lost(generation);
         } else {
-            let way = self.lanes[index].way(node);
+            let way = self.pools[index].way(node);
             for link in [&mut way.link, &mut way.second] {
                 link.take_if(|link| *link == slot);
             }
         }
-        let lane = &mut self.lanes[index];
-        self.clients.resume.append(&mut lane.throttled);
+        let pool = &mut self.pools[index];
+        self.clients.resume.append(&mut pool.throttled);
         if ready && replaced {
             if self.links[slot].link.partly_told().is_some() {
                 // Half a reply cannot be taken back.
@@ -444,7 +444,7 @@ impl Worker {
             let requests = self.unanswered_requests(slot);
             for (at, (_, request)) in requests.iter().enumerate() {
                 let in_vain = self.may_write(request);
-                self.links[slot].doubts.at(at).in_vain = in_vain;
+                self.links[slot].suspects.at(at).in_vain = in_vain;
             }
             self.links[slot].is_replaced = true;
             self.next_tick = self.next_tick.min(since + LAST_WORD);
@@ -466,19 +466,19 @@ impl Worker {
         match upstream.owner {
             Owner::Once => self.spare_link(slot),
             Owner::Retired { .. } => self.drop_link(slot),
-            Owner::Lane | Owner::Client(_) | Owner::Spare | Owner::Tracked | Owner::Listener => {}
+            Owner::Pool | Owner::Client(_) | Owner::Spare | Owner::Tracked | Owner::Listener => {}
         }
     }
 
     pub(crate) fn open_link(
         &mut self,
-        lane: usize,
+        pool: usize,
         node: NodeId,
         owner: Owner,
     ) -> Result<usize, LinkError> {
         let purpose = Use {
-            shared: owner == Owner::Lane,
-            keeps_requests: matches!(owner, Owner::Lane | Owner::Tracked) && self.cluster.is_some(),
+            shared: owner == Owner::Pool,
+            keeps_requests: matches!(owner, Owner::Pool | Owner::Tracked) && self.cluster.is_some(),
             replica: self.is_replica(node),
             marks: true,
             tracking: owner == Owner::Tracked,
@@ -494,7 +494,7 @@ impl Worker {
         let generation = self.next_generation;
         let entry = self.links.vacant_entry();
         let slot = entry.key();
-        let mut login = self.lanes[lane].login.clone();
+        let mut login = self.pools[pool].login.clone();
         if purpose.tracking {
             // What the server tells by itself comes only in this form.
             login.protocol = Protocol::Resp3;
@@ -510,7 +510,7 @@ impl Worker {
                 let kind = match owner {
                     Owner::Tracked | Owner::Listener => Some(Kind::Cache),
                     Owner::Client(_) | Owner::Spare | Owner::Once => Some(Kind::Dedicated),
-                    Owner::Lane | Owner::Retired { .. } => None,
+                    Owner::Pool | Owner::Retired { .. } => None,
                 };
                 let noted = kind.and_then(|kind| Some((link.local_address()?, kind)));
                 if let Some((address, kind)) = noted {
@@ -519,11 +519,11 @@ impl Worker {
                 let upstream = Upstream {
                     link,
                     noted: noted.map(|(address, _)| address),
-                    lane,
+                    pool,
                     node,
                     endpoint,
                     replica: purpose.replica,
-                    doubts: Doubts::default(),
+                    suspects: SuspectReplies::default(),
                     is_replaced: false,
                     requests: 0,
                     owner,
@@ -539,7 +539,7 @@ impl Worker {
                 Ok(slot)
             }
             Err(error) => {
-                self.note_failure(lane, node, &endpoint, &error, None);
+                self.note_failure(pool, node, &endpoint, &error, None);
                 Err(error)
             }
         }
@@ -547,7 +547,7 @@ impl Worker {
 
     fn note_failure(
         &mut self,
-        lane: usize,
+        pool: usize,
         node: NodeId,
         endpoint: &Endpoint,
         error: &LinkError,
@@ -555,14 +555,14 @@ impl Worker {
     ) {
         let why = unavailable(endpoint, error);
         let told = &why["ERR heatsink: ".len()..];
-        let outage = !self.is_clients_own(lane, error);
+        let outage = !self.is_clients_own(pool, error);
         if error.is_refused_login() {
-            self.set_proven(lane, false);
+            self.set_proven(pool, false);
         }
         if matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS")) {
-            self.leave_shared_lane(lane);
+            self.leave_shared_pool(pool);
         }
-        let way = self.lanes[lane].way(node);
+        let way = self.pools[pool].way(node);
         if !outage {
             tracing::debug!("{told}");
         } else if !way.reported {
@@ -572,7 +572,7 @@ impl Worker {
         way.failed = Some((self.now, why));
         if outage {
             way.was_lost = true;
-            self.note_unreachable(lane, node, error);
+            self.note_unreachable(pool, node, error);
         }
         if !matches!(error, LinkError::Refused(_)) {
             if let Some(address) = address {
@@ -584,8 +584,8 @@ impl Worker {
 
     /// Whether a connection failed for who a client says it is, or for the database or protocol
     /// that it wants. Anybody can bring that about, and all others are served.
-    fn is_clients_own(&self, lane: usize, error: &LinkError) -> bool {
-        let (login, base) = (&self.lanes[lane].login, &self.lanes[self.base_lane].login);
+    fn is_clients_own(&self, pool: usize, error: &LinkError) -> bool {
+        let (login, base) = (&self.pools[pool].login, &self.pools[self.base_pool].login);
         let wrong_password =
             matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS"));
         let clients_word =
@@ -606,62 +606,62 @@ impl Worker {
             upstream.dirty = true;
             self.dirty_links.push(slot);
         }
-        let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
+        let (pool, node, owner) = (upstream.pool, upstream.node, upstream.owner);
         let needs_auth = upstream.link.needs_auth();
         let id = upstream.link.connection_id();
-        let way = self.lanes[lane].way(node);
+        let way = self.pools[pool].way(node);
         way.failed = None;
         if std::mem::take(&mut way.reported) {
             tracing::warn!("upstream {} is back", self.endpoint(node));
         }
-        self.lanes[lane].needs_auth = needs_auth;
-        self.set_proven(lane, true);
+        self.pools[pool].needs_auth = needs_auth;
+        self.set_proven(pool, true);
         let again =
-            owner == Owner::Lane && std::mem::take(&mut self.lanes[lane].way(node).was_lost);
+            owner == Owner::Pool && std::mem::take(&mut self.pools[pool].way(node).was_lost);
         self.note_reachable(slot, again);
         self.give_in_turn(slot);
         let owner = self.links.get(slot).map_or(owner, |upstream| upstream.owner);
         match owner {
-            Owner::Lane if !needs_auth => {
+            Owner::Pool if !needs_auth => {
                 self.ask_commands(slot);
                 self.ask_topology(slot);
             }
             Owner::Client(key) => {
                 if let Some(client) = self.clients.get(key) {
-                    client.card.set_upstream_id(id);
+                    client.record.set_upstream_id(id);
                 }
             }
             Owner::Tracked => self.tracking_ready(slot),
-            Owner::Lane | Owner::Spare | Owner::Once | Owner::Listener | Owner::Retired { .. } => {}
+            Owner::Pool | Owner::Spare | Owner::Once | Owner::Listener | Owner::Retired { .. } => {}
         }
     }
 
     /// Ends a link that failed: everyone who waits is told, state that is lost is dealt with.
     pub(crate) fn lose_link(&mut self, slot: usize, error: &LinkError) {
         let Some(upstream) = self.links.get_mut(slot) else { return };
-        let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
+        let (pool, node, owner) = (upstream.pool, upstream.node, upstream.owner);
         let (address, endpoint) = (upstream.link.address(), upstream.endpoint.clone());
         let replica = upstream.replica;
         let mut reads = if replica { self.unanswered_requests(slot) } else { Vec::new() };
         let Some(upstream) = self.links.get_mut(slot) else { return };
-        let mut doubts = std::mem::take(&mut upstream.doubts);
+        let mut suspects = std::mem::take(&mut upstream.suspects);
         let (part_sent, abandoned) = upstream.link.abandon();
         let mut abandoned: Vec<_> = abandoned.collect();
         self.drop_link(slot);
         if owner == Owner::Tracked && matches!(error, LinkError::Refused(_)) {
             self.tracking_refused(node, error);
         } else if error.before_ready() {
-            self.note_failure(lane, node, &endpoint, error, address);
-        } else if owner == Owner::Lane {
+            self.note_failure(pool, node, &endpoint, error, address);
+        } else if owner == Owner::Pool {
             tracing::warn!(waiting = abandoned.len(), "upstream {endpoint} lost: {error}");
             self.note_lost(error);
-            if let Some(lane) = self.lanes.get_mut(lane) {
-                lane.way(node).was_lost = true;
+            if let Some(pool) = self.pools.get_mut(pool) {
+                pool.way(node).was_lost = true;
             }
             self.forget_commands();
             self.node_failed(node);
         }
-        if matches!(owner, Owner::Lane | Owner::Tracked) && !matches!(error, LinkError::Refused(_))
+        if matches!(owner, Owner::Pool | Owner::Tracked) && !matches!(error, LinkError::Refused(_))
         {
             self.forget_refusal(node);
         }
@@ -677,66 +677,66 @@ impl Worker {
             // Half a reply cannot be mended: whatever follows, from here or from elsewhere, would
             // be taken for the rest of it.
             *count -= 1;
-            doubts.pop();
+            suspects.pop();
             reads.drain(..reads.len().min(1));
         }
         if is_read_again {
             // Its primary has what it had. What is no read, since the node was more than a
             // replica meanwhile, may have been executed and is not repeated.
-            self.send_elsewhere(lane, reads, Self::is_read);
+            self.send_elsewhere(pool, reads, Self::is_read);
             abandoned.clear();
         }
         let told = error_line(&text);
         let each = |(ticket, count)| std::iter::repeat_n(ticket, count as usize);
         for ticket in abandoned.into_iter().flat_map(each) {
-            if let Some(recalled) = doubts.pop().recalled {
-                let ticket = self.clients.detour(ticket);
-                self.came_back(recalled, ticket, Came::Reply(told.clone()));
+            if let Some(replayed) = suspects.pop().replayed {
+                let ticket = self.clients.redirect(ticket);
+                self.replay_answered(replayed, ticket, Outcome::Reply(told.clone()));
                 continue;
             }
             match ticket.purpose {
                 Purpose::Forward => {
                     self.clients.deliver(ticket.client, ticket.seq, &[told.len()], &told);
                 }
-                Purpose::Detour(_) | Purpose::Part { .. } => self.conclude(ticket, &told),
+                Purpose::Redirect(_) | Purpose::Part { .. } => self.conclude(ticket, &told),
                 Purpose::Session => {
-                    self.end_detour(ticket);
+                    self.end_redirect(ticket);
                     self.session_failed(ticket, error, &text);
                 }
                 Purpose::Commands => self.forget_commands(),
                 Purpose::Topology => self.forget_topology_question(),
                 Purpose::Fill(fill) if self.may_read_as_usual(fill) => {
-                    self.end_detour(ticket);
+                    self.end_redirect(ticket);
                     self.fill_as_usual(fill, &told);
                 }
                 Purpose::Fill(fill) => {
-                    self.end_detour(ticket);
+                    self.end_redirect(ticket);
                     self.fill_failed(fill, &told);
                 }
                 Purpose::FillFields(fill) | Purpose::FillTtl(fill) => self.fill_ttl_failed(fill),
                 Purpose::Combined(batch) => {
-                    self.end_detour(ticket);
+                    self.end_redirect(ticket);
                     self.batch_lost(batch, &told);
                 }
                 Purpose::Members
                 | Purpose::Ignored
-                | Purpose::Own
+                | Purpose::Dedicated
                 | Purpose::Pulse
                 | Purpose::Health(_)
                 | Purpose::Caching(_) => {}
             }
         }
         if let Owner::Client(key) = owner {
-            self.own_link_lost(key, slot, error, &text);
+            self.dedicated_link_lost(key, slot, error, &text);
         }
-        // The lane may have gone with the last that hoped for it.
-        if let Some(lane) = self.lanes.get_mut(lane) {
-            self.clients.resume.append(&mut lane.throttled);
+        // The pool may have gone with the last that hoped for it.
+        if let Some(pool) = self.pools.get_mut(pool) {
+            self.clients.resume.append(&mut pool.throttled);
         }
     }
 
-    /// Links that take too long, and lanes and spare links nobody needs.
-    pub(crate) fn look_after_lanes(&mut self) {
+    /// Links that take too long, and pools and spare links nobody needs.
+    pub(crate) fn look_after_pools(&mut self) {
         self.look_around();
         self.look_after_spares();
         let timeouts = self.live.timeouts.clone();
@@ -760,7 +760,7 @@ impl Worker {
                     _ => timeouts.silence.map(|time| time + upstream.link.taking_time()),
                 };
                 let silence = bound.filter(|_| self.owes_answer(slot, upstream));
-                let way = self.lanes[upstream.lane].ways.get(upstream.node.index());
+                let way = self.pools[upstream.pool].ways.get(upstream.node.index());
                 let connect = match way {
                     // The server says nothing anyway.
                     Some(way) if way.second == Some(slot) => {
@@ -779,52 +779,52 @@ impl Worker {
             }
         }
         let unused: Vec<_> = self
-            .lanes
+            .pools
             .iter()
-            .filter(|(slot, lane)| {
-                *slot != self.base_lane
-                    && lane.clients == 0
-                    && self.now.saturating_duration_since(lane.idle_since) >= LANE_IDLE
+            .filter(|(slot, pool)| {
+                *slot != self.base_pool
+                    && pool.clients == 0
+                    && self.now.saturating_duration_since(pool.idle_since) >= POOL_IDLE
             })
             .map(|(slot, _)| slot)
             .collect();
-        for lane in unused {
-            self.drop_lane(lane);
+        for pool in unused {
+            self.drop_pool(pool);
         }
     }
 
-    /// Gives a lane up that never came to life: nobody is in it and it has no connection.
-    pub(crate) fn drop_lane_if_unused(&mut self, lane: usize) {
-        if lane != self.base_lane
-            && self.lanes[lane].clients == 0
-            && !self.lanes[lane].is_connected()
+    /// Gives a pool up that never came to life: nobody is in it and it has no connection.
+    pub(crate) fn drop_pool_if_unused(&mut self, pool: usize) {
+        if pool != self.base_pool
+            && self.pools[pool].clients == 0
+            && !self.pools[pool].is_connected()
         {
-            self.drop_lane(lane);
+            self.drop_pool(pool);
         }
     }
 
-    /// Gives lanes up that were left for a shared one, unless somebody has come since.
-    pub(crate) fn drop_surplus_lanes(&mut self) {
-        while let Some((lane, serial)) = self.surplus_lanes.pop() {
-            if self.lanes.get(lane).is_some_and(|lane| lane.serial == serial && lane.clients == 0) {
-                self.drop_lane(lane);
+    /// Gives pools up that were left for a shared one, unless somebody has come since.
+    pub(crate) fn drop_surplus_pools(&mut self) {
+        while let Some((pool, serial)) = self.surplus_pools.pop() {
+            if self.pools.get(pool).is_some_and(|pool| pool.serial == serial && pool.clients == 0) {
+                self.drop_pool(pool);
             }
         }
     }
 
-    fn drop_lane(&mut self, lane: usize) {
-        self.set_proven(lane, false);
-        let of_lane =
-            |(slot, upstream): (usize, &Upstream)| (upstream.lane == lane).then_some(slot);
+    fn drop_pool(&mut self, pool: usize) {
+        self.set_proven(pool, false);
+        let of_pool =
+            |(slot, upstream): (usize, &Upstream)| (upstream.pool == pool).then_some(slot);
         loop {
-            let links: Vec<_> = self.links.iter().filter_map(of_lane).collect();
+            let links: Vec<_> = self.links.iter().filter_map(of_pool).collect();
             if links.is_empty() {
                 break;
             }
             for link in links {
                 match self.links.get(link) {
                     // Whoever waits is told. What was kept from somebody until then may be sent on
-                    // for it, along another link of the lane; what waits there is told next.
+                    // for it, along another link of the pool; what waits there is told next.
                     Some(upstream) if upstream.link.waiting() > 0 => {
                         self.lose_link(link, &LinkError::Closed);
                     }
@@ -832,8 +832,8 @@ impl Worker {
                 }
             }
         }
-        if let Some(lane) = self.lanes.try_remove(lane) {
-            self.forget_listening_lane(lane.serial);
+        if let Some(pool) = self.pools.try_remove(pool) {
+            self.forget_listening_pool(pool.serial);
         }
     }
 }

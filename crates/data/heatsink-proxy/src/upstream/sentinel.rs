@@ -10,8 +10,8 @@ use heatsink_tls::ClientTls;
 use heatsink_upstream::address::{Endpoint, SentinelUrl};
 use heatsink_upstream::sentinel::{Connector, ReadWrite, SentinelWatch};
 
-use crate::upstream::nodes::NodeId;
 use crate::runtime::shared::{Message, Shared};
+use crate::upstream::nodes::NodeId;
 
 /// How often the sentinels are asked without a reason.
 const POLL: Duration = Duration::from_secs(1);

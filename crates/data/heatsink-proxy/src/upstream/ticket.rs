@@ -3,8 +3,8 @@
 use heatsink_upstream::link::Waiter;
 
 use crate::downstream::connection::ClientKey;
-use crate::upstream::nodes::NodeId;
 use crate::observe::Mark;
+use crate::upstream::nodes::NodeId;
 
 /// Who waits for a reply on a shared link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +44,7 @@ pub(crate) enum Purpose {
     /// The client gets it as it is.
     Forward,
     /// The client gets it where it had been expected from another node.
-    Detour(u32),
+    Redirect(u32),
     /// It is joined with others.
     Part { join: u32, part: u32 },
     /// It decides about the client's [`crate::session::switch::Session`].
@@ -57,8 +57,8 @@ pub(crate) enum Purpose {
     Topology,
     /// Nobody wants it.
     Ignored,
-    /// It is for the client's own connection.
-    Own,
+    /// It is for the client's dedicated connection.
+    Dedicated,
     /// The reply to a read of a hot key.
     Fill(u32),
     /// Whether the server tracks the read of a hot key that is sent right behind.

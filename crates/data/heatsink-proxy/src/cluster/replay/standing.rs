@@ -1,4 +1,4 @@
-//! A request was refused: what of its client is behind it, and can that be recalled?
+//! A request was refused: what of its client is behind it, and can that be replayed?
 //!
 //! Called by: `replies`, while the link still knows what it was asked. What was sent behind it on the
 //! same link is marked before the next reply is looked at.
@@ -13,21 +13,21 @@ use heatsink_resp::command::CommandTable;
 use heatsink_upstream::link::Behind;
 use slab::Slab;
 
-use crate::downstream::clients::Clients;
-use crate::cluster::redirects::{Detour, MAX_LOOKED_AT, Standing, is_servers_own, may_meet};
-use crate::cluster::scatter_gather::Joining;
+use crate::cluster::redirects::{MAX_LOOKED_AT, Redirection, Standing, is_servers_own, may_meet};
 use crate::cluster::replay::{
-    Doubts, MAX_RECALLED_BYTES, MAX_WALKED, Recall, Recalled, Recalls, may_be_recalled,
+    MAX_REPLAYED_BYTES, MAX_WALKED, Replay, Replayed, Replays, SuspectReplies, may_be_replayed,
 };
 use crate::cluster::route;
+use crate::cluster::scatter_gather::Gather;
+use crate::downstream::clients::Clients;
 use crate::upstream::pools::Ticket;
 
 /// What it takes to find out what can be done for a request that was refused.
 pub(crate) struct Refusing<'a> {
-    /// None on a link of which nothing is recalled.
-    pub(crate) recalls: Option<&'a mut Recalls>,
-    pub(crate) joins: &'a Slab<Joining>,
-    pub(crate) detours: &'a HashMap<Ticket, Detour, FixedState>,
+    /// None on a link of which nothing is replayed.
+    pub(crate) replays: Option<&'a mut Replays>,
+    pub(crate) gathers: &'a Slab<Gather>,
+    pub(crate) redirects: &'a HashMap<Ticket, Redirection, FixedState>,
     pub(crate) table: &'a CommandTable,
     pub(crate) now: Instant,
     /// Requests that were looked at in this turn.
@@ -36,14 +36,14 @@ pub(crate) struct Refusing<'a> {
 
 impl Refusing<'_> {
     /// Whether something was sent behind `request` that must not be executed before it, should it
-    /// be tried again. It is recalled if that is possible: `suspect_replies` are of what is `behind` it.
+    /// be tried again. It is replayed if that is possible: `suspect_replies` are of what is `behind` it.
     pub(crate) fn standing(
         &mut self,
         leader: Ticket,
         request: &[u8],
         error: &[u8],
         behind: &Behind<'_, Ticket>,
-        doubts: &mut Doubts,
+        suspects: &mut SuspectReplies,
         clients: &Clients,
     ) -> Standing {
         let client = clients.get_ref(leader.client);
@@ -57,7 +57,7 @@ impl Refusing<'_> {
             (Some(redirect), Some(slot)) if self.may_lead(leader, redirect, error, request) => slot,
             _ => return self.look_behind(leader, slot, behind, outstanding),
         };
-        let mut recall = Recall::new(leader);
+        let mut replay = Replay::new(leader);
         let mut places = Vec::new();
         for (at, (ticket, request)) in behind.iter().enumerate() {
             *self.walked += 1;
@@ -72,24 +72,24 @@ impl Refusing<'_> {
                 continue;
             }
             let fits = of_request == Some(slot)
-                && may_be_recalled(ticket, self.joins)
-                && doubts.get(at).recalled.is_none();
+                && may_be_replayed(ticket, self.gathers)
+                && suspects.get(at).replayed.is_none();
             if !fits {
                 return Standing::Overtaken;
             }
-            places.push((at, recall.add(request)));
+            places.push((at, replay.add(request)));
         }
-        let Some(recalls) = self.recalls.as_mut().filter(|_| !places.is_empty()) else {
+        let Some(replays) = self.replays.as_mut().filter(|_| !places.is_empty()) else {
             return Standing::Last;
         };
-        if recall.bytes() > MAX_RECALLED_BYTES {
+        if replay.bytes() > MAX_REPLAYED_BYTES {
             return Standing::Overtaken;
         }
-        let recall = recalls.begin(recall);
+        let replay = replays.begin(replay);
         for (at, member) in places {
-            doubts.at(at).recalled = Some(Recalled { recall, member });
+            suspects.at(at).replayed = Some(Replayed { replay, member });
         }
-        Standing::Leads(recall)
+        Standing::Leads(replay)
     }
 
     /// Whether others may wait for a request until it has been tried again.
@@ -100,14 +100,14 @@ impl Refusing<'_> {
         error: &[u8],
         request: &[u8],
     ) -> bool {
-        let detour = self.detours.get(&leader);
-        self.recalls.is_some()
-            && may_be_recalled(leader, self.joins)
-            && detour.is_none_or(|detour| detour.may_go_on(self.now))
+        let earlier = self.redirects.get(&leader);
+        self.replays.is_some()
+            && may_be_replayed(leader, self.gathers)
+            && earlier.is_none_or(|earlier| earlier.may_go_on(self.now))
             && is_servers_own(self.table, redirect, error, request)
     }
 
-    /// The same where nothing can be recalled.
+    /// The same where nothing can be replayed.
     fn look_behind(
         &mut self,
         leader: Ticket,
@@ -115,8 +115,10 @@ impl Refusing<'_> {
         behind: &Behind<'_, Ticket>,
         outstanding: u32,
     ) -> Standing {
-        let detour = self.detours.get(&leader);
-        if outstanding > MAX_LOOKED_AT || detour.is_some_and(|detour| !detour.may_go_on(self.now)) {
+        let redirect = self.redirects.get(&leader);
+        if outstanding > MAX_LOOKED_AT
+            || redirect.is_some_and(|redirect| !redirect.may_go_on(self.now))
+        {
             return Standing::Overtaken;
         }
         let overtaken = behind.iter().any(|(ticket, request)| {

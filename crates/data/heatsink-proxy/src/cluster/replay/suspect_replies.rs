@@ -1,54 +1,54 @@
 //! What is thought of replies before they come.
 //!
 //! Called by: `replies`, with each reply of a link of which there are doubts.
-//! Bound: one for each request that the link has not answered; of a large reply that was recalled,
+//! Bound: one for each request that the link has not answered; of a large reply that was replayed,
 //! `limits.max_output_bytes` are kept.
 
 use std::collections::VecDeque;
 
+use crate::cluster::replay::Replayed;
 use crate::downstream::clients::Clients;
-use crate::cluster::replay::Recalled;
 use crate::downstream::connection::ClientKey;
 
 /// What is thought of a reply that is still to come.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Doubt {
+pub(crate) struct Suspect {
     /// It is to a write that it acknowledges in vain.
     pub(crate) in_vain: bool,
-    pub(crate) recalled: Option<Recalled>,
+    pub(crate) replayed: Option<Replayed>,
 }
 
 /// What is thought of the replies that are still to come on a link, in their order. Of those behind
 /// the last there is no doubt.
 #[derive(Debug, Default)]
-pub(crate) struct Doubts {
-    queue: VecDeque<Doubt>,
-    /// What has come so far of a large reply that was recalled.
+pub(crate) struct SuspectReplies {
+    queue: VecDeque<Suspect>,
+    /// What has come so far of a large reply that was replayed.
     pub(crate) part: Vec<u8>,
 }
 
-impl Doubts {
+impl SuspectReplies {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
     /// Of the next reply.
-    pub(crate) fn next(&self) -> Doubt {
+    pub(crate) fn next(&self) -> Suspect {
         self.get(0)
     }
 
-    pub(super) fn get(&self, at: usize) -> Doubt {
+    pub(super) fn get(&self, at: usize) -> Suspect {
         self.queue.get(at).copied().unwrap_or_default()
     }
 
     /// Of the reply behind the next `at`, to be changed.
-    pub(crate) fn at(&mut self, at: usize) -> &mut Doubt {
-        self.queue.resize(self.queue.len().max(at + 1), Doubt::default());
+    pub(crate) fn at(&mut self, at: usize) -> &mut Suspect {
+        self.queue.resize(self.queue.len().max(at + 1), Suspect::default());
         &mut self.queue[at]
     }
 
-    /// A piece of a large reply that was recalled has come.
+    /// A piece of a large reply that was replayed has come.
     pub(crate) fn keep_part(&mut self, client: ClientKey, bytes: &[u8], clients: &mut Clients) {
         if clients.get_ref(client).is_none() {
             return;
@@ -60,7 +60,7 @@ impl Doubts {
     }
 
     /// The next reply is here.
-    pub(crate) fn pop(&mut self) -> Doubt {
+    pub(crate) fn pop(&mut self) -> Suspect {
         self.queue.pop_front().unwrap_or_default()
     }
 }

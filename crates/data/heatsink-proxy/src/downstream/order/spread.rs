@@ -13,11 +13,11 @@ use std::io::{self, IoSlice, Write};
 use heatsink_upstream::outgoing::{Block, Outgoing};
 use slab::Slab;
 
-use crate::downstream::shared_reply::Lent;
 use crate::downstream::order::Source;
+use crate::downstream::shared_reply::Lent;
 
 /// Replies of so many bytes on average are written from where they are held.
-const STRAIGHT_BYTES: usize = 256;
+const FAST_PATH_BYTES: usize = 256;
 /// So many pieces are written at once.
 const SLICES: usize = 64;
 /// Less garbage than this is left where it is.
@@ -441,7 +441,7 @@ impl Spread {
     /// Replies are so large that copying them costs more than writing them in pieces.
     #[inline]
     pub(super) fn is_heavy(&self) -> bool {
-        self.held >= STRAIGHT_BYTES * self.places.len()
+        self.held >= FAST_PATH_BYTES * self.places.len()
     }
 
     /// Writes what has its turn, up to what came by itself; what the socket does not take is

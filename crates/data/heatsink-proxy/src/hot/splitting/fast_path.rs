@@ -13,34 +13,34 @@ use heatsink_split::plan::{self, Context, Plan};
 use heatsink_upstream::Protocol;
 
 use super::FEW_ARGS;
-use crate::cluster::node_batches::Lots;
+use crate::cluster::node_batches::NodeBatches;
 use crate::downstream::connection::ClientKey;
-use crate::hot_keys::SplitKey;
-use crate::upstream::nodes::NodeId;
 use crate::downstream::request::Request;
-use crate::splits::Splitting;
+use crate::hot_keys::SplitKey;
 use crate::runtime::worker::Worker;
+use crate::splits::Splitting;
+use crate::upstream::nodes::NodeId;
 
 impl Worker {
     /// The node for a request that goes to one shard of a split key, behind those of `node_batches`, if
     /// nothing stands in its way; it is then appended to `renamed`, under the shard's name.
     #[inline]
-    pub(crate) fn straight_to_shard(
+    pub(crate) fn fast_path_to_shard(
         &mut self,
         key: ClientKey,
         request: Request<'_>,
         command: &Command,
-        lots: &Lots,
+        node_batches: &NodeBatches,
         renamed: &mut Vec<u8>,
     ) -> Option<NodeId> {
-        if self.cluster.is_none() || !self.cooling.hot.has_moved() {
+        if self.cluster.is_none() || !self.mitigations.keys.has_moved() {
             return None;
         }
         let name = command.single_key_index().and_then(|index| request.arg(index))?;
-        let SplitKey { splitting, first } = self.cooling.hot.split_key(name)?;
+        let SplitKey { splitting, first } = self.mitigations.keys.split_key(name)?;
         let Splitting::Split(layout) = splitting else { return None };
         let client = self.clients.get_ref(key)?;
-        let login = &self.lanes[client.lane].login;
+        let login = &self.pools[client.pool].login;
         let base = &self.shared.base_login;
         let may_ask = login.db == base.db && login.user_name() == base.user_name();
         // Increments are combined, what is pushed gets a stamp, and what names no member is about
@@ -60,15 +60,15 @@ impl Worker {
         let args = args.get_mut(..request.len())?;
         args.iter_mut().zip(request.args_from(0)).for_each(|(place, arg)| *place = arg);
         let resp3 = login.protocol == Protocol::Resp3;
-        let turn = self.cooling.turns.wrapping_add(1);
+        let turn = self.mitigations.turns.wrapping_add(1);
         let context = Context { layout, names: Names::Live, resp3, turn, stamp: 0 };
         let Plan::One(shard) = plan::plan(&context, args) else { return None };
-        let node = self.straight_to_slot(client, layout.slot(shard), lots)?;
+        let node = self.fast_path_to_slot(client, layout.slot(shard), node_batches)?;
         layout.rename(shard, request.bytes, request.args, renamed);
         let first = *first;
-        self.cooling.turns = turn;
+        self.mitigations.turns = turn;
         if command.access == Access::Write {
-            self.cooling.note_shard_write(first + shard);
+            self.mitigations.note_shard_write(first + shard);
         }
         self.note_asked(key);
         Some(node)

@@ -56,15 +56,15 @@ use heatsink_upstream::Protocol;
 
 use super::gather::Collected;
 use super::{ANOTHER_USER, MOVING, PATIENCE, WRONG_TYPE, pair};
-use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::upstream::nodes::NodeId;
-use crate::observe::Mark;
 use crate::downstream::request::{Request, spans};
-use crate::splits::Splitting;
+use crate::observe::Mark;
 use crate::runtime::worker::Worker;
+use crate::splits::Splitting;
+use crate::upstream::nodes::NodeId;
 
 /// What a server says to a user without a right: that does not depend on the value.
 const NO_PERMISSION: &[u8] = b"-NOPERM ";
@@ -141,7 +141,7 @@ impl Worker {
             return None;
         }
         let overtakes = self.clients.get_ref(key)?.copy_reads > 0;
-        let hot = &self.cooling.hot;
+        let hot = &self.mitigations.keys;
         let (mut keys, mut freezes, mut waits) = (Vec::new(), false, false);
         let arg = |index| request.arg(index).unwrap_or_default();
         command.for_each_key(request.len(), arg, |index| {
@@ -175,9 +175,9 @@ impl Worker {
             return Some(flow);
         }
         let mark = self.observe(key, command, request);
-        let (client, pool) = self.clients.get_with_pool(key)?;
+        let (client, buffers) = self.clients.get_with_buffers(key)?;
         client.held_since = None;
-        let place = client.order.reserve(pool);
+        let place = client.order.reserve(buffers);
         // What comes behind it must not be executed before it, should it be sent again. Writes of
         // its own key are held; if there are others, or it takes longer, nothing is sent.
         let alone = !tells;
@@ -201,7 +201,7 @@ impl Worker {
     /// The splits of a read's keys that may be under way, as far as is known now.
     fn open_splits(&self, read: &FrozenRead) -> Vec<Open> {
         let open = |key: &Vec<u8>| {
-            let (layout, permit) = match self.cooling.hot.split(key)? {
+            let (layout, permit) = match self.mitigations.keys.split(key)? {
                 Splitting::Freezing { layout, permit } => (layout, Some(Arc::clone(permit))),
                 Splitting::Split(layout) | Splitting::Draining(layout) => (layout, None),
             };
@@ -220,15 +220,15 @@ impl Worker {
     /// Whether the client logged in as the user who may ask for shards. Permits and markers are
     /// asked for by Heatsink itself.
     fn is_own_user(&self, key: ClientKey) -> bool {
-        let lane = self.clients.get_ref(key).map(|client| &self.lanes[client.lane].login);
-        lane.is_some_and(|login| login.user_name() == self.shared.base_login.user_name())
+        let pool = self.clients.get_ref(key).map(|client| &self.pools[client.pool].login);
+        pool.is_some_and(|login| login.user_name() == self.shared.base_login.user_name())
     }
 
     fn ask_value(&mut self, asker: Asker, mut read: FrozenRead, mark: Mark) {
-        let Some(lane) = self.lane_of(asker) else { return self.give_up(mark) };
+        let Some(pool) = self.pool_of(asker) else { return self.give_up(mark) };
         let (questions, how) = self.places_of(&read.request, asker.client);
         read.step = Step::Value(how);
-        self.ask_frozen(lane, asker, &questions, read, mark);
+        self.ask_frozen(pool, asker, &questions, read, mark);
     }
 
     fn ask_permits(&mut self, asker: Asker, mut read: FrozenRead, mark: Mark, reply: Vec<u8>) {
@@ -239,7 +239,7 @@ impl Worker {
         };
         let questions: Vec<_> = read.open.iter().filter_map(ask).collect();
         read.step = Step::Permits(reply);
-        self.ask_frozen(self.base_lane, asker, &questions, read, mark);
+        self.ask_frozen(self.base_pool, asker, &questions, read, mark);
     }
 
     fn ask_fences(
@@ -254,12 +254,12 @@ impl Worker {
         };
         let questions: Vec<_> = read.open.iter().map(ask).collect();
         read.step = Step::Fences(reply);
-        self.ask_frozen(self.base_lane, asker, &questions, read, mark);
+        self.ask_frozen(self.base_pool, asker, &questions, read, mark);
     }
 
     fn ask_frozen(
         &mut self,
-        lane: usize,
+        pool: usize,
         asker: Asker,
         questions: &[(NodeId, Vec<u8>)],
         read: FrozenRead,
@@ -268,7 +268,7 @@ impl Worker {
         if self.now.saturating_duration_since(read.since) > PATIENCE {
             return self.end_frozen(asker, &read, mark, &error_line(MOVING));
         }
-        self.ask_several(lane, asker, questions, Ending::Frozen(Box::new(read)), mark);
+        self.ask_several(pool, asker, questions, Ending::Frozen(Box::new(read)), mark);
     }
 
     /// What was asked last is answered.
@@ -279,17 +279,17 @@ impl Worker {
         mark: Mark,
         replies: &[Vec<u8>],
     ) {
-        if self.lane_of(asker).is_none() {
+        if self.pool_of(asker).is_none() {
             return self.give_up(mark);
         }
         match std::mem::replace(&mut read.step, Step::Fences(None)) {
-            Step::Value(how) => self.value_came(asker, read, mark, join::join(&how, replies)),
-            Step::Permits(reply) => self.permits_came(asker, read, mark, &reply, replies),
-            Step::Fences(reply) => self.fences_came(asker, read, mark, reply, replies),
+            Step::Value(how) => self.value_arrived(asker, read, mark, join::join(&how, replies)),
+            Step::Permits(reply) => self.permits_arrived(asker, read, mark, &reply, replies),
+            Step::Fences(reply) => self.fences_arrived(asker, read, mark, reply, replies),
         }
     }
 
-    fn value_came(&mut self, asker: Asker, read: FrozenRead, mark: Mark, reply: Vec<u8>) {
+    fn value_arrived(&mut self, asker: Asker, read: FrozenRead, mark: Mark, reply: Vec<u8>) {
         let is_marker = reply.starts_with(WRONG_TYPE) || moving::tells_of_fence(&reply);
         let is_allowed = !reply.starts_with(NO_PERMISSION);
         if read.tells && !is_marker || !is_allowed {
@@ -305,7 +305,7 @@ impl Worker {
         }
     }
 
-    fn permits_came(
+    fn permits_arrived(
         &mut self,
         asker: Asker,
         mut read: FrozenRead,
@@ -331,7 +331,7 @@ impl Worker {
         }
     }
 
-    fn fences_came(
+    fn fences_arrived(
         &mut self,
         asker: Asker,
         mut read: FrozenRead,
@@ -370,8 +370,8 @@ impl Worker {
 
     /// The value is in the shards: its marker stood at the key after the read had come.
     fn read_shards(&mut self, asker: Asker, read: FrozenRead, mark: Mark, layout: &Arc<Layout>) {
-        let Some(lane) = self.lane_of(asker) else { return self.give_up(mark) };
-        let resp3 = self.lanes[lane].login.protocol == Protocol::Resp3;
+        let Some(pool) = self.pool_of(asker) else { return self.give_up(mark) };
+        let resp3 = self.pools[pool].login.protocol == Protocol::Resp3;
         let Some(args) = spans(&read.request) else { return self.give_up(mark) };
         let args: Vec<&[u8]> = args.iter().map(|span| &read.request[span.clone()]).collect();
         let context = Context { layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
@@ -388,20 +388,20 @@ impl Worker {
 
     /// The read waits until what is known of its keys changes.
     fn park(&mut self, asker: Asker, read: FrozenRead, mark: Mark) {
-        if self.lane_of(asker).is_none() {
+        if self.pool_of(asker).is_none() {
             // Nobody wants a key whole for a client that has gone.
             return self.give_up(mark);
         }
         let mut is_moved = false;
         for key in &read.keys {
-            match self.cooling.hot.split(key) {
+            match self.mitigations.keys.split(key) {
                 Some(Splitting::Split(_)) => {
                     let command = if self.is_own_user(asker.client) {
                         self.name_of_request(&read.request)
                     } else {
                         ANOTHER_USER.to_owned()
                     };
-                    self.shared.desk.want_whole(key, &command);
+                    self.shared.split_mailbox.want_whole(key, &command);
                     is_moved = true;
                 }
                 Some(Splitting::Freezing { .. } | Splitting::Draining(_)) => is_moved = true,
@@ -409,7 +409,7 @@ impl Worker {
             }
         }
         if is_moved && !self.is_outdated(&read) {
-            self.cooling.parked.push(Parked { asker, mark, read });
+            self.mitigations.parked.push(Parked { asker, mark, read });
         } else {
             self.read_again(Parked { asker, mark, read });
         }
@@ -420,7 +420,7 @@ impl Worker {
         let now = self.now;
         let late =
             |parked: &mut Parked| now.saturating_duration_since(parked.read.since) > PATIENCE;
-        let late: Vec<_> = self.cooling.parked.extract_if(.., late).collect();
+        let late: Vec<_> = self.mitigations.parked.extract_if(.., late).collect();
         for Parked { asker, mark, read } in late {
             self.end_frozen(asker, &read, mark, &error_line(MOVING));
         }

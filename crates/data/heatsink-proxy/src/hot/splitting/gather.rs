@@ -47,15 +47,15 @@ use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
 
 use super::refused::{Fenced, GIVEN_UP};
 use super::{MOVING, PATIENCE, WRONG_TYPE, side_by_side};
-use crate::downstream::clients::error_line;
 use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
-use crate::upstream::pools::{Purpose, Ticket};
-use crate::upstream::nodes::NodeId;
-use crate::observe::Mark;
 use crate::downstream::request::spans;
-use crate::splits::Splitting;
+use crate::observe::Mark;
 use crate::runtime::worker::Worker;
+use crate::splits::Splitting;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Purpose, Ticket};
 
 /// What is said of an increment if other shards could not be read.
 const NO_SUM: &str = "ERR heatsink: the increment was carried out, but the sum is not known: \
@@ -171,8 +171,8 @@ impl Worker {
         parts: Vec<Part>,
         mark: Mark,
     ) {
-        let Some((client, pool)) = self.clients.get_with_pool(key) else { return };
-        let place = client.order.reserve(pool);
+        let Some((client, buffers)) = self.clients.get_with_buffers(key) else { return };
+        let place = client.order.reserve(buffers);
         client.retrying += u32::from(collected.alone);
         collected.asked = client.asked_shards;
         let asker = Asker { client: key, place };
@@ -180,9 +180,9 @@ impl Worker {
         self.stop_if_many(key);
     }
 
-    /// The lane of a client that is still there.
-    pub(super) fn lane_of(&self, asker: Asker) -> Option<usize> {
-        self.clients.get_ref(asker.client).map(|client| client.lane)
+    /// The pool of a client that is still there.
+    pub(super) fn pool_of(&self, asker: Asker) -> Option<usize> {
+        self.clients.get_ref(asker.client).map(|client| client.pool)
     }
 
     pub(super) fn ask_parts(
@@ -192,13 +192,13 @@ impl Worker {
         mut collected: Collected,
         mark: Mark,
     ) {
-        let lane = match &collected.fenced {
+        let pool = match &collected.fenced {
             // Many may wait for it, none of whom asks.
-            Some((fenced, _)) => Some(fenced.lane()).filter(|_| self.has_way(fenced)),
-            None => self.lane_of(asker),
+            Some((fenced, _)) => Some(fenced.pool()).filter(|_| self.has_way(fenced)),
+            None => self.pool_of(asker),
         };
-        match (lane, collected.fenced.take_if(|_| lane.is_none())) {
-            (Some(lane), _) => self.ask_parts_along(lane, asker, parts, collected, mark),
+        match (pool, collected.fenced.take_if(|_| pool.is_none())) {
+            (Some(pool), _) => self.ask_parts_along(pool, asker, parts, collected, mark),
             (None, Some((fenced, _))) => self.end_fenced(&fenced, &error_line(GIVEN_UP)),
             (None, None) => self.give_up(mark),
         }
@@ -206,7 +206,7 @@ impl Worker {
 
     fn ask_parts_along(
         &mut self,
-        lane: usize,
+        pool: usize,
         asker: Asker,
         parts: Vec<Part>,
         collected: Collected,
@@ -217,10 +217,10 @@ impl Worker {
         let id = &collected.layout.id;
         let written = parts.iter().enumerate().filter(|(at, _)| collected.writes(*at));
         let written = written.map(|(_, part)| part.shard);
-        self.cooling.note_shard_writes(&collected.key, id, written);
+        self.mitigations.note_shard_writes(&collected.key, id, written);
         let parts = parts.into_iter().map(|part| part.bytes);
         let questions: Vec<_> = nodes.into_iter().zip(parts).collect();
-        self.ask_several(lane, asker, &questions, Ending::Collected(Box::new(collected)), mark);
+        self.ask_several(pool, asker, &questions, Ending::Collected(Box::new(collected)), mark);
     }
 
     /// All shards have answered.
@@ -259,7 +259,7 @@ impl Worker {
         });
         match plan::merge(&context, merge, &replies) {
             Merged::Reply(reply) => {
-                self.shared.desk.collected(self.now.saturating_duration_since(begun));
+                self.shared.split_mailbox.collected(self.now.saturating_duration_since(begun));
                 self.end_collected(asker, collected, mark, &reply);
             }
             Merged::More { parts, merge } => {
@@ -302,11 +302,11 @@ impl Worker {
             return None;
         }
         client.retrying += u32::from(!collected.alone);
-        let lane = client.lane;
-        let purpose = Purpose::Detour(asker.place);
+        let pool = client.pool;
+        let purpose = Purpose::Redirect(asker.place);
         let ticket = Ticket { client: asker.client, seq: 0, purpose };
         let (key, request) = (collected.key.clone(), std::mem::take(&mut collected.request));
-        let way = (lane, self.lanes[lane].serial);
+        let way = (pool, self.pools[pool].serial);
         Some(Fenced::at_shards(ticket, way, key, request, self.now, self.now + PATIENCE))
     }
 
@@ -326,10 +326,10 @@ impl Worker {
         replies: &[Vec<u8>],
     ) {
         match replies.get(step) {
-            Some(own) if own.starts_with(WRONG_TYPE) => {
+            Some(dedicated) if dedicated.starts_with(WRONG_TYPE) => {
                 self.refused_again(fenced, &collected.layout.id);
             }
-            Some(own) if own.starts_with(b"-") => self.end_fenced(&fenced, own),
+            Some(dedicated) if dedicated.starts_with(b"-") => self.end_fenced(&fenced, dedicated),
             _ => {
                 let sum = self.sum_of(collected, replies);
                 self.end_fenced(&fenced, &sum.unwrap_or_else(|| error_line(NO_SUM)));
@@ -340,12 +340,12 @@ impl Worker {
     /// The value of a counter after an increment, if all shards have answered.
     fn sum_of(&self, collected: &Collected, replies: &[Vec<u8>]) -> Option<Vec<u8>> {
         let Collected { key, layout, merge, begun, .. } = collected;
-        self.shared.desk.collected(self.now.saturating_duration_since(*begun));
+        self.shared.split_mailbox.collected(self.now.saturating_duration_since(*begun));
         let context = Context { layout, names: Names::Live, resp3: false, turn: 0, stamp: 0 };
         match plan::merge(&context, merge.clone(), replies) {
             Merged::Reply(reply) if reply.starts_with(b":") => {
                 if plan::counter_is_near_overflow(replies) {
-                    self.shared.desk.want_whole(key, "a counter near its limit");
+                    self.shared.split_mailbox.want_whole(key, "a counter near its limit");
                 }
                 Some(reply)
             }
@@ -377,13 +377,13 @@ impl Worker {
         id: u32,
         name: &[u8],
         bytes: &[u8],
-        lane: usize,
+        pool: usize,
     ) -> bool {
-        if !self.is_lane_in_database(lane) {
+        if !self.is_pool_in_database(pool) {
             return false;
         }
         let (Splitting::Split(layout) | Splitting::Draining(layout)) =
-            (match self.cooling.hot.split(name) {
+            (match self.mitigations.keys.split(name) {
                 Some(splitting) => splitting.clone(),
                 None => return false,
             })
@@ -392,11 +392,11 @@ impl Worker {
         };
         let Some(args) = spans(bytes) else { return false };
         let args: Vec<&[u8]> = args.iter().map(|span| &bytes[span.clone()]).collect();
-        let turn = self.cooling.turn();
+        let turn = self.mitigations.turn();
         let context = Context { layout: &layout, names: Names::Live, resp3: false, turn, stamp: 0 };
         let Plan::Many { parts, merge } = plan::plan(&context, &args) else {
             // A sum that is too large for a shard, or a `SET` that waited while the key was split.
-            self.shared.desk.want_whole(name, "a change that no shard takes");
+            self.shared.split_mailbox.want_whole(name, "a change that no shard takes");
             self.batch_lost(id, &error_line(MOVING));
             return true;
         };
@@ -404,7 +404,7 @@ impl Worker {
         let asker = Asker { client: ClientKey::NOBODY, place: 0 };
         let collected = Collected::new(self.now, name, &layout, merge, false, false);
         let collected = Collected { batch: Some((id, step)), ..collected.of_request(bytes) };
-        self.ask_parts_along(lane, asker, parts, collected, Mark::Nothing);
+        self.ask_parts_along(pool, asker, parts, collected, Mark::Nothing);
         true
     }
 
@@ -416,16 +416,16 @@ impl Worker {
         mut collected: Collected,
         replies: &[Vec<u8>],
     ) {
-        let Some(own) = replies.get(step) else { return };
-        if own.starts_with(WRONG_TYPE) {
+        let Some(dedicated) = replies.get(step) else { return };
+        if dedicated.starts_with(WRONG_TYPE) {
             let request = std::mem::take(&mut collected.request);
             let Some((way, until)) = self.patience_with(batch) else { return };
             let ticket = Ticket::internal(Purpose::Combined(batch));
             let fenced = Fenced::at_shards(ticket, way, collected.key, request, self.now, until);
             return self.refused_again(fenced, &collected.layout.id);
         }
-        if own.starts_with(b"-") {
-            return self.batch_arrived(batch, own);
+        if dedicated.starts_with(b"-") {
+            return self.batch_arrived(batch, dedicated);
         }
         match self.sum_of(&collected, replies) {
             Some(sum) => self.batch_arrived(batch, &sum),

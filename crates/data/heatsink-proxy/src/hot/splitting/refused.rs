@@ -71,7 +71,7 @@
 //! passed:
 //!
 //! - What was sent before it to the same key, or to the same shard, went by the same map and the same
-//!   hot keys (`Client::epoch`, `Client::heat`), hence along the same link and the same detours, and
+//!   hot keys (`Client::epoch`, `Client::heat`), hence along the same link and the same redirects, and
 //!   was answered before it was refused. A command of several shards counts as refused when all of
 //!   them have answered, each behind what was sent there before.
 //! - What was sent before or behind it to another shard of the key is about other members: a member has
@@ -97,19 +97,19 @@ use heatsink_upstream::Protocol;
 
 use super::gather::Collected;
 use super::{ANOTHER_USER, MOVING, PATIENCE, WRONG_TYPE, is_step};
-use crate::downstream::clients::error_line;
 use crate::cluster::redirects::Refusal;
 use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
-use crate::hot::Cooling;
-use crate::hot_keys::HotKeys;
-use crate::upstream::pools::{Purpose, Ticket};
-use crate::upstream::nodes::NodeId;
-use crate::observe::Mark;
 use crate::downstream::request::{Request, only_key, spans};
+use crate::hot::Mitigations;
+use crate::hot_keys::HotKeys;
+use crate::observe::Mark;
 use crate::reserved::names;
-use crate::splits::Splitting;
 use crate::runtime::worker::Worker;
+use crate::splits::Splitting;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Purpose, Ticket};
 
 /// Splits are remembered for so long after their end.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -133,7 +133,7 @@ pub(in crate::hot) struct Past {
 pub(crate) struct Fenced {
     /// Who waits for its reply.
     ticket: Ticket,
-    lane: usize,
+    pool: usize,
     serial: u64,
     /// As it was meant for its keys, of which there is at least one.
     request: Vec<u8>,
@@ -152,7 +152,7 @@ impl Fenced {
     /// A command that shards have refused.
     pub(super) fn at_shards(
         ticket: Ticket,
-        (lane, serial): (usize, u64),
+        (pool, serial): (usize, u64),
         key: Vec<u8>,
         request: Vec<u8>,
         at: Instant,
@@ -160,12 +160,12 @@ impl Fenced {
     ) -> Self {
         let (keys, until, refused_by) = (vec![key], Some(until), None);
         let refusal = Refusal::Explained;
-        Self { ticket, lane, serial, request, keys, until, refused_by, refusal, at }
+        Self { ticket, pool, serial, request, keys, until, refused_by, refusal, at }
     }
 
-    /// The lane that it is sent along.
-    pub(super) fn lane(&self) -> usize {
-        self.lane
+    /// The pool that it is sent along.
+    pub(super) fn pool(&self) -> usize {
+        self.pool
     }
 
     /// One of its keys; all are of one slot.
@@ -181,13 +181,13 @@ enum Seen {
     Marker,
 }
 
-impl Cooling {
+impl Mitigations {
     /// Remembers splits that have ended: their tombstones may refuse what is under way.
     pub(in crate::hot) fn note_past(&mut self, now: Instant, old: &HotKeys) {
         self.past.retain(|past| past.until > now);
         for (key, splitting) in old.splits() {
             let layout = splitting.layout();
-            let is_there = self.hot.split(key).is_some_and(|now| now.layout().id == layout.id);
+            let is_there = self.keys.split(key).is_some_and(|now| now.layout().id == layout.id);
             if !is_there {
                 let (key, layout) = (key.to_vec(), Arc::clone(layout));
                 self.past.push(Past { key, layout, until: now + REMEMBERED });
@@ -201,7 +201,7 @@ impl Cooling {
             return None;
         }
         let past = self.past.iter().map(|past| (&past.key[..], &past.layout));
-        let splits = self.hot.splits().map(|(key, splitting)| (key, splitting.layout()));
+        let splits = self.keys.splits().map(|(key, splitting)| (key, splitting.layout()));
         let has = |layout: &Layout| (0..layout.len()).any(|i| layout.name(i, Names::Live) == name);
         let found = splits.chain(past).find(|(_, layout)| has(layout));
         found.map(|(key, layout)| (key.to_vec(), layout.id.clone()))
@@ -209,7 +209,7 @@ impl Cooling {
 
     /// Whether a key is split, or was lately.
     fn was_split(&self, key: &[u8]) -> bool {
-        self.hot.split(key).is_some() || self.past.iter().any(|past| past.key == key)
+        self.keys.split(key).is_some() || self.past.iter().any(|past| past.key == key)
     }
 }
 
@@ -217,17 +217,17 @@ impl Worker {
     /// A node of a cluster has refused a command for the type of a value.
     pub(crate) fn meet_fence(
         &mut self,
-        lane: usize,
+        pool: usize,
         ticket: Ticket,
         request: &[u8],
         error: &[u8],
         overtaken: bool,
     ) {
-        let Some(mut fenced) = self.fenced(lane, ticket, request) else {
+        let Some(mut fenced) = self.fenced(pool, ticket, request) else {
             return self.conclude(ticket, error);
         };
         (fenced.until, fenced.refusal) =
-            self.may_wait(lane, ticket, request, overtaken, self.now + PATIENCE);
+            self.may_wait(pool, ticket, request, overtaken, self.now + PATIENCE);
         if fenced.refused_by.is_some() {
             fenced.refusal = Refusal::Explained;
             return self.plan_anew(fenced, Seen::Nothing);
@@ -244,17 +244,17 @@ impl Worker {
         // Not one of the client's requests, which would count as sent behind others.
         let asker = Asker { client: ClientKey::NOBODY, place: 0 };
         let ending = Ending::Fenced(Box::new((fenced, error.to_vec())));
-        self.ask_several(lane, asker, &questions, ending, Mark::Nothing);
+        self.ask_several(pool, asker, &questions, ending, Mark::Nothing);
     }
 
     /// What was refused, if it may be sent again.
-    fn fenced(&self, lane: usize, ticket: Ticket, request: &[u8]) -> Option<Fenced> {
+    fn fenced(&self, pool: usize, ticket: Ticket, request: &[u8]) -> Option<Fenced> {
         match ticket.purpose {
-            Purpose::Detour(_) if self.clients.get_ref(ticket.client)?.within => return None,
-            Purpose::Detour(_) | Purpose::Combined(_) | Purpose::Fill(_) => {}
+            Purpose::Redirect(_) if self.clients.get_ref(ticket.client)?.within => return None,
+            Purpose::Redirect(_) | Purpose::Combined(_) | Purpose::Fill(_) => {}
             _ => return None,
         }
-        let at = self.lanes.get(lane)?;
+        let at = self.pools.get(pool)?;
         if at.login.db != self.shared.base_login.db || self.may_be_made_up(request) {
             return None;
         }
@@ -262,7 +262,7 @@ impl Worker {
         let parsed = Request { bytes: request, args: &args };
         let command = self.table.lookup(parsed.name(), parsed.arg(1))?;
         let only = only_key(command, parsed);
-        let of_shard = only.and_then(|index| self.cooling.key_of_shard(parsed.arg(index)?));
+        let of_shard = only.and_then(|index| self.mitigations.key_of_shard(parsed.arg(index)?));
         let (keys, original, refused_by) = match (only, of_shard) {
             (Some(index), Some((key, id))) => {
                 let mut args: Vec<_> = parsed.args_from(0).collect();
@@ -276,7 +276,7 @@ impl Worker {
         let serial = at.serial;
         Some(Fenced {
             ticket,
-            lane,
+            pool,
             serial,
             request: original,
             keys,
@@ -294,7 +294,7 @@ impl Worker {
         }
         let says_nothing = |reply: &Vec<u8>| is_error(reply) && !reply.starts_with(WRONG_TYPE);
         let is_sure = match fenced.refusal {
-            Refusal::None => !fenced.keys.iter().any(|key| self.cooling.was_split(key)),
+            Refusal::None => !fenced.keys.iter().any(|key| self.mitigations.was_split(key)),
             Refusal::Explained => false,
             Refusal::Unexplained => true,
         };
@@ -306,7 +306,7 @@ impl Worker {
 
     /// Something else is known of split keys: what was refused is tried again.
     pub(super) fn release_fenced(&mut self) {
-        for fenced in std::mem::take(&mut self.cooling.fenced) {
+        for fenced in std::mem::take(&mut self.mitigations.fenced) {
             self.plan_anew(fenced, Seen::Nothing);
         }
     }
@@ -314,7 +314,7 @@ impl Worker {
     /// Time passes, and what is known may be believed again. A marker may have gone without this
     /// worker ever hearing of its split, so the key is asked again now and then.
     pub(super) fn look_at_fenced(&mut self) {
-        for fenced in std::mem::take(&mut self.cooling.fenced) {
+        for fenced in std::mem::take(&mut self.mitigations.fenced) {
             let is_old = self.now.saturating_duration_since(fenced.at) > AGAIN;
             self.plan_anew(fenced, if is_old { Seen::Nothing } else { Seen::Marker });
         }
@@ -330,14 +330,14 @@ impl Worker {
         if !self.has_way(&fenced) {
             return self.end_fenced(&fenced, &error_line(GIVEN_UP));
         }
-        let split = |key: &Vec<u8>| self.cooling.hot.split(key);
+        let split = |key: &Vec<u8>| self.mitigations.keys.split(key);
         if fenced.keys.iter().all(|key| split(key).is_none()) {
             if seen == Seen::Marker {
                 // Most likely word of it is on its way. If nobody knows of it, somebody has to look.
                 for key in &fenced.keys {
-                    self.shared.desk.note_marker(key);
+                    self.shared.split_mailbox.note_marker(key);
                 }
-                return self.cooling.fenced.push(fenced);
+                return self.mitigations.fenced.push(fenced);
             }
             let node = self.node_of(fenced.key());
             return self.send_fenced(&fenced, node, &fenced.request);
@@ -349,35 +349,35 @@ impl Worker {
                 {
                     self.plan_at_shards(fenced, &layout);
                 }
-                _ => self.cooling.fenced.push(fenced),
+                _ => self.mitigations.fenced.push(fenced),
             },
             keys => {
                 let command = self.name_of_request(&fenced.request);
                 let is_split = |key: &&Vec<u8>| matches!(split(key), Some(Splitting::Split(_)));
                 for key in keys.iter().filter(is_split) {
-                    self.shared.desk.want_whole(key, &command);
+                    self.shared.split_mailbox.want_whole(key, &command);
                 }
-                self.cooling.fenced.push(fenced);
+                self.mitigations.fenced.push(fenced);
             }
         }
     }
 
-    /// Whether the lane that it came along is still there.
+    /// Whether the pool that it came along is still there.
     pub(super) fn has_way(&self, fenced: &Fenced) -> bool {
-        self.lanes.get(fenced.lane).is_some_and(|lane| lane.serial == fenced.serial)
+        self.pools.get(fenced.pool).is_some_and(|pool| pool.serial == fenced.serial)
     }
 
     /// Sends it to shards, by the newest map: nothing of its client is under way that it could pass;
     /// see the module.
     fn plan_at_shards(&mut self, fenced: Fenced, layout: &Arc<Layout>) {
-        let login = &self.lanes[fenced.lane].login;
+        let login = &self.pools[fenced.pool].login;
         let resp3 = login.protocol == Protocol::Resp3;
         if login.user_name() != self.shared.base_login.user_name() {
-            self.shared.desk.want_whole(fenced.key(), ANOTHER_USER);
-            return self.cooling.fenced.push(fenced);
+            self.shared.split_mailbox.want_whole(fenced.key(), ANOTHER_USER);
+            return self.mitigations.fenced.push(fenced);
         }
         if let Purpose::Combined(id) = fenced.ticket.purpose {
-            if !self.step_split(id, fenced.key(), &fenced.request, fenced.lane) {
+            if !self.step_split(id, fenced.key(), &fenced.request, fenced.pool) {
                 self.batch_lost(id, &error_line(MOVING));
             }
             return;
@@ -387,16 +387,16 @@ impl Worker {
         };
         let request = Request { bytes: &fenced.request, args: &spans };
         let args: Vec<&[u8]> = request.args_from(0).collect();
-        let turn = self.cooling.turn();
+        let turn = self.mitigations.turn();
         let is_list = layout.kind == Kind::List;
-        let stamp = if is_list { self.shared.desk.stamps(args.len()) } else { 0 };
+        let stamp = if is_list { self.shared.split_mailbox.stamps(args.len()) } else { 0 };
         let context = Context { layout, names: Names::Live, resp3, turn, stamp };
         match plan::plan(&context, &args) {
             Plan::One(shard) => {
                 let node = self.primary_of(layout.slot(shard), fenced.ticket.client);
                 let part = plan::under_name(&context, shard, &args);
                 if !self.is_read(&fenced.request) {
-                    self.cooling.note_shard_writes(fenced.key(), &layout.id, [shard]);
+                    self.mitigations.note_shard_writes(fenced.key(), &layout.id, [shard]);
                 }
                 self.send_fenced(&fenced, node, &part.bytes);
             }
@@ -415,8 +415,8 @@ impl Worker {
             Plan::Answer(reply) => self.end_fenced(&fenced, &reply),
             Plan::Whole => {
                 let command = self.name_of_request(&fenced.request);
-                self.shared.desk.want_whole(fenced.key(), &command);
-                self.cooling.fenced.push(fenced);
+                self.shared.split_mailbox.want_whole(fenced.key(), &command);
+                self.mitigations.fenced.push(fenced);
             }
         }
     }
@@ -429,7 +429,7 @@ impl Worker {
 
     fn send_fenced(&mut self, fenced: &Fenced, node: NodeId, bytes: &[u8]) {
         self.go_on_waiting(fenced.ticket, fenced.until, fenced.refusal);
-        self.resend(fenced.lane, node, fenced.ticket, bytes, false);
+        self.resend(fenced.pool, node, fenced.ticket, bytes, false);
     }
 
     /// The client gets this.

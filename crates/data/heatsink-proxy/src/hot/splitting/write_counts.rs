@@ -19,12 +19,12 @@
 
 use std::sync::PoisonError;
 
-use super::Cooling;
+use super::Mitigations;
 use crate::hot_keys::{HotKeys, SplitKey};
 use crate::runtime::shared::CooledKeys;
 use crate::runtime::worker::Worker;
 
-impl Cooling {
+impl Mitigations {
     /// A request that writes goes to a shard, which has this place among those of all hot keys.
     #[inline]
     pub(super) fn note_shard_write(&mut self, place: usize) {
@@ -40,7 +40,7 @@ impl Cooling {
         id: &str,
         shards: impl IntoIterator<Item = usize>,
     ) {
-        let split = self.hot.split_key(key);
+        let split = self.keys.split_key(key);
         let Some(split) = split.filter(|split| split.splitting.layout().id == id) else { return };
         let first = split.first;
         for shard in shards {
@@ -50,7 +50,7 @@ impl Cooling {
 
     /// Adds what was counted since the last time to what all workers have.
     pub(in crate::hot) fn tell_shard_writes(&mut self, totals: &mut CooledKeys) {
-        let Self { hot, shard_writes, .. } = self;
+        let Self { keys: hot, shard_writes, .. } = self;
         for SplitKey { splitting, first } in hot.split_keys() {
             let layout = splitting.layout();
             let Some(counts) = shard_writes.get_mut(*first..first + layout.len()) else { continue };
@@ -69,13 +69,13 @@ impl Worker {
     /// Other keys are about to be hot.
     pub(in crate::hot) fn end_shard_writes(&mut self, hot: &HotKeys) {
         let mut totals = self.shared.cooled.lock().unwrap_or_else(PoisonError::into_inner);
-        self.cooling.tell_shard_writes(&mut totals);
+        self.mitigations.tell_shard_writes(&mut totals);
         // Not `hot`: others may have told of splits that are newer.
         let now = self.shared.hot_keys();
         let is_there =
             |id: &String| now.split_keys().any(|split| split.splitting.layout().id == *id);
         totals.shard_writes.retain(|id, _| is_there(id));
-        self.cooling.shard_writes.clear();
-        self.cooling.shard_writes.resize(hot.shards(), 0);
+        self.mitigations.shard_writes.clear();
+        self.mitigations.shard_writes.resize(hot.shards(), 0);
     }
 }

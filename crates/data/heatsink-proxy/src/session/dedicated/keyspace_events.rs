@@ -5,16 +5,16 @@
 //! channels, and patterns that begin like them, are subscribed to at every primary:
 //!
 //! ```text
-//! 1. PSUBSCRIBE __keyevent@0__:* x -> A, the client's own connection: its confirmations are passed on
+//! 1. PSUBSCRIBE __keyevent@0__:* x -> A, the client's dedicated connection: its confirmations are passed on
 //! 2. PSUBSCRIBE __keyevent@0__:*   -> B and C, beside: theirs are dropped
 //! 3. messages of all of them go to the client
 //! ```
 //!
 //! A primary that joins is listened to when the map shows it. One that is a replica now is left: it
-//! would tell everything a second time. If that is the client's own connection, or if a connection is
+//! would tell everything a second time. If that is the client's dedicated connection, or if a connection is
 //! lost on which something may have been missed, the client is closed, as on one server.
 //!
-//! Called by: `dedicated_link`, with each request on a client's own connection, and with each new map.
+//! Called by: `dedicated_link`, with each request on a client's dedicated connection, and with each new map.
 //! Bound: the names that a client listens to, and a connection for each primary.
 
 use std::collections::BTreeSet;
@@ -23,10 +23,10 @@ use heatsink_resp::command::{Subscription, SubscriptionKind};
 use heatsink_resp::encode;
 
 use crate::downstream::connection::ClientKey;
-use crate::upstream::nodes::NodeId;
-use crate::session::dedicated::{Expected, Own};
 use crate::downstream::request::{Request, spans};
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::{Dedicated, Expected};
+use crate::upstream::nodes::NodeId;
 
 /// Channels begin like this that a server tells of its own keys on.
 const OF_KEYS: &[u8] = b"__key";
@@ -94,7 +94,7 @@ impl Everywhere {
     }
 }
 
-impl Own {
+impl Dedicated {
     /// Nothing of the kind is left, or ever came about.
     pub(super) fn forget_everywhere(&mut self) {
         if self.channels + self.patterns == 0 {
@@ -104,25 +104,26 @@ impl Own {
 }
 
 impl Worker {
-    /// A request was sent on a client's own connection: if it is about what servers tell of their
+    /// A request was sent on a client's dedicated connection: if it is about what servers tell of their
     /// keys, it is for the other primaries, too.
     pub(crate) fn tell_everywhere(&mut self, key: ClientKey, bytes: &[u8], expected: Expected) {
         let Expected::Subscription { subscription, .. } = expected else { return };
         let Some(args) = spans(bytes) else { return };
         let request = Request { bytes, args: &args };
-        let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
+        let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+        else {
             return;
         };
-        let is_known = !own.everywhere.is_empty();
-        let Some((said, names)) = own.everywhere.note(subscription, request) else { return };
-        let told: Vec<_> = own.event_links().collect();
+        let is_known = !dedicated.everywhere.is_empty();
+        let Some((said, names)) = dedicated.everywhere.note(subscription, request) else { return };
+        let told: Vec<_> = dedicated.event_links().collect();
         let names = if subscription.subscribe { names } else { 0 };
         for link in &told {
-            own.note_events(*link, names);
+            dedicated.note_events(*link, names);
         }
         for link in told {
             self.links[link].requests += 1;
-            self.push_own(key, link, &said);
+            self.push_dedicated(key, link, &said);
         }
         if subscription.subscribe || is_known {
             self.listen_everywhere(key);
@@ -134,48 +135,52 @@ impl Worker {
         let Some(view) = &self.cluster else { return };
         let primaries: Vec<NodeId> = view.routes.shards.iter().map(|shard| shard.primary).collect();
         let Some(client) = self.clients.get(key) else { return };
-        let lane = client.lane;
-        let Some(own) = client.own.as_mut().filter(|own| !own.everywhere.is_empty()) else {
+        let pool = client.pool;
+        let Some(dedicated) =
+            client.dedicated.as_mut().filter(|dedicated| !dedicated.everywhere.is_empty())
+        else {
             return;
         };
         if primaries.is_empty() {
             return;
         }
-        if !primaries.contains(&own.node) {
-            return self.end_own_state(key);
+        if !primaries.contains(&dedicated.node) {
+            return self.end_dedicated_state(key);
         }
-        let said = own.everywhere.words();
-        let names = own.everywhere.len();
-        let left = own.take_sides_beyond(&primaries);
+        let said = dedicated.everywhere.words();
+        let names = dedicated.everywhere.len();
+        let left = dedicated.take_sides_beyond(&primaries);
         let new: Vec<_> =
-            primaries.into_iter().filter(|node| !own.hears_events_of(*node)).collect();
+            primaries.into_iter().filter(|node| !dedicated.hears_events_of(*node)).collect();
         for link in left {
             self.drop_link(link);
         }
         for node in new {
-            match self.side_link(key, lane, node) {
+            match self.side_link(key, pool, node) {
                 Ok(link) => {
-                    if let Some(own) = self.clients.get(key).and_then(|c| c.own.as_mut()) {
-                        own.note_events(link, names);
+                    if let Some(dedicated) =
+                        self.clients.get(key).and_then(|c| c.dedicated.as_mut())
+                    {
+                        dedicated.note_events(link, names);
                     }
                     self.links[link].requests += 1;
-                    self.push_own(key, link, &said);
+                    self.push_dedicated(key, link, &said);
                 }
                 // Tried again before long.
                 Err(_) => self.is_listening_in_vain = true,
             }
         }
         // Its own connection may have waited for one that was left.
-        self.read_own_again(key);
+        self.read_dedicated_again(key);
     }
 
     /// The map has changed, or a primary could not be reached.
     pub(crate) fn listen_to_new_nodes(&mut self) {
         self.is_listening_in_vain = false;
         let listens = |(slot, client): (usize, &crate::downstream::connection::Client)| {
-            let own = client.own.as_ref()?;
+            let dedicated = client.dedicated.as_ref()?;
             let key = ClientKey { slot: slot as u32, generation: client.generation };
-            (!own.everywhere.is_empty()).then_some(key)
+            (!dedicated.everywhere.is_empty()).then_some(key)
         };
         let listening: Vec<_> = self.clients.slab.iter().filter_map(listens).collect();
         for key in listening {

@@ -4,7 +4,7 @@
 //! tells of sharded channels only where their slots are, so there is a connection for each node:
 //!
 //! ```text
-//! 1. SSUBSCRIBE a -> A, the client's own connection from now on: it counts 1
+//! 1. SSUBSCRIBE a -> A, the client's dedicated connection from now on: it counts 1
 //! 2. SSUBSCRIBE b -> A: MOVED to B
 //! 3. SSUBSCRIBE b -> B, on a connection beside: it counts 1; the client is told 2
 //! 4. messages of both go to the client, each whole
@@ -18,13 +18,13 @@ use heatsink_cluster::redirect::{self, Redirect};
 use heatsink_resp::command::SubscriptionKind;
 use heatsink_upstream::link::Framing;
 
-use crate::downstream::clients::error_line;
 use crate::cluster::redirects::{MAX_HOPS, given_up};
+use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
-use crate::upstream::pools::Owner;
-use crate::upstream::nodes::NodeId;
-use crate::session::dedicated::{Confirmations, Expected, Own};
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::{Confirmations, Dedicated, Expected};
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::Owner;
 
 /// A connection beside a client's own.
 #[derive(Debug)]
@@ -45,10 +45,10 @@ pub(super) enum Aside {
     Client,
     Nobody,
     /// It answers the client's request, or tells of sharded channels.
-    Own,
+    Dedicated,
 }
 
-impl Own {
+impl Dedicated {
     /// Its connections.
     pub(crate) fn links(&self) -> impl Iterator<Item = usize> {
         std::iter::once(self.link).chain(self.sides.iter().map(|side| side.link))
@@ -72,7 +72,7 @@ impl Own {
     ) -> Aside {
         let (listens, asked) = (self.is_subscriber(), self.is_asked(link));
         let Some(side) = self.sides.iter_mut().find(|side| side.link == link) else {
-            return Aside::Own;
+            return Aside::Dedicated;
         };
         match word {
             Some(b"subscribe" | b"psubscribe") => {
@@ -81,8 +81,8 @@ impl Own {
             }
             Some(b"unsubscribe" | b"punsubscribe") => Aside::Nobody,
             Some(b"message" | b"pmessage" | b"smessage") if listens => Aside::Client,
-            Some(b"ssubscribe" | b"sunsubscribe") => Aside::Own,
-            _ if asked => Aside::Own,
+            Some(b"ssubscribe" | b"sunsubscribe") => Aside::Dedicated,
+            _ if asked => Aside::Dedicated,
             _ => {
                 if frame.first() == Some(&b'-') {
                     side.unconfirmed = 0;
@@ -169,13 +169,13 @@ impl Own {
 
 impl Worker {
     /// A node has not executed `SSUBSCRIBE` or `SUNSUBSCRIBE` of a client that listens already: it
-    /// is sent where it belongs, beside the client's own connection.
+    /// is sent where it belongs, beside the client's dedicated connection.
     pub(crate) fn subscribe_beside(&mut self, key: ClientKey, error: &[u8]) {
         let Some(client) = self.clients.get_ref(key) else { return };
-        let Some(own) = &client.own else { return };
-        let (lane, hops, current) = (client.lane, own.hops, own.current.clone());
-        let from = own.sides.iter().find(|side| own.asked == Some(side.link));
-        let from = from.map_or(own.node, |side| side.node);
+        let Some(dedicated) = &client.dedicated else { return };
+        let (pool, hops, current) = (client.pool, dedicated.hops, dedicated.current.clone());
+        let from = dedicated.sides.iter().find(|side| dedicated.asked == Some(side.link));
+        let from = from.map_or(dedicated.node, |side| side.node);
         let Some(redirect) = redirect::parse(error)
             .filter(|redirect| self.is_servers_own(*redirect, error, &current))
         else {
@@ -191,14 +191,16 @@ impl Worker {
         let Some(to) = to else {
             return self.answer_own(key, given_up(redirect, error, false));
         };
-        match self.side_link(key, lane, to) {
+        match self.side_link(key, pool, to) {
             Ok(link) => {
-                if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
-                    own.asked = Some(link);
+                if let Some(dedicated) =
+                    self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+                {
+                    dedicated.asked = Some(link);
                 }
                 self.links[link].requests += 1;
                 self.links[link].link.expect_answer(self.now);
-                self.push_own(key, link, &current);
+                self.push_dedicated(key, link, &current);
             }
             Err(why) => self.answer_own(key, &error_line(&why)),
         }
@@ -208,22 +210,23 @@ impl Worker {
     pub(super) fn side_link(
         &mut self,
         key: ClientKey,
-        lane: usize,
+        pool: usize,
         node: NodeId,
     ) -> Result<usize, String> {
-        let own = self.clients.get_ref(key).and_then(|client| client.own.as_ref());
-        if let Some(own) = own {
-            if own.node == node {
-                return Ok(own.link);
+        let dedicated = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+        if let Some(dedicated) = dedicated {
+            if dedicated.node == node {
+                return Ok(dedicated.link);
             }
-            if let Some(side) = own.sides.iter().find(|side| side.node == node) {
+            if let Some(side) = dedicated.sides.iter().find(|side| side.node == node) {
                 return Ok(side.link);
             }
         }
-        let link = self.take_link(lane, node, Owner::Client(key))?;
+        let link = self.take_link(pool, node, Owner::Client(key))?;
         self.links[link].link.set_framing(Framing::Frames);
-        if let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) {
-            own.sides.push(Side { link, node, shards: 0, events: false, unconfirmed: 0 });
+        if let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+        {
+            dedicated.sides.push(Side { link, node, shards: 0, events: false, unconfirmed: 0 });
         }
         Ok(link)
     }
@@ -231,14 +234,16 @@ impl Worker {
     /// Gives back connections beside on which nothing is listened to, and reads those again that
     /// had to wait.
     pub(crate) fn look_beside(&mut self, key: ClientKey) {
-        let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
+        let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+        else {
             return;
         };
-        if own.sides.is_empty() || own.within_frame {
+        if dedicated.sides.is_empty() || dedicated.within_frame {
             return;
         }
-        let unused = if own.is_settled() { own.take_unused_sides() } else { Vec::new() };
-        let others: Vec<_> = own.links().collect();
+        let unused =
+            if dedicated.is_settled() { dedicated.take_unused_sides() } else { Vec::new() };
+        let others: Vec<_> = dedicated.links().collect();
         for link in others {
             if self.links.get(link).is_some_and(|upstream| upstream.readable) {
                 self.eager_links.push(link);
@@ -257,25 +262,26 @@ impl Worker {
     /// A connection beside was lost on which nothing was listened to yet: the request that it was
     /// opened for has failed, or is said again later. False if it was another.
     pub(crate) fn unused_side_lost(&mut self, key: ClientKey, link: usize, text: &str) -> bool {
-        let Some(own) = self.clients.get(key).and_then(|client| client.own.as_mut()) else {
+        let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+        else {
             return false;
         };
         let unused = |side: &Side| {
             side.link == link && side.shards == 0 && (!side.events || side.unconfirmed > 0)
         };
-        let Some(at) = own.sides.iter().position(unused) else { return false };
-        self.is_listening_in_vain |= own.sides.swap_remove(at).events;
-        if own.asked == Some(link) {
-            own.asked = Some(own.link);
+        let Some(at) = dedicated.sides.iter().position(unused) else { return false };
+        self.is_listening_in_vain |= dedicated.sides.swap_remove(at).events;
+        if dedicated.asked == Some(link) {
+            dedicated.asked = Some(dedicated.link);
             self.answer_own(key, &error_line(text));
         }
-        self.read_own_again(key);
+        self.read_dedicated_again(key);
         true
     }
 
     /// Closes what is left of a client's connections.
-    pub(crate) fn drop_own_links(&mut self, key: ClientKey, own: &Own) {
-        for link in own.links() {
+    pub(crate) fn drop_dedicated_links(&mut self, key: ClientKey, dedicated: &Dedicated) {
+        for link in dedicated.links() {
             if self.links.get(link).is_some_and(|link| link.owner == Owner::Client(key)) {
                 self.drop_link(link);
             }

@@ -26,10 +26,10 @@
 //!
 //! Called by: `dedicated_link` and `pools`.
 //! Bound: an entry for each client that waits for its connection; one spare connection that was
-//! opened beforehand for each lane and node to which blocking commands are sent, and none near the
+//! opened beforehand for each pool and node to which blocking commands are sent, and none near the
 //! limit of open files.
 //! Invariant: while a client waits for a connection to a node, no other that leads there along the
-//! same lane is free and ready.
+//! same pool is free and ready.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -38,12 +38,12 @@ use heatsink_resp::encode;
 use heatsink_upstream::link::Framing;
 
 use crate::downstream::connection::ClientKey;
-use crate::upstream::pools::{Lane, Owner};
-use crate::upstream::nodes::NodeId;
-use crate::session::dedicated::{Expected, Own};
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::{Dedicated, Expected};
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Owner, Pool};
 
-impl Own {
+impl Dedicated {
     /// It has another connection from now on; nothing was sent on the one before.
     fn change_link(&mut self, link: usize) {
         let before = std::mem::replace(&mut self.link, link);
@@ -61,35 +61,35 @@ impl Worker {
     /// A client has sent a blocking command: others will, and are not to wait for a connection.
     pub(crate) fn note_blocking(&mut self, key: ClientKey) {
         let Some(client) = self.clients.get_ref(key) else { return };
-        let Some(node) = client.own.as_ref().map(|own| own.node) else { return };
-        let lane = client.lane;
+        let Some(node) = client.dedicated.as_ref().map(|dedicated| dedicated.node) else { return };
+        let pool = client.pool;
         self.node(node).blocks.store(true, Ordering::Relaxed);
-        self.keep_spare(lane, node);
+        self.keep_spare(pool, node);
     }
 
     /// Opens a connection for the next client that needs one, if there is none and clients block there.
-    pub(crate) fn keep_spare(&mut self, lane: usize, node: NodeId) {
+    pub(crate) fn keep_spare(&mut self, pool: usize, node: NodeId) {
         let there = |slot: &usize| self.links.get(*slot).is_some_and(|link| link.node == node);
-        if self.lanes[lane].spare.iter().any(there)
+        if self.pools[pool].spare.iter().any(there)
             || !self.node(node).blocks.load(Ordering::Relaxed)
             // Nobody waits for it: a server that has no room is not asked at each tick.
-            || self.has_failed_within(lane, node, SPARE_RETRY)
+            || self.has_failed_within(pool, node, SPARE_RETRY)
         {
             return;
         }
-        if let Ok(slot) = self.open_link(lane, node, Owner::Spare) {
-            self.lanes[lane].spare.push(slot);
+        if let Ok(slot) = self.open_link(pool, node, Owner::Spare) {
+            self.pools[pool].spare.push(slot);
         }
     }
 
     /// The same wherever clients may block, because those of other workers do.
     pub(crate) fn look_after_spares(&mut self) {
-        let used = |(slot, lane): (usize, &Lane)| (lane.clients > 0).then_some(slot);
-        let lanes: Vec<usize> = self.lanes.iter().filter_map(used).collect();
-        for lane in lanes {
-            let nodes: Vec<NodeId> = self.connected_nodes(lane).collect();
+        let used = |(slot, pool): (usize, &Pool)| (pool.clients > 0).then_some(slot);
+        let pools: Vec<usize> = self.pools.iter().filter_map(used).collect();
+        for pool in pools {
+            let nodes: Vec<NodeId> = self.connected_nodes(pool).collect();
             for node in nodes {
-                self.keep_spare(lane, node);
+                self.keep_spare(pool, node);
             }
         }
     }
@@ -99,7 +99,7 @@ impl Worker {
         let Some(upstream) = self.links.get_mut(link) else { return };
         if !upstream.link.is_ready() {
             upstream.link.hold_back(true);
-            self.lanes[upstream.lane].waiting.push_back((upstream.node, key));
+            self.pools[upstream.pool].waiting.push_back((upstream.node, key));
         }
     }
 
@@ -110,18 +110,18 @@ impl Worker {
             return;
         }
         upstream.link.hold_back(false);
-        let (lane, node, owner) = (upstream.lane, upstream.node, upstream.owner);
-        if self.lanes[lane].waiting.is_empty() || upstream.link.is_shut() {
+        let (pool, node, owner) = (upstream.pool, upstream.node, upstream.owner);
+        if self.pools[pool].waiting.is_empty() || upstream.link.is_shut() {
             return;
         }
         let holder = match owner {
             Owner::Spare => None,
             // Not a connection beside its own.
-            Owner::Client(key) if self.own_link_of(key) == Some(slot) => Some(key),
+            Owner::Client(key) if self.dedicated_link_of(key) == Some(slot) => Some(key),
             _ => return,
         };
-        let Some(first) = self.first_in_line(lane, node, holder) else { return };
-        let Some(theirs) = self.own_link_of(first).filter(|_| holder != Some(first)) else {
+        let Some(first) = self.first_in_line(pool, node, holder) else { return };
+        let Some(theirs) = self.dedicated_link_of(first).filter(|_| holder != Some(first)) else {
             return;
         };
         // What is queued on either is not sent yet.
@@ -131,17 +131,17 @@ impl Worker {
         if let Some((holder, queued)) = holders {
             self.move_to_link(holder, theirs, &queued);
         } else {
-            self.lanes[lane].spare.retain(|spare| *spare != slot);
+            self.pools[pool].spare.retain(|spare| *spare != slot);
             self.links[theirs].name = Vec::new();
             self.spare_link(theirs);
         }
     }
 
-    fn own_link_of(&self, key: ClientKey) -> Option<usize> {
-        Some(self.clients.get_ref(key)?.own.as_ref()?.link)
+    fn dedicated_link_of(&self, key: ClientKey) -> Option<usize> {
+        Some(self.clients.get_ref(key)?.dedicated.as_ref()?.link)
     }
 
-    /// Takes whoever has waited longest for a connection of a lane to a node out of the line;
+    /// Takes whoever has waited longest for a connection of a pool to a node out of the line;
     /// `holder` has one that was not ready until now. Those who do not wait any more are forgotten.
     fn first_in_line(
         &mut self,
@@ -149,16 +149,16 @@ impl Worker {
         node: NodeId,
         holder: Option<ClientKey>,
     ) -> Option<ClientKey> {
-        let Self { lanes, links, clients, .. } = self;
+        let Self { pools, links, clients, .. } = self;
         let waits = |key: ClientKey| {
-            let own = clients.get_ref(key).and_then(|client| client.own.as_ref());
-            let own = own.filter(|own| own.node == node && !own.shut);
-            let link = own.and_then(|own| links.get(own.link));
+            let dedicated = clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+            let dedicated = dedicated.filter(|dedicated| dedicated.node == node && !dedicated.shut);
+            let link = dedicated.and_then(|dedicated| links.get(dedicated.link));
             // It may have logged in as somebody else meanwhile.
-            let link = link.filter(|link| link.lane == at);
+            let link = link.filter(|link| link.pool == at);
             link.is_some_and(|link| holder == Some(key) || !link.link.is_ready())
         };
-        let line = &mut lanes[at].waiting;
+        let line = &mut pools[at].waiting;
         line.retain(|(wanted, key)| *wanted != node || waits(*key));
         let place = line.iter().position(|(wanted, _)| *wanted == node)?;
         line.remove(place).map(|(_, key)| key)
@@ -172,30 +172,30 @@ impl Worker {
         queued
     }
 
-    /// A client's own connection is another one from now on, on which is said what it had queued.
+    /// A client's dedicated connection is another one from now on, on which is said what it had queued.
     fn move_to_link(&mut self, key: ClientKey, link: usize, queued: &[u8]) {
         let now = self.now;
         let Self { clients, links, .. } = self;
         let (Some(client), Some(upstream)) = (clients.get(key), links.get_mut(link)) else {
             return;
         };
-        let Some(own) = &mut client.own else { return };
-        own.change_link(link);
+        let Some(dedicated) = &mut client.dedicated else { return };
+        dedicated.change_link(link);
         upstream.link.set_framing(Framing::Frames);
         if upstream.owner == Owner::Spare && !upstream.name.is_empty() {
             // Of the client that had it before. If this one has a name, it is queued.
             let mut nameless = Vec::new();
             encode::command(&mut nameless, &["CLIENT", "SETNAME", ""]);
             upstream.link.push_unmatched(&nameless);
-            own.expected.push_front(Expected::Unasked);
+            dedicated.expected.push_front(Expected::Unasked);
         }
-        upstream.name = client.card.facts().name.clone();
+        upstream.name = client.record.facts().name.clone();
         upstream.owner = Owner::Client(key);
         upstream.link.push_unmatched(queued);
         if upstream.link.is_ready() {
             upstream.link.expect_answer(now);
         }
-        client.card.set_upstream_id(upstream.link.connection_id());
+        client.record.set_upstream_id(upstream.link.connection_id());
         self.touch_link(link);
     }
 }

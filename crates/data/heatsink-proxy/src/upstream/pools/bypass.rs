@@ -23,17 +23,17 @@
 //! A hot key is an ordinary key for whoever goes around: it joins no read that is out on the silent link,
 //! and waits for no batch of increments there. What is cached is still told.
 //!
-//! Called by: whoever sends a client's requests along a lane; `tick`.
-//! Bound: one more link per lane and node. It may take as long to be there as an
+//! Called by: whoever sends a client's requests along a pool; `tick`.
+//! Bound: one more link per pool and node. It may take as long to be there as an
 //! answer may take, since the server may do nothing at all meanwhile, and is closed when the first
 //! link answers again and nobody waits on it.
 
 use std::time::Duration;
 
 use crate::downstream::connection::ClientKey;
-use crate::upstream::pools::{Owner, Upstream};
-use crate::upstream::nodes::NodeId;
 use crate::runtime::worker::Worker;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::{Owner, Upstream};
 
 /// A link that owes answers and has said nothing for so long is gone around. Who gives a script 200 ms
 /// to be busy, as people and test suites do, is told so then.
@@ -45,19 +45,19 @@ impl Worker {
     pub(crate) fn link_for(
         &mut self,
         key: ClientKey,
-        lane: usize,
+        pool: usize,
         node: NodeId,
     ) -> Result<usize, String> {
-        let link = self.lane_link(lane, node)?;
-        if self.goes_around { Ok(self.link_around(key, lane, node, link)) } else { Ok(link) }
+        let link = self.pool_link(pool, node)?;
+        if self.goes_around { Ok(self.link_around(key, pool, node, link)) } else { Ok(link) }
     }
 
     #[cold]
-    fn link_around(&mut self, key: ClientKey, lane: usize, node: NodeId, link: usize) -> usize {
-        self.decide_around(key, lane, &[node]);
+    fn link_around(&mut self, key: ClientKey, pool: usize, node: NodeId, link: usize) -> usize {
+        self.decide_around(key, pool, &[node]);
         // As long as there is a second link, every request comes by here.
         let around = self.clients.get_ref(key).and_then(|client| client.around);
-        let second = self.lanes[lane].way(node).second;
+        let second = self.pools[pool].way(node).second;
         let is_older = |second: &usize| {
             let generation = self.links.get(*second).map(|upstream| upstream.generation);
             let age = around.zip(generation).map(|(at, opened)| at.wrapping_sub(opened));
@@ -68,7 +68,7 @@ impl Worker {
 
     /// A client that has nothing under way is about to ask these nodes: if one of them is silent, it
     /// goes along second links from now on, until it has nothing under way again.
-    pub(crate) fn decide_around(&mut self, key: ClientKey, lane: usize, nodes: &[NodeId]) {
+    pub(crate) fn decide_around(&mut self, key: ClientKey, pool: usize, nodes: &[NodeId]) {
         let Some(client) = self.clients.get(key).filter(|_| self.goes_around) else { return };
         if client.order.outstanding() > 0 {
             return;
@@ -76,12 +76,12 @@ impl Worker {
         client.around = None;
         let mut goes_around = false;
         for node in nodes {
-            let first = self.lanes[lane].open_link(*node).and_then(|link| self.links.get(link));
+            let first = self.pools[pool].open_link(*node).and_then(|link| self.links.get(link));
             if !first.is_some_and(|upstream| self.is_quiet(upstream)) {
                 continue;
             }
             goes_around = true;
-            self.second_link(lane, *node);
+            self.second_link(pool, *node);
         }
         let at = self.next_generation;
         if let Some(client) = self.clients.get(key).filter(|_| goes_around) {
@@ -89,29 +89,29 @@ impl Worker {
         }
     }
 
-    fn second_link(&mut self, lane: usize, node: NodeId) -> Option<usize> {
-        if self.lanes[lane].way(node).second.is_none() {
-            let second = self.open_link(lane, node, Owner::Lane).ok()?;
-            self.lanes[lane].way(node).second = Some(second);
+    fn second_link(&mut self, pool: usize, node: NodeId) -> Option<usize> {
+        if self.pools[pool].way(node).second.is_none() {
+            let second = self.open_link(pool, node, Owner::Pool).ok()?;
+            self.pools[pool].way(node).second = Some(second);
         }
-        self.lanes[lane].way(node).second
+        self.pools[pool].way(node).second
     }
 
     /// Whether what a client sends now goes around the shared link; asked while there may be one that
     /// is gone around.
     #[cold]
     pub(crate) fn is_around(&mut self, key: ClientKey, node: NodeId) -> bool {
-        let Some(lane) = self.clients.get_ref(key).map(|client| client.lane) else { return false };
-        let Some(first) = self.lanes[lane].open_link(node) else { return false };
-        self.link_around(key, lane, node, first) != first
+        let Some(pool) = self.clients.get_ref(key).map(|client| client.pool) else { return false };
+        let Some(first) = self.pools[pool].open_link(node) else { return false };
+        self.link_around(key, pool, node, first) != first
     }
 
     /// The shared link for what several clients wait for, or nobody: in no line with what any of them
     /// has under way.
-    pub(crate) fn link_for_many(&mut self, lane: usize, node: NodeId) -> Result<usize, String> {
-        let link = self.lane_link(lane, node)?;
+    pub(crate) fn link_for_many(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
+        let link = self.pool_link(pool, node)?;
         if self.goes_around && self.is_quiet(&self.links[link]) {
-            return Ok(self.second_link(lane, node).unwrap_or(link));
+            return Ok(self.second_link(pool, node).unwrap_or(link));
         }
         Ok(link)
     }
@@ -126,8 +126,8 @@ impl Worker {
     pub(super) fn look_around(&mut self) {
         self.goes_around = false;
         let mut unused = Vec::new();
-        for (_, lane) in &self.lanes {
-            for way in &lane.ways {
+        for (_, pool) in &self.pools {
+            for way in &pool.ways {
                 let first = way.link.and_then(|link| self.links.get(link));
                 let quiet = first.is_some_and(|upstream| self.is_quiet(upstream));
                 let second = way.second.and_then(|link| Some((link, self.links.get(link)?)));

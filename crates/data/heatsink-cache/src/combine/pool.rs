@@ -63,7 +63,7 @@ impl<W> Batch<W> {
 }
 
 #[derive(Debug)]
-pub(super) struct Lane<W> {
+pub(super) struct Pool<W> {
     pub(super) hash: u64,
     pub(super) login: LoginId,
     pub(super) key: Box<[u8]>,
@@ -79,7 +79,7 @@ pub(super) struct Lane<W> {
     pub(super) crowd: Crowd,
 }
 
-impl<W> Lane<W> {
+impl<W> Pool<W> {
     pub(super) fn new(hash: u64, login: LoginId, change: &Change<'_>) -> Self {
         Self {
             hash,
