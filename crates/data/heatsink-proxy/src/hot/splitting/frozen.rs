@@ -4,7 +4,8 @@
 //! Bound: a read takes four questions one after the other as a rule at most, and is given up
 //! after [`PATIENCE`].
 //! Invariant: a reply is passed on only if no marker can have stood in the value's place when the
-//! read was executed, or if it is of the shards and the marker stood there before they were asked.
+//! read was executed, or if it is of the shards and the marker stood there before they were asked;
+//! and afterwards, if one of them was sealed (see `gather`).
 //!
 //! A split is committed by a transaction that removes its permit and writes its marker; nobody
 //! writes that permit again, and the marker goes when the split ends. So a read is followed by
@@ -383,7 +384,11 @@ impl Worker {
         };
         let parts = pair(live, &Context { names: Names::Sealed, ..context }, &args);
         let collected = Collected::new(self.now, &read.keys[0], layout, merge, resp3, true);
-        self.ask_parts(asker, parts, collected.with_alone(read.alone), mark);
+        // The value may be whole before its shards have answered: then it is read there.
+        if let Some(client) = self.clients.get(asker.client) {
+            client.retrying += u32::from(!read.alone);
+        }
+        self.ask_parts(asker, parts, collected.of_request(&read.request), mark);
     }
 
     /// The read waits until what is known of its keys changes.

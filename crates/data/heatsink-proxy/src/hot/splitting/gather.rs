@@ -4,7 +4,8 @@
 //! increments of a split counter.
 //! Invariant: what is sent again after a tombstone has refused it was executed nowhere: it reads,
 //! or every part that would have changed something was refused. And its client has sent nothing
-//! else to shards behind it, which would then be executed first.
+//! else to shards behind it, which would then be executed first. What a sealed shard says is the
+//! value's only if the marker still stands at the key afterwards.
 //!
 //! This worker may be behind, and not all shards are sealed at once:
 //!
@@ -36,13 +37,32 @@
 //! RPUSH shard 0      3                done: it is not sent again, and the reply says so
 //! LLEN shard 1       WRONGTYPE
 //! ```
+//!
+//! A sealed shard refuses nobody who reads, for ten minutes after the end:
+//!
+//! ```text
+//! worker                              mover, and others
+//! hears that the split ends           seals the shards
+//!                                     EXEC: value for marker; registry: split no more
+//! stands still, or word is late       INCRBY key 5    15
+//! GET of sealed shards   10           what they held at the end
+//! marker?                gone         so it waits, as if refused
+//! waits ... hears of the end
+//! GET key                15
+//! ```
+//!
+//! A marker is not written again once it has gone. If it is there after the shards were read, the value
+//! was in them. Until that is known the client sends nothing: a read behind this one, whose marker was
+//! still there, would tell of an older value than this one told of.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use heatsink_cluster::frame::is_error;
 use heatsink_resp::command::Access;
 use heatsink_split::Layout;
 use heatsink_split::layout::{Kind, Names};
+use heatsink_split::moving;
 use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
 
 use super::refused::{Fenced, GIVEN_UP};
@@ -65,6 +85,17 @@ const NO_SUM: &str = "ERR heatsink: the increment was carried out, but the sum i
 const PARTLY: &str = "ERR heatsink: the value of this key is being moved; \
                       the command may have been carried out in part";
 
+/// By which of its names each shard was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AskedNames {
+    /// The one it has while the key is split.
+    Live,
+    /// That one and the one it has once it is sealed; so far no shard was.
+    Both,
+    /// By both, and at least one shard was sealed already.
+    BothFoundSealed,
+}
+
 /// What is made of the shards' replies.
 #[derive(Debug)]
 pub(crate) struct Collected {
@@ -72,8 +103,9 @@ pub(crate) struct Collected {
     layout: Arc<Layout>,
     merge: Merge,
     resp3: bool,
-    /// Each shard was asked by both its names.
-    sealed: bool,
+    asked_names: AskedNames,
+    /// What was made of them, until it is known that the value was still there.
+    made: Option<Vec<u8>>,
     /// Nothing else of the client is sent meanwhile.
     alone: bool,
     /// Whether parts may change something.
@@ -100,16 +132,17 @@ impl Collected {
         layout: &Arc<Layout>,
         merge: Merge,
         resp3: bool,
-        sealed: bool,
+        by_both_names: bool,
     ) -> Self {
         Self {
             begun,
             key: key.to_vec(),
             layout: Arc::clone(layout),
-            alone: merge.asks_again(),
+            alone: by_both_names || merge.asks_again(),
             merge,
             resp3,
-            sealed,
+            asked_names: if by_both_names { AskedNames::Both } else { AskedNames::Live },
+            made: None,
             access: Access::Read,
             taker: None,
             request: Vec::new(),
@@ -231,12 +264,20 @@ impl Worker {
         mark: Mark,
         mut replies: Vec<Vec<u8>>,
     ) {
-        if collected.sealed {
+        if let Some(reply) = collected.made.take() {
+            return self.marker_arrived(asker, collected, mark, &reply, &replies);
+        }
+        if collected.asked_names != AskedNames::Live {
             // A shard that was asked too late by one name has the other by then.
+            let is_sealed = |(live, _): &(Vec<u8>, Vec<u8>)| live.starts_with(WRONG_TYPE);
             let mut pairs = replies.into_iter();
-            replies = std::iter::from_fn(|| Some((pairs.next()?, pairs.next()?)))
-                .map(|(live, sealed)| if live.starts_with(WRONG_TYPE) { sealed } else { live })
-                .collect();
+            let pairs = std::iter::from_fn(|| Some((pairs.next()?, pairs.next()?)));
+            let pairs: Vec<_> = pairs.collect();
+            if pairs.iter().any(is_sealed) {
+                collected.asked_names = AskedNames::BothFoundSealed;
+            }
+            let told = |pair| if is_sealed(&pair) { pair.1 } else { pair.0 };
+            replies = pairs.into_iter().map(told).collect();
         }
         if let Some((batch, step)) = collected.batch {
             return self.batch_collected(batch, step, collected, &replies);
@@ -249,19 +290,19 @@ impl Worker {
             return self.refused_by_shards(asker, collected, mark, &replies);
         }
         let merge = std::mem::replace(&mut collected.merge, Merge::first());
-        let begun = collected.begun;
-        let (layout, resp3, sealed) = (&collected.layout, collected.resp3, collected.sealed);
+        let (layout, resp3) = (&collected.layout, collected.resp3);
+        let by_both_names = collected.asked_names != AskedNames::Live;
         let context = Context { layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
         // A shard may be sealed from one round to the next: each asks by both names again.
-        let again = (sealed && merge.asks_again()).then(|| {
+        let again = (by_both_names && merge.asks_again()).then(|| {
             let context = Context { names: Names::Sealed, ..context };
             plan::merge(&context, merge.clone(), &replies)
         });
         match plan::merge(&context, merge, &replies) {
-            Merged::Reply(reply) => {
-                self.shared.split_mailbox.collected(self.now.saturating_duration_since(begun));
-                self.end_collected(asker, collected, mark, &reply);
+            Merged::Reply(reply) if collected.asked_names == AskedNames::BothFoundSealed => {
+                self.ask_marker(asker, Collected { made: Some(reply), ..collected }, mark);
             }
+            Merged::Reply(reply) => self.answer_collected(asker, collected, mark, &reply),
             Merged::More { parts, merge } => {
                 let parts = match again {
                     Some(Merged::More { parts: sealed, .. }) => side_by_side(parts, sealed),
@@ -271,6 +312,41 @@ impl Worker {
                 self.ask_parts(asker, parts, collected, mark);
             }
         }
+    }
+
+    /// Sealed shards were read: was the value still there?
+    fn ask_marker(&mut self, asker: Asker, collected: Collected, mark: Mark) {
+        if self.pool_of(asker).is_none() {
+            return self.give_up(mark);
+        }
+        let Collected { key, layout, .. } = &collected;
+        let question = (self.node_of(key), moving::read_fence(layout.kind, key));
+        let ending = Ending::Collected(Box::new(collected));
+        self.ask_several(self.base_pool, asker, &[question], ending, mark);
+    }
+
+    fn marker_arrived(
+        &mut self,
+        asker: Asker,
+        collected: Collected,
+        mark: Mark,
+        reply: &[u8],
+        replies: &[Vec<u8>],
+    ) {
+        let Some(marker) = replies.first() else { return };
+        if moving::is_fence(marker, &collected.layout.id) {
+            self.answer_collected(asker, collected, mark, reply);
+        } else if is_error(marker) && !marker.starts_with(WRONG_TYPE) {
+            self.end_collected(asker, collected, mark, marker);
+        } else {
+            self.refused_by_shards(asker, collected, mark, replies);
+        }
+    }
+
+    fn answer_collected(&mut self, asker: Asker, collected: Collected, mark: Mark, reply: &[u8]) {
+        let took = self.now.saturating_duration_since(collected.begun);
+        self.shared.split_mailbox.collected(took);
+        self.end_collected(asker, collected, mark, reply);
     }
 
     /// This worker is behind: the shards are sealed, or some of them. What was not executed goes
@@ -298,7 +374,8 @@ impl Worker {
     /// What shards have refused, if it may be sent again. Its client sends nothing from now on.
     fn fence_collected(&mut self, asker: Asker, collected: &mut Collected) -> Option<Fenced> {
         let client = self.clients.get(asker.client)?;
-        if collected.request.is_empty() || client.asked_shards != collected.asked {
+        let is_last = collected.alone || client.asked_shards == collected.asked;
+        if collected.request.is_empty() || !is_last {
             return None;
         }
         client.retrying += u32::from(!collected.alone);
