@@ -23,6 +23,8 @@ mod combining;
 pub(crate) mod copies;
 mod draining;
 mod hash_fields;
+#[cfg(test)]
+mod interleavings;
 mod opaque_requests;
 mod pass_through;
 mod reads;
@@ -577,7 +579,7 @@ impl Worker {
         let now = self.now;
         let Some(client) = self.clients.get(key) else { return };
         if client.hot_apart && client.is_settled() {
-            let tokens = client.end_apart(now);
+            let tokens = client.end_apart(now, &self.world.clock);
             self.forget_touched(tokens);
         }
     }

@@ -37,6 +37,8 @@ mod observe;
 mod reserved;
 mod runtime;
 mod session;
+#[cfg(test)]
+mod simulation;
 pub mod splits;
 mod upstream;
 
@@ -48,7 +50,6 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use heatsink_upstream::{Login, Protocol};
 use heatsink_users::Verifier;
 use mio::{Poll, Waker};
 
@@ -59,10 +60,12 @@ pub use downstream::output::OutputFigures;
 use hot_keys::{Cooled, Guard, HotKeys, Told};
 pub use observe::Detector;
 use observe::Observer;
+use runtime::clock::Clock;
 pub use runtime::clock::uptime;
 use runtime::listener::Acceptor;
 use runtime::shared::{Mailbox, Message, OwnKeys, Shared};
 use runtime::worker::{MAIL, Worker};
+use runtime::world::World;
 use splits::{FanOut, WholeWanted};
 pub use upstream::health::UpstreamState;
 pub use upstream::load::{NodeLoad, UpstreamLoad};
@@ -95,7 +98,7 @@ impl Proxy {
             let poll = Poll::new()?;
             let waker = Arc::new(Waker::new(poll.registry(), MAIL)?);
             let (sender, mail) = mpsc::channel();
-            mailboxes.push(Mailbox { sender, waker });
+            mailboxes.push(Mailbox { sender, waker: Some(waker) });
             loops.push((poll, mail));
         }
         let verifier = match config.auth {
@@ -108,19 +111,14 @@ impl Proxy {
                 Some(Verifier::start(users, config.workers.div_ceil(2), tell)?)
             }
         };
-        let base_login = Login {
-            credentials: config.upstream.credentials.clone(),
-            db: config.upstream.db,
-            protocol: Protocol::Resp2,
-        };
         let shared = Arc::new(Shared::new(
             &config.upstream,
-            base_login,
             config.announce,
             verifier,
             config.live,
             config.max_links,
             mailboxes,
+            Clock::System,
         ));
         // Before anybody can notice that this process is there.
         let acceptor = Acceptor::bind(config.listen)?;
@@ -145,14 +143,13 @@ impl Proxy {
             let station = stations.next().zip(config.detect.clone());
             let live = shared.live();
             let observer = move |(station, settings): (observe::Station, _)| {
-                Observer::new(station, &settings, count, &live)
+                Observer::new(station, &settings, count, &live, Clock::System)
             };
-            let start = move || Worker::new(index, poll, mail, shared, station.map(observer));
-            let work = move || match start() {
-                Ok(worker) => worker.run(),
-                Err(error) => tracing::error!(%error, "a worker could not start"),
+            let start = move || {
+                Worker::new(index, World::system(poll), mail, shared, station.map(observer))
             };
-            workers.push(thread::Builder::new().name(format!("worker-{index}")).spawn(work)?);
+            let worker = thread::Builder::new().name(format!("worker-{index}"));
+            workers.push(worker.spawn(move || start().run())?);
         }
         let acceptor = Acceptor::new(acceptor, None)?;
         let tls_acceptor = match tls_acceptor {

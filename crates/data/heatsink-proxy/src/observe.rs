@@ -34,6 +34,7 @@ use slab::Slab;
 
 use crate::config::{Live, Rule};
 use crate::downstream::request::Request;
+use crate::runtime::clock::Clock;
 use crate::session::dedicated::Answer;
 use batch::Awaited;
 pub use detector::Detector;
@@ -101,6 +102,7 @@ pub(crate) struct Observer {
     /// The number of proxies, likewise.
     wanted_proxies: Arc<AtomicU32>,
     proxies: u32,
+    clock: Clock,
     origin: Instant,
     tick: Duration,
     window: Duration,
@@ -113,8 +115,14 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    pub(crate) fn new(station: Station, settings: &Settings, workers: usize, live: &Live) -> Self {
-        let now = station.origin.elapsed();
+    pub(crate) fn new(
+        station: Station,
+        settings: &Settings,
+        workers: usize,
+        live: &Live,
+        clock: Clock,
+    ) -> Self {
+        let now = clock.now().saturating_duration_since(station.origin);
         let mut observer = Self {
             counter: WorkerCounter::new(settings, workers, now),
             hasher: station.hasher,
@@ -128,6 +136,7 @@ impl Observer {
             wanted_proxies: station.proxies,
             proxies: 1,
             origin: station.origin,
+            clock,
             tick: settings.slot_length(),
             window: settings.window(),
             due: None,
@@ -198,7 +207,7 @@ impl Observer {
     /// The first request after a time of silence: the counter's clock has stood still.
     #[cold]
     fn wake(&mut self) {
-        let now = Instant::now();
+        let now = self.clock.now();
         self.busy_at = now;
         self.publish(now);
     }

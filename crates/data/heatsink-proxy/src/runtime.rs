@@ -7,7 +7,8 @@
 //! | what the workers of a process share | `shared` |
 //! | what becomes of a request once it is decided | `dispatch`, `apply`, `forward` |
 //! | what servers have answered | `replies` |
-//! | whether this process stood still | `clock` |
+//! | what comes from outside: events, sockets, time; the seam for tests | `world`, `clock` |
+//! | a worker that a test drives, without sockets | `scripted` |
 
 pub(crate) mod apply;
 pub(crate) mod clock;
@@ -16,7 +17,10 @@ pub(crate) mod flush;
 pub(crate) mod forward;
 pub(crate) mod listener;
 pub(crate) mod replies;
+#[cfg(test)]
+pub(crate) mod scripted;
 pub(crate) mod shared;
 pub(crate) mod socket;
 pub(crate) mod upkeep;
 pub(crate) mod worker;
+pub(crate) mod world;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use heatsink_split::Layout;
 
-use crate::runtime::clock::uptime;
+use crate::runtime::clock::Clock;
 
 /// Where a key stands that is split, or about to be, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,7 @@ pub(crate) struct SplitMailbox {
     /// By worker: everything that was sent while other keys were hot than in this version has been
     /// answered.
     settled: Vec<AtomicU64>,
+    clock: Clock,
     /// Until when what is known of split keys may be relied on, in milliseconds of [`uptime`].
     believed: AtomicU64,
     /// Until when no command may take away the tombstones of splits that have ended, in the same.
@@ -94,13 +95,14 @@ pub(crate) struct SplitMailbox {
 
 impl fmt::Debug for SplitMailbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("settled", &self.settled).finish_non_exhaustive()
+        f.debug_struct("SplitMailbox").field("settled", &self.settled).finish_non_exhaustive()
     }
 }
 
 impl SplitMailbox {
-    pub(crate) fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize, clock: Clock) -> Self {
         Self {
+            clock,
             settled: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             believed: AtomicU64::new(0),
             kept: AtomicU64::new(0),
@@ -123,7 +125,9 @@ impl SplitMailbox {
     /// 1. A worker pushes a lot; were its stamps from the future,
     /// 2. what another process pushes next would go before that.
     pub(crate) fn stamps(&self, count: usize) -> u64 {
-        let micros = std::time::SystemTime::now()
+        let micros = self
+            .clock
+            .wall()
             .duration_since(std::time::UNIX_EPOCH + STAMPS_SINCE)
             .map_or(0, |time| time.as_micros() as u64);
         let now = micros << STAMP_BITS;
@@ -147,7 +151,7 @@ impl SplitMailbox {
     /// Whether what is known may be relied on at this very moment. The time that a worker took at
     /// the beginning of its turn will not do: it may have stood still since.
     pub(crate) fn is_believed(&self) -> bool {
-        uptime().as_millis() as u64 <= self.believed.load(Ordering::Acquire)
+        self.clock.uptime().as_millis() as u64 <= self.believed.load(Ordering::Acquire)
     }
 
     pub(crate) fn keep_tombstones(&self, until: Duration) {
@@ -157,7 +161,7 @@ impl SplitMailbox {
     /// Whether tombstones are still needed: other proxies may believe in their shards.
     pub(crate) fn keeps_tombstones(&self) -> bool {
         let kept = self.kept.load(Ordering::Acquire);
-        kept > 0 && uptime().as_millis() as u64 <= kept
+        kept > 0 && self.clock.uptime().as_millis() as u64 <= kept
     }
 
     pub(crate) fn want_whole(&self, key: &[u8], command: &str) {

@@ -16,6 +16,7 @@ use mio::net::{TcpStream, UnixStream};
 use socket2::SockRef;
 
 use crate::address::Endpoint;
+use crate::connection::Connection;
 use crate::stream::Stream;
 use crate::watched::Watched;
 
@@ -75,12 +76,13 @@ impl Dialer {
     }
 
     /// Starts to connect.
-    pub(crate) fn open(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
+    pub fn open(&self) -> io::Result<Connection> {
         let endpoint = self.endpoint();
         if let Endpoint::InProcess(store) = &endpoint {
             let stream = store.dial()?;
             stream.set_nonblocking(true)?;
-            return Ok((Stream::Unix(Watched::new(UnixStream::from_std(stream))), None));
+            let stream = Stream::Unix(Watched::new(UnixStream::from_std(stream)));
+            return Ok(Connection { stream, address: None });
         }
         let address = {
             let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +113,7 @@ impl Dialer {
             }
             _ => Stream::Tcp(Watched::new(stream)),
         };
-        Ok((stream, Some(address)))
+        Ok(Connection { stream, address: Some(address) })
     }
 
     /// A connection to `address` could not be established: the next try takes the next one.

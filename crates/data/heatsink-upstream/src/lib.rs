@@ -5,14 +5,18 @@
 //! waiter that was queued with its request.
 
 pub mod address;
+mod connection;
 pub mod dialer;
 pub mod error;
 mod greeting;
 pub mod link;
 pub mod outgoing;
+#[cfg(any(test, feature = "scripted"))]
+pub mod scripted;
 pub mod sentinel;
 mod stream;
 mod unanswered;
 mod watched;
 
+pub use connection::Connection;
 pub use greeting::{Login, Protocol};

@@ -19,9 +19,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use heatsink_resp::reply::{ReplyScan, Status};
-use mio::{Interest, Registry, Token};
+use mio::event::Source;
 
-use crate::dialer::Dialer;
+use crate::connection::Connection;
 use crate::error::LinkError;
 use crate::greeting::{Greeting, Login};
 use crate::outgoing::Outgoing;
@@ -105,23 +105,13 @@ enum Shut {
 }
 
 impl<W: Waiter> Link<W> {
-    /// Starts to connect. Events for `token` tell how it goes on.
-    pub fn connect(
-        dialer: &Dialer,
-        login: &Login,
-        purpose: Use,
-        registry: &Registry,
-        token: Token,
-        now: Instant,
-    ) -> Result<Self, LinkError> {
-        let (mut stream, address) = dialer.open().map_err(LinkError::Connect)?;
-        registry
-            .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)
-            .map_err(LinkError::Connect)?;
+    /// A link over a connection that was begun, and is registered: events tell how it goes on.
+    pub fn over(connection: Connection, login: &Login, purpose: Use, now: Instant) -> Self {
+        let Connection { stream, address } = connection;
         let (greeting, bytes) = Greeting::new(login, purpose);
         let mut first_words = Outgoing::default();
         first_words.push(&bytes);
-        Ok(Self {
+        Self {
             stream,
             address,
             connected: false,
@@ -150,7 +140,7 @@ impl<W: Waiter> Link<W> {
             needs_auth: false,
             held_back: false,
             shut: Shut::No,
-        })
+        }
     }
 
     /// True once requests go out.
@@ -539,9 +529,9 @@ impl<W: Waiter> Link<W> {
         silence.is_some_and(|silence| age >= silence).then_some(LinkError::Silent)
     }
 
-    /// Ends the registration; the socket closes when the link is dropped.
-    pub fn deregister(&mut self, registry: &Registry) {
-        let _ = registry.deregister(&mut self.stream);
+    /// What is registered for events, to end that; the socket closes when the link is dropped.
+    pub fn source(&mut self) -> &mut impl Source {
+        &mut self.stream
     }
 
     /// With TLS, the first words can be said only after what was just read.

@@ -8,6 +8,8 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
+#[cfg(any(test, feature = "scripted"))]
+use crate::scripted::End;
 use crate::watched::Watched;
 
 #[derive(Debug)]
@@ -15,6 +17,8 @@ pub(crate) enum Stream {
     Tcp(Watched<TcpStream>),
     Tls(Box<TlsStream<Watched<TcpStream>>>),
     Unix(Watched<UnixStream>),
+    #[cfg(any(test, feature = "scripted"))]
+    Scripted(Watched<End>),
 }
 
 impl Stream {
@@ -24,6 +28,8 @@ impl Stream {
             Self::Tcp(stream) => stream.get_ref().take_error(),
             Self::Tls(stream) => stream.get_ref().get_ref().take_error(),
             Self::Unix(stream) => stream.get_ref().take_error(),
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(_) => Ok(None),
         }
     }
 
@@ -32,14 +38,16 @@ impl Stream {
             Self::Tcp(stream) => stream.get_ref().local_addr().ok(),
             Self::Tls(stream) => stream.get_ref().get_ref().local_addr().ok(),
             Self::Unix(_) => None,
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(_) => None,
         }
     }
 
     /// The end has been read, right behind what was last told; no event will tell of it.
     pub(crate) fn has_ended(&self) -> bool {
         match self {
-            Self::Tcp(_) | Self::Unix(_) => false,
             Self::Tls(stream) => stream.has_ended(),
+            _ => false,
         }
     }
 
@@ -66,6 +74,8 @@ impl Stream {
             Self::Tcp(stream) => stream.is_full(),
             Self::Tls(stream) => stream.get_ref().is_full(),
             Self::Unix(stream) => stream.is_full(),
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(stream) => stream.is_full(),
         }
     }
 
@@ -75,6 +85,8 @@ impl Stream {
             Self::Tcp(stream) => stream.take_sign(),
             Self::Tls(stream) => stream.get_mut().take_sign(),
             Self::Unix(stream) => stream.take_sign(),
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(stream) => stream.take_sign(),
         }
     }
 
@@ -88,6 +100,11 @@ impl Stream {
                 stream.get_ref().get_ref().shutdown(Shutdown::Write)
             }
             Self::Unix(stream) => stream.get_ref().shutdown(Shutdown::Write),
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(stream) => {
+                stream.get_ref().shut_write();
+                Ok(())
+            }
         };
     }
 
@@ -97,6 +114,8 @@ impl Stream {
             Self::Tcp(stream) => stream.get_ref().peer_addr().is_ok(),
             Self::Tls(stream) => stream.get_ref().get_ref().peer_addr().is_ok(),
             Self::Unix(_) => true,
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(_) => true,
         }
     }
 }
@@ -107,6 +126,8 @@ impl Read for Stream {
             Self::Tcp(stream) => stream.read(buf),
             Self::Tls(stream) => stream.read(buf),
             Self::Unix(stream) => stream.read(buf),
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(stream) => stream.read(buf),
         }
     }
 }
@@ -117,6 +138,8 @@ impl Write for Stream {
             Self::Tcp(stream) => stream.write(buf),
             Self::Tls(stream) => stream.write(buf),
             Self::Unix(stream) => stream.write(buf),
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(stream) => stream.write(buf),
         }
     }
 
@@ -125,17 +148,19 @@ impl Write for Stream {
             Self::Tcp(stream) => stream.write_vectored(slices),
             Self::Tls(stream) => stream.write_vectored(slices),
             Self::Unix(stream) => stream.write_vectored(slices),
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(stream) => stream.write_vectored(slices),
         }
     }
 
     /// Sends what is encrypted already, as far as the socket takes it.
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Tcp(_) | Self::Unix(_) => Ok(()),
             Self::Tls(stream) => match stream.flush() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
                 result => result,
             },
+            _ => Ok(()),
         }
     }
 }
@@ -146,6 +171,8 @@ impl Source for Stream {
             Self::Tcp(stream) => stream.register(registry, token, what),
             Self::Tls(stream) => stream.get_mut().register(registry, token, what),
             Self::Unix(stream) => stream.register(registry, token, what),
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(_) => Ok(()),
         }
     }
 
@@ -154,6 +181,8 @@ impl Source for Stream {
             Self::Tcp(stream) => stream.reregister(registry, token, what),
             Self::Tls(stream) => stream.get_mut().reregister(registry, token, what),
             Self::Unix(stream) => stream.reregister(registry, token, what),
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(_) => Ok(()),
         }
     }
 
@@ -162,6 +191,8 @@ impl Source for Stream {
             Self::Tcp(stream) => stream.deregister(registry),
             Self::Tls(stream) => stream.get_mut().deregister(registry),
             Self::Unix(stream) => stream.deregister(registry),
+            #[cfg(any(test, feature = "scripted"))]
+            Self::Scripted(_) => Ok(()),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::cluster::transactions::Transaction;
 use crate::downstream::directory::ClientRecord;
 use crate::downstream::order::{Order, Spread};
 use crate::observe::QueuedKeys;
+use crate::runtime::clock::Clock;
 use crate::runtime::socket::Socket;
 use crate::session::dedicated::Dedicated;
 use crate::session::switch::Session;
@@ -211,20 +212,20 @@ impl Client {
     }
 
     /// What it has touched apart is answered: what is to be given back for that.
-    pub(crate) fn end_apart(&mut self, now: Instant) -> Vec<WriteToken> {
+    pub(crate) fn end_apart(&mut self, now: Instant, clock: &Clock) -> Vec<WriteToken> {
         self.hot_apart = false;
         self.hot_written_at = Some(now);
         if std::mem::take(&mut self.hot_unknown) {
-            self.hear_of_changes();
+            self.hear_of_changes(clock);
         }
         std::mem::take(&mut self.hot_touched)
     }
 
     /// A request was answered that may have changed a hot key: nothing is served to it from the cache
     /// until word of the change must have come.
-    pub(crate) fn hear_of_changes(&mut self) {
+    pub(crate) fn hear_of_changes(&mut self, clock: &Clock) {
         // Not the time of the turn, which began before the answer was read.
-        self.hot_unseen_since = Some(Instant::now());
+        self.hot_unseen_since = Some(clock.now());
     }
 
     pub(crate) fn new(

@@ -93,8 +93,7 @@ impl Worker {
         }
         let lingering = client.closing != Closing::No;
         let read = if lingering {
-            // Whatever it is, and encrypted or not, it is thrown away.
-            client.socket.stream().read(&mut self.scratch.read)
+            client.socket.read_raw(&mut self.scratch.read)
         } else {
             client.socket.read(&mut self.scratch.read)
         };

@@ -320,7 +320,7 @@ impl Worker {
             client.hot_changes -= 1;
             client.hot_written_at = Some(self.now);
             if told {
-                client.hear_of_changes();
+                client.hear_of_changes(&self.world.clock);
             }
             if client.hot_changes == 0 {
                 client.changes = None;

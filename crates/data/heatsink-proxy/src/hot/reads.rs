@@ -246,7 +246,7 @@ impl Worker {
             converts: tracked.is_some() && reader.protocol == Spoken::Resp2,
             mark,
             // Not the time of the turn: a write may have been answered in it.
-            sent_at: Instant::now(),
+            sent_at: self.world.now(),
             reply: None,
             asks_on: None,
             first_end: None,
@@ -533,7 +533,7 @@ impl Worker {
     pub(crate) fn fill_as_usual(&mut self, id: u32, error: &[u8]) {
         let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
         (fill.tracked, fill.link, fill.converts) = (false, None, false);
-        (fill.token, fill.sent_at) = (None, Instant::now());
+        (fill.token, fill.sent_at) = (None, self.world.now());
         let (pool, flight) = (fill.pool, fill.flight);
         let request = self.mitigations.flights.request(flight);
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));

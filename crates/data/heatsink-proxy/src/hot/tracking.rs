@@ -27,7 +27,7 @@ impl Worker {
             id,
             asked_at: None,
             // Nothing was read along it before.
-            heard_up_to: Instant::now(),
+            heard_up_to: self.world.now(),
             delay: Duration::ZERO,
         });
         self.forget_refusal(node);
@@ -100,7 +100,7 @@ impl Worker {
     pub(super) fn ask_for_word(&mut self, pool: usize, since: Instant) {
         for at in 0..self.mitigations.links.len() {
             let link = &self.mitigations.links[at];
-            if link.pool == pool && link.heard_up_to < since {
+            if link.pool == pool && link.heard_up_to <= since {
                 self.ask_whether_there(at);
             }
         }
@@ -113,7 +113,7 @@ impl Worker {
         debug_assert_eq!(upstream.owner, Owner::Tracked);
         if link.asked_at.is_none() {
             // Not the time of the turn, which may have gone on for a while.
-            link.asked_at = Some(Instant::now());
+            link.asked_at = Some(self.world.now());
             self.push_to_link(slot, PING, Ticket::internal(Purpose::Pulse), 1);
             // When nothing was out at the last look, the next one may be a second away.
             self.next_tick = self.next_tick.min(self.now + SILENCE);
@@ -134,7 +134,7 @@ impl Worker {
         if let Some(link) = link
             && let Some(asked_at) = link.asked_at.take()
         {
-            link.delay = asked_at.elapsed();
+            link.delay = self.world.now().saturating_duration_since(asked_at);
             link.heard_up_to = link.heard_up_to.max(asked_at);
         }
     }

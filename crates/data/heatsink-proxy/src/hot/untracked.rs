@@ -48,7 +48,7 @@ impl Mitigations {
     fn has_heard_up_to(&self, pool: usize, time: Instant, now: Instant) -> bool {
         let announced = self.listening.is_open() && now < time + RIGHTS_TIME;
         let mut links = self.links.iter().filter(|link| link.pool == pool);
-        !announced && links.all(|link| link.heard_up_to >= time)
+        !announced && links.all(|link| link.heard_up_to > time)
     }
 }
 

@@ -191,7 +191,7 @@ impl Worker {
             client.hot_writes -= 1;
             client.hot_written_at = Some(self.now);
             if write.told {
-                client.hear_of_changes();
+                client.hear_of_changes(&self.world.clock);
             }
         }
         write.inner
@@ -287,14 +287,14 @@ impl Worker {
 
     /// Clients that have been answered since.
     pub(super) fn look_at_unsettled(&mut self) {
-        let Self { mitigations, clients, now, .. } = self;
+        let Self { mitigations, clients, now, world, .. } = self;
         let mut over = Vec::new();
         mitigations.unsettled.retain(|key| {
             let Some(client) = clients.get(*key) else { return false };
             if !client.is_settled() {
                 return true;
             }
-            over.append(&mut client.end_apart(*now));
+            over.append(&mut client.end_apart(*now, &world.clock));
             false
         });
         self.forget_touched(over);

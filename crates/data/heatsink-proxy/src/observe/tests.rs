@@ -26,7 +26,7 @@ fn ticks_end_when_nothing_is_counted_and_begin_with_the_next_request() {
     let settings = Settings::default();
     let (mut stations, mut detector) = stations(&settings, 1);
     let station = stations.pop().expect("one");
-    let mut observer = Observer::new(station, &settings, 1, &Live::default());
+    let mut observer = Observer::new(station, &settings, 1, &Live::default(), Clock::System);
     assert_eq!(observer.due(), None);
     let hasher = observer.hasher.clone();
     let key = hasher.key(b"a");

@@ -18,7 +18,76 @@
 //! So the lease is looked at anew for each request, and links on which something may still be
 //! unsent, or would be sent again, are given up after a pause that is longer than [`PAUSE`].
 
-use std::time::Duration;
+#[cfg(test)]
+use std::sync::Arc;
+#[cfg(test)]
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The clock that a worker goes by; a test has one that it moves itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Clock {
+    #[default]
+    System,
+    #[cfg(test)]
+    Manual(Manual),
+}
+
+impl Clock {
+    /// The time at this very moment. The time of a turn is its worker's `now`.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        match self {
+            Self::System => Instant::now(),
+            #[cfg(test)]
+            Self::Manual(manual) => manual.origin + manual.passed(),
+        }
+    }
+
+    /// See [`uptime`].
+    #[inline]
+    pub(crate) fn uptime(&self) -> Duration {
+        match self {
+            Self::System => uptime(),
+            #[cfg(test)]
+            Self::Manual(manual) => manual.passed(),
+        }
+    }
+
+    /// The time of day.
+    pub(crate) fn wall(&self) -> SystemTime {
+        match self {
+            Self::System => SystemTime::now(),
+            #[cfg(test)]
+            Self::Manual(manual) => {
+                SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000) + manual.passed()
+            }
+        }
+    }
+}
+
+/// Stands still unless it is moved.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub(crate) struct Manual {
+    origin: Instant,
+    micros: Arc<AtomicU64>,
+}
+
+#[cfg(test)]
+impl Manual {
+    pub(crate) fn new() -> Self {
+        Self { origin: Instant::now(), micros: Arc::default() }
+    }
+
+    pub(crate) fn advance(&self, time: Duration) {
+        self.micros.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    fn passed(&self) -> Duration {
+        Duration::from_micros(self.micros.load(Ordering::Relaxed))
+    }
+}
 
 /// Whoever stood still for longer sends nothing that was planned before.
 const PAUSE: Duration = Duration::from_secs(60);

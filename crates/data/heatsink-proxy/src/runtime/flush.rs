@@ -8,7 +8,6 @@ use heatsink_upstream::outgoing::Outgoing;
 
 use crate::downstream::clients::{BULKY_BYTES, Clients};
 use crate::downstream::connection::{Client, ClientKey, Closing, Deferral, Replies};
-use crate::runtime::clock;
 use crate::runtime::upkeep::BUSY_TICK;
 use crate::runtime::worker::Worker;
 use crate::upstream::pools::Owner;
@@ -80,7 +79,7 @@ impl Worker {
         if !self.mitigations.keys.has_moved() {
             return self.awake.forget();
         }
-        let Some(still) = self.awake.note(clock::uptime()) else { return };
+        let Some(still) = self.awake.note(self.world.clock.uptime()) else { return };
         tracing::warn!("stood still for {} s: upstream connections are made anew", still.as_secs());
         let links: Vec<usize> = self.links.iter().map(|(slot, _)| slot).collect();
         for slot in links {

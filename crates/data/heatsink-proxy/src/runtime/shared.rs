@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use heatsink_resp::command::CommandTable;
-use heatsink_upstream::Login;
 use heatsink_upstream::address::Endpoint;
 use heatsink_upstream::sentinel::SentinelWatch;
+use heatsink_upstream::{Login, Protocol};
 use heatsink_users::{Verdict, Verifier};
 use mio::Waker;
 
@@ -20,6 +20,7 @@ use crate::downstream::connection::ClientKey;
 use crate::downstream::directory::Directory;
 use crate::downstream::total::Total;
 use crate::hot_keys::{Cooled, HotKeys};
+use crate::runtime::clock::Clock;
 use crate::runtime::socket::Accepted;
 use crate::session::client_tracking::Pin;
 use crate::session::login_attempts::Attempts;
@@ -62,7 +63,8 @@ pub(crate) struct OwnKeys {
 #[derive(Clone, Debug)]
 pub(crate) struct Mailbox {
     pub(crate) sender: Sender<Message>,
-    pub(crate) waker: Arc<Waker>,
+    /// None if its worker never sleeps, because a test takes its turns.
+    pub(crate) waker: Option<Arc<Waker>>,
 }
 
 impl Mailbox {
@@ -75,7 +77,7 @@ impl Mailbox {
 
     /// Makes a worker look at what has changed.
     pub(crate) fn wake(&self) {
-        if let Err(error) = self.waker.wake() {
+        if let Some(Err(error)) = self.waker.as_ref().map(|waker| waker.wake()) {
             tracing::error!(%error, "a worker could not be woken");
         }
     }
@@ -152,12 +154,12 @@ pub(crate) struct CooledKeys {
 impl Shared {
     pub(crate) fn new(
         upstream: &Upstream,
-        base_login: Login,
         announce: Option<(String, u16)>,
         verifier: Option<Verifier<(usize, ClientKey)>>,
         live: Live,
         max_links: usize,
         mailboxes: Vec<Mailbox>,
+        clock: Clock,
     ) -> Self {
         let (endpoints, cluster) = match &upstream.target {
             Target::Server(endpoint) => (vec![endpoint.clone()], None),
@@ -168,6 +170,11 @@ impl Shared {
             Target::Sentinel(url) => {
                 (vec![Endpoint::Unknown(format!("primary {}", url.name))], None)
             }
+        };
+        let base_login = Login {
+            credentials: upstream.credentials.clone(),
+            db: upstream.db,
+            protocol: Protocol::Resp2,
         };
         let told_workers = mailboxes.len();
         Self {
@@ -196,7 +203,7 @@ impl Shared {
             cooled: Mutex::default(),
             hot_keys: RwLock::new(Arc::default()),
             hot_keys_version: AtomicU64::new(0),
-            split_mailbox: SplitMailbox::new(told_workers),
+            split_mailbox: SplitMailbox::new(told_workers, clock),
             upheavals: AtomicU64::new(0),
             live: RwLock::new(Arc::new(live)),
             live_version: AtomicU64::new(0),

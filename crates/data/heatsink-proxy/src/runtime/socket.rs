@@ -4,21 +4,29 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 
 use heatsink_tls::{ServerTls, TlsStream};
+#[cfg(test)]
+use heatsink_upstream::scripted::End;
+use mio::event::Source;
 use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
 
 /// A client's socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(test)]
+    Scripted(End),
 }
 
 impl Socket {
-    /// The socket itself, for the event loop.
-    pub(crate) fn stream(&mut self) -> &mut TcpStream {
+    /// Reads what has come as it is, encrypted or not, to be thrown away.
+    pub(crate) fn read_raw(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(stream) => stream,
-            Self::Tls(stream) => stream.get_mut(),
+            Self::Plain(stream) => stream.read(buf),
+            Self::Tls(stream) => stream.get_mut().read(buf),
+            #[cfg(test)]
+            Self::Scripted(end) => end.read(buf),
         }
     }
 
@@ -28,6 +36,8 @@ impl Socket {
         match self {
             Self::Plain(stream) => Some(stream),
             Self::Tls(_) => None,
+            #[cfg(test)]
+            Self::Scripted(_) => None,
         }
     }
 
@@ -36,6 +46,8 @@ impl Socket {
         match self {
             Self::Plain(_) => false,
             Self::Tls(stream) => stream.is_handshaking(),
+            #[cfg(test)]
+            Self::Scripted(_) => false,
         }
     }
 
@@ -44,6 +56,8 @@ impl Socket {
         match self {
             Self::Plain(_) => false,
             Self::Tls(stream) => stream.has_ended(),
+            #[cfg(test)]
+            Self::Scripted(_) => false,
         }
     }
 
@@ -52,16 +66,55 @@ impl Socket {
         match self {
             Self::Plain(_) => false,
             Self::Tls(stream) => stream.wants_write(),
+            #[cfg(test)]
+            Self::Scripted(_) => false,
         }
     }
 
     /// Nothing more will be sent.
     pub(crate) fn shut_write(&mut self) {
-        if let Self::Tls(stream) = self {
-            stream.close_notify();
-            let _ = stream.flush();
+        let _ = match self {
+            Self::Plain(stream) => stream.shutdown(Shutdown::Write),
+            Self::Tls(stream) => {
+                stream.close_notify();
+                let _ = stream.flush();
+                stream.get_mut().shutdown(Shutdown::Write)
+            }
+            #[cfg(test)]
+            Self::Scripted(end) => {
+                end.shut_write();
+                Ok(())
+            }
+        };
+    }
+}
+
+impl Source for Socket {
+    fn register(&mut self, registry: &Registry, token: Token, what: Interest) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.register(registry, token, what),
+            Self::Tls(stream) => stream.get_mut().register(registry, token, what),
+            #[cfg(test)]
+            Self::Scripted(_) => Ok(()),
         }
-        let _ = self.stream().shutdown(Shutdown::Write);
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, what: Interest) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.reregister(registry, token, what),
+            Self::Tls(stream) => stream.get_mut().reregister(registry, token, what),
+            #[cfg(test)]
+            Self::Scripted(_) => Ok(()),
+        }
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.deregister(registry),
+            Self::Tls(stream) => stream.get_mut().deregister(registry),
+            #[cfg(test)]
+            Self::Scripted(_) => Ok(()),
+        }
     }
 }
 
@@ -71,6 +124,8 @@ impl Read for Socket {
         match self {
             Self::Plain(stream) => stream.read(buf),
             Self::Tls(stream) => stream.read(buf),
+            #[cfg(test)]
+            Self::Scripted(end) => end.read(buf),
         }
     }
 }
@@ -81,6 +136,8 @@ impl Write for Socket {
         match self {
             Self::Plain(stream) => stream.write(buf),
             Self::Tls(stream) => stream.write(buf),
+            #[cfg(test)]
+            Self::Scripted(end) => end.write(buf),
         }
     }
 
@@ -93,6 +150,8 @@ impl Write for Socket {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
                 result => result,
             },
+            #[cfg(test)]
+            Self::Scripted(_) => Ok(()),
         }
     }
 }

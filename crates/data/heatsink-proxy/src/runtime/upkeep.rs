@@ -120,7 +120,7 @@ impl Worker {
         self.clients.copied_bytes -= client.counted;
         self.clients.input_bytes -= client.input_counted;
         self.end_stall(key);
-        let _ = self.registry.deregister(client.socket.stream());
+        self.world.remove_client(&mut client.socket);
         self.shared.directory.remove(client.record.id);
         self.shared.client_count.fetch_sub(usize::from(!client.within), Ordering::AcqRel);
         self.leave_pool(client.pool);

@@ -6,7 +6,7 @@
 //! Bound: each socket is read a few times a turn at most, so no client starves the others.
 
 use std::collections::HashMap;
-use std::io;
+use std::net::SocketAddr;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -14,15 +14,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::Limits;
 use heatsink_upstream::address::Endpoint;
-use mio::event::Event;
-use mio::{Events, Interest, Poll, Registry, Token};
+use mio::Token;
 use slab::Slab;
 
 use crate::cluster::moving_slots::Moving;
@@ -44,7 +42,8 @@ use crate::observe::{Mark, Observer, Writer};
 use crate::runtime::clock::Awake;
 use crate::runtime::replies::{Kept, Stall};
 use crate::runtime::shared::{Message, Shared};
-use crate::runtime::socket::Accepted;
+use crate::runtime::socket::{Accepted, Socket};
+use crate::runtime::world::{Ready, Rest, World};
 use crate::session::client_tracking::Pin;
 use crate::session::login_queue::Logins;
 use crate::upstream::nodes::{Node, NodeId};
@@ -91,8 +90,7 @@ pub(crate) fn link_token(slot: usize, generation: u32) -> Token {
 
 /// One worker.
 pub(crate) struct Worker {
-    poll: Poll,
-    pub(crate) registry: Registry,
+    pub(crate) world: World,
     mail: Receiver<Message>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
@@ -179,18 +177,17 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(
         index: usize,
-        poll: Poll,
+        world: World,
         mail: Receiver<Message>,
         shared: Arc<Shared>,
         observer: Option<Observer>,
-    ) -> io::Result<Self> {
-        let now = Instant::now();
+    ) -> Self {
+        let now = world.now();
         let login = shared.base_login.clone();
         let live_version = shared.live_version();
         let live = shared.live();
         let mut worker = Self {
-            registry: poll.registry().try_clone()?,
-            poll,
+            world,
             mail,
             index,
             table: Rc::new(CommandTable::clone(&shared.table())),
@@ -249,12 +246,12 @@ impl Worker {
         if worker.pool_link(worker.base_pool, NodeId::FIRST).is_err() {
             tracing::debug!("upstream not there yet");
         }
-        Ok(worker)
+        worker
     }
 
     /// Runs until told to drain.
     pub(crate) fn run(mut self) {
-        let mut events = Events::with_capacity(1024);
+        let mut ready = Vec::new();
         let mut taken_before = 0;
         sleep_precisely();
         loop {
@@ -265,45 +262,47 @@ impl Worker {
             if brought < SMALL_TURN.end && gathers {
                 // A look at every single event costs a wake-up here, and a small write costs
                 // whoever it goes to another one.
-                thread::sleep(if held { HELD_PAUSE } else { PAUSE });
+                self.world.rest(Rest::Sleep(if held { HELD_PAUSE } else { PAUSE }));
                 self.pauses += 1;
             } else if SMALL_TURN.contains(&brought) {
                 // Whoever wants this processor, a server on the same machine, say, has it first;
                 // nobody waits for that if nobody wants it. What comes meanwhile makes the next
                 // turn larger.
-                thread::yield_now();
+                self.world.rest(Rest::Yield);
             }
             taken_before = self.taken;
             let patience = if held { Duration::ZERO } else { patience };
-            if let Err(error) = self.poll.poll(&mut events, Some(patience)) {
-                if error.kind() == io::ErrorKind::Interrupted {
-                    continue;
-                }
+            if let Err(error) = self.world.wait(&mut ready, patience) {
                 tracing::error!(%error, worker = self.index, "waiting for events failed");
                 return;
             }
-            self.now = Instant::now();
-            self.notice_pause();
-            self.walked = 0;
-            self.renew_table();
-            self.renew_settings();
-            self.renew_topology();
-            self.begin_mitigations();
-            self.on_events(&events);
-            self.end_gathering();
-            self.end_mitigations();
-            self.drop_surplus_pools();
-            self.finish_turn();
-            if let Some(observer) = &mut self.observer {
-                observer.tick(self.now);
-            }
-            if self.now >= self.next_tick {
-                self.tick();
-                self.finish_turn();
-            }
+            self.take_turn(&ready);
             if self.drain_until.is_some() && self.clients.slab.is_empty() {
                 return;
             }
+        }
+    }
+
+    /// Does all that is to be done after one wait for events. A test takes turns by itself.
+    pub(crate) fn take_turn(&mut self, ready: &[Ready]) {
+        self.now = self.world.now();
+        self.notice_pause();
+        self.walked = 0;
+        self.renew_table();
+        self.renew_settings();
+        self.renew_topology();
+        self.begin_mitigations();
+        self.on_events(ready);
+        self.end_gathering();
+        self.end_mitigations();
+        self.drop_surplus_pools();
+        self.finish_turn();
+        if let Some(observer) = &mut self.observer {
+            observer.tick(self.now);
+        }
+        if self.now >= self.next_tick {
+            self.tick();
+            self.finish_turn();
         }
     }
 
@@ -318,13 +317,13 @@ impl Worker {
         waiting.sum::<usize>() >= CROWD_WAITERS
     }
 
-    fn on_events(&mut self, events: &Events) {
+    fn on_events(&mut self, events: &[Ready]) {
         // Word of changes is heard before anybody is served, and passed on before the write that made
         // it is acknowledged: a client with a cache of its own, on a dedicated connection, is told
         // first if both have come.
         let mut heard = Vec::new();
-        for (at, event) in events.iter().enumerate().filter(|(_, event)| event.token() != MAIL) {
-            let Token(token) = event.token();
+        for (at, event) in events.iter().enumerate().filter(|(_, event)| event.token != MAIL) {
+            let Token(token) = event.token;
             let (slot, generation) = ((token as u32) >> 1, (token >> 32) as u32);
             if token & 1 == 1 && self.may_tell_of_changes(slot as usize) {
                 heard.push(at);
@@ -336,7 +335,7 @@ impl Worker {
             if heard.next_if_eq(&at).is_some() {
                 continue;
             }
-            match event.token() {
+            match event.token {
                 MAIL => self.read_mail(),
                 Token(token) => {
                     let slot = (token as u32) >> 1;
@@ -455,23 +454,31 @@ impl Worker {
     }
 
     fn accept(&mut self, accepted: Accepted) {
-        self.next_generation = self.next_generation.wrapping_add(1);
         let (addr, within) = (accepted.addr, accepted.within);
+        let admitted = match accepted.prepare() {
+            Ok((socket, local_addr)) if self.drain_until.is_none() => {
+                self.add_client(socket, [addr, local_addr], within)
+            }
+            _ => None,
+        };
+        if admitted.is_none() {
+            self.shared.client_count.fetch_sub(usize::from(!within), Ordering::AcqRel);
+        }
+    }
+
+    /// A new client, with its address and the one that it connected to. One of this process
+    /// (`within`) is asked for nothing, and counted nowhere.
+    pub(crate) fn add_client(
+        &mut self,
+        mut socket: Socket,
+        [addr, local_addr]: [SocketAddr; 2],
+        within: bool,
+    ) -> Option<ClientKey> {
+        self.next_generation = self.next_generation.wrapping_add(1);
         let entry = self.clients.slab.vacant_entry();
         let slot = entry.key();
-        let prepared = accepted.prepare().and_then(|(mut socket, local_addr)| {
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            let token = token(slot, self.next_generation, false);
-            self.registry.register(socket.stream(), token, interest)?;
-            Ok((socket, local_addr))
-        });
-        let (socket, local_addr) = match prepared {
-            Ok(prepared) if self.drain_until.is_none() => prepared,
-            _ => {
-                self.shared.client_count.fetch_sub(usize::from(!within), Ordering::AcqRel);
-                return;
-            }
-        };
+        let token = token(slot, self.next_generation, false);
+        self.world.add_client(&mut socket, token).ok()?;
         let key = ClientKey { slot: slot as u32, generation: self.next_generation };
         let id = self.shared.directory.next_id();
         let record = Arc::new(ClientRecord::new(id, addr, local_addr, self.index, key, self.now));
@@ -491,45 +498,46 @@ impl Worker {
         client.within = within;
         entry.insert(client);
         self.enter_pool(self.base_pool);
+        Some(key)
     }
 
-    fn on_client_event(&mut self, key: ClientKey, event: &Event) {
+    fn on_client_event(&mut self, key: ClientKey, event: &Ready) {
         let Some(client) = self.clients.get(key) else { return };
-        if event.is_error() || event.is_write_closed() {
+        if event.error || event.write_closed {
             self.client_gone(key);
             return;
         }
         let unsent = !client.output.is_empty() || client.socket.wants_write();
-        if event.is_writable() && unsent && !client.dirty {
+        if event.writable && unsent && !client.dirty {
             client.dirty = true;
             self.clients.dirty.push(key);
         }
         let Some(client) = self.clients.get(key) else { return };
-        if event.is_read_closed() {
+        if event.read_closed {
             client.hung_up = true;
         }
-        if event.is_readable() || event.is_read_closed() {
+        if event.readable || event.read_closed {
             client.readable = true;
             self.read_client(key);
         }
-        if event.is_read_closed() {
+        if event.read_closed {
             // It may not be read from, because it waits.
             self.close_if_done(key);
         }
     }
 
-    fn on_link_event(&mut self, slot: usize, generation: u32, event: &Event) {
+    fn on_link_event(&mut self, slot: usize, generation: u32, event: &Ready) {
         let Some(upstream) = self.links.get_mut(slot) else { return };
         if upstream.generation != generation {
             return;
         }
-        if (event.is_writable() || event.is_error()) && !upstream.dirty {
+        if (event.writable || event.error) && !upstream.dirty {
             upstream.dirty = true;
             self.dirty_links.push(slot);
         }
-        if event.is_readable() || event.is_read_closed() || event.is_error() {
+        if event.readable || event.read_closed || event.error {
             upstream.readable = true;
-            upstream.hung_up |= event.is_read_closed();
+            upstream.hung_up |= event.read_closed;
             self.read_link(slot);
         }
     }
@@ -628,4 +636,17 @@ fn request_limits(limits: &crate::config::Limits) -> [Limits; 2] {
         unauthenticated: true,
     };
     [after, before]
+}
+
+#[cfg(test)]
+impl Worker {
+    /// Whether a turn would do something although nothing happens to its sockets.
+    pub(crate) fn is_due(&self) -> bool {
+        self.patience() <= self.world.now().saturating_duration_since(self.now)
+    }
+
+    /// What has happened to its sockets.
+    pub(crate) fn wait(&mut self, ready: &mut Vec<Ready>, patience: Duration) {
+        self.world.wait(ready, patience).expect("a script does not fail");
+    }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    fn matches(&self, record: &ClientRecord, me: u64) -> bool {
+    fn matches(&self, record: &ClientRecord, me: u64, now: Instant) -> bool {
         let facts = record.facts();
         let kind: &[u8] = if facts.subscriber { b"pubsub" } else { b"normal" };
         self.ids.as_ref().is_none_or(|ids| ids.contains(&record.id))
@@ -68,7 +68,7 @@ impl Filter {
             && self.user.as_ref().is_none_or(|user| *user == facts.user)
             && self.addr.is_none_or(|addr| addr == record.addr)
             && self.local_addr.is_none_or(|addr| addr == record.local_addr)
-            && record.since.elapsed().as_secs() >= self.min_age_seconds
+            && now.saturating_duration_since(record.since).as_secs() >= self.min_age_seconds
             && !(self.skip_me && record.id == me)
     }
 
@@ -394,9 +394,12 @@ impl Worker {
             }
             _ => Filter::of_kill(request),
         };
+        let now = self.world.now();
         match filter {
             Err(Refusal::ByServer) => request.bytes.to_vec(),
-            Ok(filter) if !self.shared.directory.all().iter().any(|c| filter.matches(c, me)) => {
+            Ok(filter)
+                if !self.shared.directory.all().iter().any(|c| filter.matches(c, me, now)) =>
+            {
                 match request.len() {
                     3 => command(&["CLIENT", "KILL", &NOBODY.to_string()]),
                     _ => self.kill_nobody(&filter),
@@ -448,24 +451,25 @@ impl Worker {
                 self.name_dedicated(key);
                 b"+OK\r\n".to_vec()
             }
-            Answer::Info => verbatim(&record.line(Instant::now()), protocol),
+            Answer::Info => verbatim(&record.line(self.world.now()), protocol),
             Answer::List(filter) => {
-                let now = Instant::now();
+                let now = self.world.now();
                 let cards = self.shared.directory.all();
                 let lines: String = cards
                     .iter()
-                    .filter(|other| filter.matches(other, record.id))
+                    .filter(|other| filter.matches(other, record.id, now))
                     .map(|other| other.line(now))
                     .collect();
                 verbatim(&lines, protocol)
             }
             Answer::Kill { filter, by_address } => {
+                let now = self.world.now();
                 let victims: Vec<_> = self
                     .shared
                     .directory
                     .all()
                     .into_iter()
-                    .filter(|other| filter.matches(other, record.id))
+                    .filter(|other| filter.matches(other, record.id, now))
                     .collect();
                 for victim in &victims {
                     if victim.id == record.id {

@@ -344,7 +344,7 @@ impl Worker {
     pub(crate) fn drop_link(&mut self, slot: usize) {
         if let Some(mut upstream) = self.links.try_remove(slot) {
             self.shared.link_count.fetch_sub(1, Ordering::Relaxed);
-            upstream.link.deregister(&self.registry);
+            self.world.remove_link(&mut upstream.link);
             if let Some(address) = upstream.noted {
                 self.shared.sockets.closed(address);
             }
@@ -504,9 +504,10 @@ impl Worker {
             login.protocol = Protocol::Resp2;
         }
         let token = link_token(slot, generation);
-        let link = Link::connect(&dialer.dialer, &login, purpose, &self.registry, token, self.now);
-        match link {
-            Ok(link) => {
+        let connection = self.world.connect(&dialer.dialer, token).map_err(LinkError::Connect);
+        match connection {
+            Ok(connection) => {
+                let link = Link::over(connection, &login, purpose, self.now);
                 let kind = match owner {
                     Owner::Tracked | Owner::Listener => Some(Kind::Cache),
                     Owner::Client(_) | Owner::Spare | Owner::Once => Some(Kind::Dedicated),

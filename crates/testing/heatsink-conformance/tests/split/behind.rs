@@ -194,3 +194,54 @@ fn what_one_shard_takes_is_carried_out_once() {
         assert_eq!(client.command(&words(count)), counted, "{write}");
     }
 }
+
+/// The proxy has heard that the split ends and not that it has ended. Its reads ask the sealed shards, which
+/// still hold what the key held then.
+///
+/// ```text
+/// 1. the proxy hears that the split ends
+/// 2. the mover makes the key whole; the proxy does not hear of it
+/// 3. somebody else writes the whole key
+/// 4. a read through the proxy: not what the shards held at 2
+/// ```
+#[test]
+fn a_read_does_not_tell_what_shards_held_before_the_key_was_whole_and_written() {
+    let rig = Rig::new(1);
+    let mover = Mover::new(&rig.heatsink().proxy().handle());
+    let samples: [(&str, &str, &str, &[(&str, Reply)]); 3] = [
+        ("set", "SADD set a b", "SADD set c", &[("SCARD set", Reply::Integer(3))]),
+        ("counter", "SET counter 10", "INCRBY counter 5", &[("GET counter", Reply::bulk("15"))]),
+        (
+            "hash",
+            "HSET hash f 1 g 2",
+            "HSET hash f 3",
+            &[("HGET hash f", Reply::bulk("3")), ("HLEN hash", Reply::Integer(2))],
+        ),
+    ];
+    for (key, fill, write, reads) in samples {
+        let mut direct = rig.server().client();
+        direct.command(&words(fill));
+        assert!(mover.split(key.as_bytes(), SHARDS));
+        mover.drain(key.as_bytes(), 1);
+        let whole_read = reads[reads.len() - 1].0;
+        let mut client = rig.client();
+        client.set_timeout(SOON);
+        // While the marker stands the shards are the value, sealed or not.
+        assert!(!client.command(&words(whole_read)).is_error());
+        mover.make_whole_unheard(key.as_bytes());
+        direct.command(&words(write));
+        let mut clients: Vec<RawClient> = reads.iter().map(|_| rig.client()).collect();
+        for (client, (read, _)) in clients.iter_mut().zip(reads) {
+            client.set_timeout(SOON);
+            client.send(&words(read));
+        }
+        for (client, (read, _)) in clients.iter_mut().zip(reads) {
+            assert!(waits(client), "{read} is answered by sealed shards");
+        }
+        mover.release(key.as_bytes());
+        for (client, (read, expected)) in clients.iter_mut().zip(reads) {
+            assert_eq!(client.read_reply(), *expected, "{read}");
+        }
+        direct.command(&["DEL", key]);
+    }
+}
