@@ -19,6 +19,7 @@
 //!   long ([`SILENCE`]).
 
 mod broadcast;
+mod client_state;
 mod combining;
 pub(crate) mod copies;
 mod draining;
@@ -59,6 +60,7 @@ use crate::observe::Mark;
 use crate::runtime::worker::Worker;
 use crate::upstream::nodes::NodeId;
 use broadcast::Listening;
+pub(crate) use client_state::ClientState;
 use combining::{Departure, Held, SentBatch};
 use copies::{Served, Unremoved};
 use draining::Fence;
@@ -477,7 +479,7 @@ impl Worker {
 
     /// Whether a client waits for reads or changes of hot keys.
     pub(crate) fn awaits_hot(&self, key: ClientKey) -> bool {
-        self.clients.get_ref(key).is_some_and(Client::awaits_hot)
+        self.clients.get_ref(key).is_some_and(|client| client.hot.awaits())
     }
 
     /// Whether a request may be about anything, and must not overtake what its client has
@@ -570,7 +572,7 @@ impl Worker {
         if client.order.outstanding() > 0 {
             return false;
         }
-        client.hotness = version;
+        client.hot.version = version;
         true
     }
 
@@ -578,8 +580,8 @@ impl Worker {
     fn settle(&mut self, key: ClientKey) {
         let now = self.now;
         let Some(client) = self.clients.get(key) else { return };
-        if client.hot_apart && client.is_settled() {
-            let tokens = client.end_apart(now, &self.world.clock);
+        if client.hot.apart && client.is_settled() {
+            let tokens = client.hot.end_apart(now, &self.world.clock);
             self.forget_touched(tokens);
         }
     }

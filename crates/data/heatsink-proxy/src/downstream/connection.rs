@@ -7,16 +7,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use heatsink_cache::combine::PoolId;
-use heatsink_cache::flights::FlightId;
-use heatsink_cache::local::WriteToken;
-
 use crate::cluster::own_writes::Written;
 use crate::cluster::transactions::Transaction;
 use crate::downstream::directory::ClientRecord;
 use crate::downstream::order::{Order, Spread};
+use crate::hot;
 use crate::observe::QueuedKeys;
-use crate::runtime::clock::Clock;
 use crate::runtime::socket::Socket;
 use crate::session::dedicated::Dedicated;
 use crate::session::switch::Session;
@@ -77,29 +73,8 @@ pub(crate) struct Client {
     pub(crate) written: Written,
     /// A dedicated connection, while its state needs one.
     pub(crate) dedicated: Option<Box<Dedicated>>,
-    /// Unanswered requests of its own that touch hot keys, and reads of hot keys.
-    pub(crate) hot_writes: u32,
-    /// The places of the latter, and what each waits for.
-    pub(crate) hot_reads: Vec<(u32, FlightId)>,
-    /// Reads of hot keys have gone as usual, or to the shards of a counter, since it was last
-    /// settled; see [`Self::has_passed_reads`].
-    pub(crate) passed_reads: bool,
-    /// Unanswered changes of its own that may be combined, and with what.
-    pub(crate) hot_changes: u32,
-    pub(crate) changes: Option<PoolId>,
-    /// The hot keys by which its outstanding requests were sent; see [`crate::hot`].
-    pub(crate) hotness: u64,
-    /// It has touched hot keys in another way since it was last settled; those that are cached.
-    pub(crate) hot_apart: bool,
-    pub(crate) hot_touched: Vec<WriteToken>,
-    /// One of the requests since then may have touched any key, or one of which the server tells.
-    pub(crate) hot_unknown: bool,
-    /// When such requests were all answered. Until every link of the cache is known to have told of
-    /// what they changed, nothing is served to it from the cache; see [`crate::hot`].
-    pub(crate) hot_unseen_since: Option<Instant>,
-    /// When the last of its own requests was answered that may have written a hot key. Nothing is
-    /// given to it that was read before; see [`crate::hot`].
-    pub(crate) hot_written_at: Option<Instant>,
+    /// What it is in the middle of with hot keys.
+    pub(crate) hot: hot::ClientState,
     /// What the transaction under way has named, to be counted when it is executed.
     pub(crate) queued_keys: Option<Box<QueuedKeys>>,
     /// A change of user, database or protocol, or another command that is answered here
@@ -133,17 +108,6 @@ pub(crate) struct Client {
     pub(crate) lags: bool,
     /// Whoever checks passwords here knows who it is.
     pub(crate) is_known: bool,
-    /// Reads of it that were sent to copies.
-    pub(crate) copy_reads: u32,
-    /// One of them found no copy: the others are asked again, of the key.
-    pub(crate) copy_gone: bool,
-    /// Until when it reads keys themselves, not their copies.
-    pub(crate) off_copies_until: Option<Instant>,
-    /// Since when its next request waits for a value that is moved, and how many it had sent
-    /// upstream by then: if there are more, it has gone on, and waits with another one.
-    pub(crate) held_since: Option<(Instant, u32)>,
-    /// Its requests that were sent to shards so far; may wrap around.
-    pub(crate) asked_shards: u32,
     /// It moves data for this process: what it asks is passed on as it is.
     pub(crate) within: bool,
 }
@@ -197,35 +161,11 @@ pub(crate) enum Lost {
 }
 
 impl Client {
-    /// It waits for reads or changes of hot keys, which took a way of their own: what touches
-    /// hot keys otherwise must not overtake them.
-    #[inline]
-    pub(crate) fn awaits_hot(&self) -> bool {
-        !self.hot_reads.is_empty() || self.hot_changes > 0
-    }
-
     /// Reads of hot keys that went as usual, or to the shards of a counter, may be unanswered: what
     /// takes a way of its own must not overtake them.
     pub(crate) fn has_passed_reads(&mut self) -> bool {
-        self.passed_reads &= self.order.outstanding() > 0;
-        self.passed_reads
-    }
-
-    /// What it has touched apart is answered: what is to be given back for that.
-    pub(crate) fn end_apart(&mut self, now: Instant, clock: &Clock) -> Vec<WriteToken> {
-        self.hot_apart = false;
-        self.hot_written_at = Some(now);
-        if std::mem::take(&mut self.hot_unknown) {
-            self.hear_of_changes(clock);
-        }
-        std::mem::take(&mut self.hot_touched)
-    }
-
-    /// A request was answered that may have changed a hot key: nothing is served to it from the cache
-    /// until word of the change must have come.
-    pub(crate) fn hear_of_changes(&mut self, clock: &Clock) {
-        // Not the time of the turn, which began before the answer was read.
-        self.hot_unseen_since = Some(clock.now());
+        self.hot.passed_reads &= self.order.outstanding() > 0;
+        self.hot.passed_reads
     }
 
     pub(crate) fn new(
@@ -256,17 +196,7 @@ impl Client {
             transaction: None,
             written: Written::default(),
             dedicated: None,
-            hot_writes: 0,
-            hot_reads: Vec::new(),
-            passed_reads: false,
-            hot_changes: 0,
-            changes: None,
-            hotness: 0,
-            hot_apart: false,
-            hot_touched: Vec::new(),
-            hot_unknown: false,
-            hot_unseen_since: None,
-            hot_written_at: None,
+            hot: hot::ClientState::default(),
             queued_keys: None,
             session: None,
             lost: Lost::Nothing,
@@ -283,11 +213,6 @@ impl Client {
             bulky: false,
             lags: false,
             is_known: true,
-            copy_reads: 0,
-            copy_gone: false,
-            off_copies_until: None,
-            held_since: None,
-            asked_shards: 0,
             within: false,
         }
     }

@@ -245,7 +245,7 @@ impl Worker {
                 continue;
             }
             let (within, replies) = (client.within, client.replies);
-            if client.hotness != self.mitigations.version() && !within && !self.follow_hot_keys(key)
+            if client.hot.version != self.mitigations.version() && !within && !self.follow_hot_keys(key)
             {
                 self.stop(key);
                 break;

@@ -78,7 +78,7 @@ impl Worker {
             !client.stopped
                 && client.session.is_none()
                 && client.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_settled())
-                && client.hot_changes == 0
+                && client.hot.changes == 0
         };
         self.cluster.is_none() && self.clients.get_ref(key).is_some_and(sent)
     }

@@ -88,11 +88,11 @@ impl Worker {
         let serial = self.pools[pool].serial;
         let login = LoginId(serial as u32);
         let batches = &mut self.mitigations.batches;
-        if client.changes.is_some() && client.changes != batches.pool_of(login, &change) {
+        if client.hot.combined_in.is_some() && client.hot.combined_in != batches.pool_of(login, &change) {
             return Some(Flow::Wait);
         }
-        let reads = !client.hot_reads.is_empty() || client.has_passed_reads();
-        if reads || client.hot_writes > 0 || client.hot_apart {
+        let reads = !client.hot.reads.is_empty() || client.has_passed_reads();
+        if reads || client.hot.writes > 0 || client.hot.apart {
             return Some(Flow::Wait);
         }
         if client.order.outstanding() >= MAX_OUTSTANDING {
@@ -102,7 +102,7 @@ impl Worker {
             && (self.mitigations.work.get(change.key()))
                 .is_some_and(|work| work.apart_until.is_some_and(|until| self.now < until));
         if is_apart || !batches.takes(&change) {
-            return client.changes.is_some().then_some(Flow::Wait);
+            return client.hot.combined_in.is_some().then_some(Flow::Wait);
         }
         let place = client.order.reserve(buffers);
         let waiter = Waiter::new(key, place);
@@ -123,8 +123,8 @@ impl Worker {
                 return Some(Flow::Taken);
             }
         };
-        client.changes = Some(changes);
-        client.hot_changes += 1;
+        client.hot.combined_in = Some(changes);
+        client.hot.changes += 1;
         if is_sent {
             // One of each batch stands for it. What it is answered does not matter.
             let mark = self.observe(key, command, request);
@@ -317,13 +317,13 @@ impl Worker {
 
     fn end_change(&mut self, waiter: Waiter, told: bool) {
         if let Some(client) = self.clients.get(waiter.client) {
-            client.hot_changes -= 1;
-            client.hot_written_at = Some(self.now);
+            client.hot.changes -= 1;
+            client.hot.written_at = Some(self.now);
             if told {
-                client.hear_of_changes(&self.world.clock);
+                client.hot.hear_of_changes(&self.world.clock);
             }
-            if client.hot_changes == 0 {
-                client.changes = None;
+            if client.hot.changes == 0 {
+                client.hot.combined_in = None;
             }
         }
     }

@@ -184,7 +184,7 @@ impl Worker {
     /// A read that goes to the key itself must not overtake one that was sent to a copy, and may
     /// be sent to the key later.
     fn reads_key(&self, key: ClientKey) -> Served {
-        let waits = self.clients.get_ref(key).is_some_and(|client| client.copy_reads > 0);
+        let waits = self.clients.get_ref(key).is_some_and(|client| client.hot.copy_reads > 0);
         if waits { Served::Done(Flow::Wait) } else { Served::Pass }
     }
 
@@ -194,7 +194,7 @@ impl Worker {
         let Some(client) = self.clients.get_ref(key) else { return false };
         let login = &self.pools[client.pool].login;
         login.user_name() == self.shared.base_login.user_name()
-            && client.off_copies_until.is_none_or(|until| self.now >= until)
+            && client.hot.off_copies_until.is_none_or(|until| self.now >= until)
     }
 
     fn read_copy(
@@ -207,11 +207,11 @@ impl Worker {
     ) -> Flow {
         let name = request.arg(index).unwrap_or_default();
         let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
-        if client.awaits_hot() || client.order.outstanding() >= MAX_OUTSTANDING {
+        if client.hot.awaits() || client.order.outstanding() >= MAX_OUTSTANDING {
             return Flow::Wait;
         }
         // What was asked of the key may be executed later than this.
-        if client.copy_gone || client.order.outstanding() > client.copy_reads {
+        if client.hot.copy_gone || client.order.outstanding() > client.hot.copy_reads {
             return Flow::Wait;
         }
         if let Some(flow) = self.without_map(key) {
@@ -229,8 +229,8 @@ impl Worker {
             return Flow::Taken;
         };
         let asker = Asker { client: key, place: client.order.reserve(buffers) };
-        client.copy_reads += 1;
-        client.off_copies_until = None;
+        client.hot.copy_reads += 1;
+        client.hot.off_copies_until = None;
         let pool = client.pool;
         self.ask_several(pool, asker, &question, Ending::CopyRead(Box::new(read)), mark);
         self.stop_if_many(key);
@@ -239,7 +239,7 @@ impl Worker {
 
     /// A copy has answered.
     pub(crate) fn copy_read(&mut self, asker: Asker, read: CopyRead, mark: Mark, reply: &[u8]) {
-        let gone = self.clients.get_ref(asker.client).is_some_and(|client| client.copy_gone);
+        let gone = self.clients.get_ref(asker.client).is_some_and(|client| client.hot.copy_gone);
         if !gone && !is_nothing(reply) {
             self.end_copy_read(asker);
             return self.end_read(asker, mark, reply);
@@ -255,8 +255,8 @@ impl Worker {
         // It takes a while until there is a copy again.
         let until = self.now + read.copies.life / 8;
         let Some(client) = self.clients.get(asker.client) else { return self.give_up(mark) };
-        client.off_copies_until = Some(until);
-        client.copy_gone = true;
+        client.hot.off_copies_until = Some(until);
+        client.hot.copy_gone = true;
         let pool = client.pool;
         let question = [(self.node_of(&read.key), read.request)];
         self.ask_several(pool, asker, &question, Ending::KeyRead, mark);
@@ -270,9 +270,9 @@ impl Worker {
 
     fn end_copy_read(&mut self, asker: Asker) {
         if let Some(client) = self.clients.get(asker.client) {
-            client.copy_reads -= 1;
-            if client.copy_reads == 0 {
-                client.copy_gone = false;
+            client.hot.copy_reads -= 1;
+            if client.hot.copy_reads == 0 {
+                client.hot.copy_gone = false;
                 if client.stopped {
                     self.clients.resume.push(asker.client);
                 }

@@ -72,7 +72,7 @@ impl Worker {
             return;
         };
         let until = upstream.link.told() + upstream.link.waiting() as u64;
-        let sent_by = clients.get_ref(client).map_or(0, |client| client.hotness);
+        let sent_by = clients.get_ref(client).map_or(0, |client| client.hot.version);
         let is_older = |fence: &&mut Fence| sent_by < fence.settles;
         for fence in mitigations.fences.iter_mut().filter(is_older) {
             let same =

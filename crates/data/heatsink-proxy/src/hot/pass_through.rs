@@ -106,14 +106,14 @@ impl Worker {
             return Hotness::Hot;
         }
         let Some(client) = clients.get(key) else { return Hotness::Hot };
-        if client.hot_writes + client.hot_changes > 0 || client.hot_apart {
+        if client.hot.writes + client.hot.changes > 0 || client.hot.apart {
             return Hotness::Hot;
         }
         let is_of_key = |flight| flights.request(flight).is_none_or(|(_, of, _)| of == name);
-        if client.hot_reads.iter().any(|(_, flight)| is_of_key(*flight)) {
+        if client.hot.reads.iter().any(|(_, flight)| is_of_key(*flight)) {
             return Hotness::Hot;
         }
-        client.passed_reads = true;
+        client.hot.passed_reads = true;
         work.passed += 1;
         // Those of another pool would not be joined.
         let hash = reads.hash_one((client.pool, request.bytes));

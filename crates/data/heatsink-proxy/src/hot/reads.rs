@@ -100,16 +100,16 @@ impl Worker {
     ) -> Option<Flow> {
         let client = self.clients.get(key)?;
         let pool = client.pool;
-        let writes = client.hot_writes + client.hot_changes;
-        if writes > 0 || client.hot_apart {
+        let writes = client.hot.writes + client.hot.changes;
+        if writes > 0 || client.hot.apart {
             return Some(Flow::Wait);
         }
         if treatment.may_pass() && client.has_passed_reads() {
             return Some(Flow::Wait);
         }
-        let alone = client.hot_reads.is_empty() && treatment.local_cache && self.may_hit(key);
+        let alone = client.hot.reads.is_empty() && treatment.local_cache && self.may_hit(key);
         let client = self.clients.get(key)?;
-        if !client.hot_reads.is_empty() && self.would_overtake_read(key, name, request.bytes) {
+        if !client.hot.reads.is_empty() && self.would_overtake_read(key, name, request.bytes) {
             return Some(Flow::Wait);
         }
         let reader = self.reader(pool);
@@ -312,13 +312,13 @@ impl Worker {
 
     pub(super) fn end_wait(&mut self, waiter: Waiter) {
         if let Some(client) = self.clients.get(waiter.client) {
-            client.hot_reads.retain(|(place, _)| *place != waiter.place);
+            client.hot.reads.retain(|(place, _)| *place != waiter.place);
         }
     }
 
     fn begin_wait(&mut self, waiter: Waiter, flight: FlightId) {
         if let Some(client) = self.clients.get(waiter.client) {
-            client.hot_reads.push((waiter.place, flight));
+            client.hot.reads.push((waiter.place, flight));
         }
     }
 
@@ -331,7 +331,7 @@ impl Worker {
     /// 2. Somebody writes.
     /// 3. C would see the new value, and the length of the old one behind it.
     fn would_overtake_read(&self, key: ClientKey, name: &[u8], bytes: &[u8]) -> bool {
-        let reads = self.clients.get_ref(key).map(|client| client.hot_reads.as_slice());
+        let reads = self.clients.get_ref(key).map(|client| client.hot.reads.as_slice());
         reads.unwrap_or_default().iter().any(|(_, flight)| {
             let request = self.mitigations.flights.request(*flight);
             request.is_some_and(|(_, of_key, command)| of_key == name && command != bytes)

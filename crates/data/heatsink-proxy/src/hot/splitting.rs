@@ -192,7 +192,7 @@ impl Worker {
                 self.shared.split_mailbox.want_whole(name, &command.name);
             }
             // It may be sent to the key later than what is asked now.
-            None if client.copy_reads > 0 && self.mitigations.keys.copies(name).is_some() => {
+            None if client.hot.copy_reads > 0 && self.mitigations.keys.copies(name).is_some() => {
                 overtakes = true;
             }
             // Whoever writes in an unusual way removes no copies.
@@ -278,10 +278,10 @@ impl Worker {
         let now = self.now;
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         let asked = client.order.asked();
-        let held = client.held_since.filter(|(_, before)| *before == asked);
-        let (since, _) = *client.held_since.insert(held.unwrap_or((now, asked)));
+        let held = client.hot.held_since.filter(|(_, before)| *before == asked);
+        let (since, _) = *client.hot.held_since.insert(held.unwrap_or((now, asked)));
         if now.saturating_duration_since(since) > PATIENCE {
-            client.held_since = None;
+            client.hot.held_since = None;
             self.clients.error(key, MOVING);
             return Flow::Taken;
         }
@@ -316,7 +316,7 @@ impl Worker {
         names: Names,
     ) -> Flow {
         let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
-        if client.awaits_hot() && !is_step(layout, request) {
+        if client.hot.awaits() && !is_step(layout, request) {
             return Flow::Wait;
         }
         let login = &self.pools[client.pool].login;
@@ -428,10 +428,10 @@ impl Worker {
     /// A command that the server refuses before it looks at any key.
     fn have_refused(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        if client.awaits_hot() || client.order.outstanding() >= MAX_OUTSTANDING {
+        if client.hot.awaits() || client.order.outstanding() >= MAX_OUTSTANDING {
             return Flow::Wait;
         }
-        client.held_since = None;
+        client.hot.held_since = None;
         self.forward_marker(key, request, command)
     }
 

@@ -134,7 +134,7 @@ impl Worker {
 /// Whether the reply to a read that was sent at that time has all that this client wrote.
 pub(super) fn may_be_told(clients: &Clients, waiter: Waiter, sent_at: Instant) -> bool {
     let client = clients.get_ref(waiter.client);
-    client.is_some_and(|client| client.hot_written_at.is_none_or(|at| at <= sent_at))
+    client.is_some_and(|client| client.hot.written_at.is_none_or(|at| at <= sent_at))
 }
 
 /// How old a reply may be that is given instead of none.

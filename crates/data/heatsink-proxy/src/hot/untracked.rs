@@ -56,8 +56,8 @@ impl Worker {
     /// A request of a client may touch any key, or take for ever.
     pub(super) fn keep_unseen(&mut self, key: ClientKey) {
         if let Some(client) = self.clients.get(key) {
-            client.hot_apart = true;
-            client.hot_unknown = true;
+            client.hot.apart = true;
+            client.hot.unknown = true;
         }
     }
 
@@ -65,8 +65,8 @@ impl Worker {
     pub(super) fn suspect_unanswered(&mut self) {
         for (_, client) in &mut self.clients.slab {
             if !client.is_settled() {
-                client.hot_apart = true;
-                client.hot_unknown = true;
+                client.hot.apart = true;
+                client.hot.unknown = true;
             }
         }
     }
@@ -76,11 +76,11 @@ impl Worker {
     pub(super) fn may_hit(&mut self, key: ClientKey) -> bool {
         let Self { mitigations, clients, now, .. } = self;
         let Some(client) = clients.get(key) else { return false };
-        let Some(since) = client.hot_unseen_since else { return true };
+        let Some(since) = client.hot.unseen_since else { return true };
         let pool = client.pool;
         let has_heard = mitigations.has_heard_up_to(pool, since, *now);
         if has_heard {
-            client.hot_unseen_since = None;
+            client.hot.unseen_since = None;
         } else if self.cluster.is_some() {
             self.ask_for_word(pool, since);
         }

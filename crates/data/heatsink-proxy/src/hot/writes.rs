@@ -77,10 +77,10 @@ impl Worker {
         command: &Command,
     ) -> Verdict {
         let Some(client) = self.clients.get(key) else { return Verdict::Done(Flow::Taken) };
-        if client.awaits_hot() {
+        if client.hot.awaits() {
             return Verdict::Done(Flow::Wait);
         }
-        client.hot_writes += 1;
+        client.hot.writes += 1;
         let Touched { tokens, told } = self.touched(key, request, command);
         let inner = self.observe(key, command, request);
         let untold = is_untold(command);
@@ -98,7 +98,7 @@ impl Worker {
         command: &Command,
     ) -> Verdict {
         let Some(client) = self.clients.get(key) else { return Verdict::Done(Flow::Taken) };
-        if client.awaits_hot() {
+        if client.hot.awaits() {
             return Verdict::Done(Flow::Wait);
         }
         let flow = self.forward_clustered(key, request, command);
@@ -188,10 +188,10 @@ impl Worker {
             }
         }
         if let Some(client) = self.clients.get(write.client) {
-            client.hot_writes -= 1;
-            client.hot_written_at = Some(self.now);
+            client.hot.writes -= 1;
+            client.hot.written_at = Some(self.now);
             if write.told {
-                client.hear_of_changes(&self.world.clock);
+                client.hot.hear_of_changes(&self.world.clock);
             }
         }
         write.inner
@@ -273,13 +273,13 @@ impl Worker {
             self.forget_touched(tokens);
             return;
         };
-        client.hot_apart = true;
-        client.hot_unknown |= told;
+        client.hot.apart = true;
+        client.hot.unknown |= told;
         if tokens.is_empty() {
             // Nobody waits for it to be over.
             return;
         }
-        client.hot_touched.extend(tokens);
+        client.hot.touched.extend(tokens);
         if !self.mitigations.unsettled.contains(&key) {
             self.mitigations.unsettled.push(key);
         }
@@ -294,7 +294,7 @@ impl Worker {
             if !client.is_settled() {
                 return true;
             }
-            over.append(&mut client.end_apart(*now, &world.clock));
+            over.append(&mut client.hot.end_apart(*now, &world.clock));
             false
         });
         self.forget_touched(over);

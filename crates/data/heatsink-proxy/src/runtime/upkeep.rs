@@ -127,10 +127,10 @@ impl Worker {
         if client.apart > 0 {
             self.forget_apart(key);
         }
-        if client.awaits_hot() {
+        if client.hot.awaits() {
             self.forget_waits(key);
         }
-        self.forget_touched(std::mem::take(&mut client.hot_touched));
+        self.forget_touched(std::mem::take(&mut client.hot.touched));
         if let Some(session) = client.session {
             self.forget_session(&session);
         }

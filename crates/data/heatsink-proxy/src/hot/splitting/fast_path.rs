@@ -49,8 +49,8 @@ impl Worker {
         // Whoever has touched hot keys apart may be settled by now, which `hot` sees to.
         if !may_ask
             || !is_plain
-            || client.hot_apart
-            || client.awaits_hot()
+            || client.hot.apart
+            || client.hot.awaits()
             || command.refuses_count(request.len())
             || !self.is_believed()
         {

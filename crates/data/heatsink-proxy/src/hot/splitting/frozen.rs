@@ -141,7 +141,7 @@ impl Worker {
         if command.access != Access::Read {
             return None;
         }
-        let overtakes = self.clients.get_ref(key)?.copy_reads > 0;
+        let overtakes = self.clients.get_ref(key)?.hot.copy_reads > 0;
         let hot = &self.mitigations.keys;
         let (mut keys, mut freezes, mut waits) = (Vec::new(), false, false);
         let arg = |index| request.arg(index).unwrap_or_default();
@@ -169,7 +169,7 @@ impl Worker {
         tells: bool,
     ) -> Option<Flow> {
         let client = self.clients.get_ref(key)?;
-        if client.awaits_hot() || client.order.outstanding() >= MAX_OUTSTANDING {
+        if client.hot.awaits() || client.order.outstanding() >= MAX_OUTSTANDING {
             return Some(Flow::Wait);
         }
         if let Some(flow) = self.without_map(key) {
@@ -177,7 +177,7 @@ impl Worker {
         }
         let mark = self.observe(key, command, request);
         let (client, buffers) = self.clients.get_with_buffers(key)?;
-        client.held_since = None;
+        client.hot.held_since = None;
         let place = client.order.reserve(buffers);
         // What comes behind it must not be executed before it, should it be sent again. Writes of
         // its own key are held; if there are others, or it takes longer, nothing is sent.

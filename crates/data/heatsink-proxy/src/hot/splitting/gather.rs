@@ -207,7 +207,7 @@ impl Worker {
         let Some((client, buffers)) = self.clients.get_with_buffers(key) else { return };
         let place = client.order.reserve(buffers);
         client.retrying += u32::from(collected.alone);
-        collected.asked = client.asked_shards;
+        collected.asked = client.hot.asked_shards;
         let asker = Asker { client: key, place };
         self.ask_parts(asker, parts, collected, mark);
         self.stop_if_many(key);
@@ -374,7 +374,7 @@ impl Worker {
     /// What shards have refused, if it may be sent again. Its client sends nothing from now on.
     fn fence_collected(&mut self, asker: Asker, collected: &mut Collected) -> Option<Fenced> {
         let client = self.clients.get(asker.client)?;
-        let is_last = collected.alone || client.asked_shards == collected.asked;
+        let is_last = collected.alone || client.hot.asked_shards == collected.asked;
         if collected.request.is_empty() || !is_last {
             return None;
         }

@@ -31,7 +31,7 @@ impl Worker {
         if layout.kind == Kind::Counter
             && let Some(client) = self.clients.get(key)
         {
-            client.passed_reads = true;
+            client.hot.passed_reads = true;
         }
     }
 
@@ -39,8 +39,8 @@ impl Worker {
     /// be sent again.
     pub(super) fn note_asked(&mut self, key: ClientKey) {
         if let Some(client) = self.clients.get(key) {
-            client.held_since = None;
-            client.asked_shards = client.asked_shards.wrapping_add(1);
+            client.hot.held_since = None;
+            client.hot.asked_shards = client.hot.asked_shards.wrapping_add(1);
         }
     }
 

@@ -78,7 +78,7 @@
 //!   one shard as long as the split lasts. In whichever order the two are executed, each is
 //!   answered the same. What depends on all members asks all shards, and is among the first.
 //! - What was sent behind it to the same place before it was refused has it told to try again
-//!   (`may_wait`, `Client::asked_shards`). From then on nothing is sent (`Client::retrying`).
+//!   (`may_wait`, `ClientState::asked_shards`). From then on nothing is sent (`Client::retrying`).
 //! - What asks the marker is about the time to live, which no command at shards changes.
 //!
 //! So what is under way by an older map when it is planned anew is about other keys or members.
