@@ -46,3 +46,62 @@ pub(crate) mod silent_nodes;
 mod slot_map;
 pub(crate) mod topology;
 pub(crate) mod transactions;
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use foldhash::fast::FixedState;
+use slab::Slab;
+
+use crate::upstream::pools::Ticket;
+use moving_slots::Moving;
+use redirects::{Later, Redirection};
+use redirects_in_flight::RedirectsInFlight;
+use refresh::View;
+use replay::Replays;
+use scatter_gather::Gather;
+
+/// What one worker knows of the cluster, and the requests that are not simply on their way.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// None if the upstream is no cluster.
+    pub(crate) view: Option<View>,
+    /// Changes when requests begin to take other ways than before.
+    pub(crate) epoch: u32,
+    /// Requests to several nodes, or of several steps, and the replies that have come.
+    pub(crate) gathers: Slab<Gather>,
+    /// Requests that are not where they were first sent.
+    pub(crate) redirects: HashMap<Ticket, Redirection, FixedState>,
+    /// Where those of them are that were sent on.
+    pub(crate) redirects_in_flight: RedirectsInFlight,
+    /// Requests that are to be tried again.
+    pub(crate) later: Vec<Later>,
+    /// A client does not hear of the events of some node, which could not be reached.
+    pub(crate) is_listening_in_vain: bool,
+    /// When that is tried again at the earliest.
+    pub(crate) next_listening: Instant,
+    /// Slots that were seen to move.
+    pub(crate) moving: Moving,
+    /// Pipelined requests held back until the retried one ahead of them is answered.
+    pub(crate) replays: Replays,
+    /// Requests that were looked at for that in this turn.
+    pub(crate) walked: usize,
+}
+
+impl Room {
+    pub(crate) fn new(is_cluster: bool, now: Instant) -> Self {
+        Self {
+            view: is_cluster.then(|| View::new(now)),
+            epoch: 0,
+            gathers: Slab::new(),
+            redirects: HashMap::default(),
+            redirects_in_flight: RedirectsInFlight::default(),
+            later: Vec::new(),
+            is_listening_in_vain: false,
+            next_listening: now,
+            moving: Moving::default(),
+            replays: Replays::default(),
+            walked: 0,
+        }
+    }
+}

@@ -38,14 +38,12 @@ mod tracking;
 mod untracked;
 mod writes;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
-use heatsink_cache::combine::{Answer, BatchLimits, Batches};
-use heatsink_cache::flights::{FlightId, FlightLimits, Flights};
 use heatsink_cache::joins::Joins;
 use heatsink_cache::local::{KeyCounters, KeySettings, Limits, LinkId, LocalCache, Registered};
 use heatsink_resp::command::{Access, Command, Unnamed};
@@ -61,13 +59,12 @@ use crate::runtime::worker::Worker;
 use crate::upstream::nodes::NodeId;
 use broadcast::Listening;
 pub(crate) use client_state::ClientState;
-use combining::{Departure, Held, SentBatch};
-use copies::{Served, Unremoved};
+use combining::Combining;
+use copies::{CopiedWrites, Served};
 use draining::Fence;
 pub(crate) use pass_through::Hotness;
-use reads::{Fill, Waiter};
-use splitting::{Fenced, Parked, Past};
-use stale_replies::StaleReplies;
+use reads::Coalescing;
+use splitting::Splits;
 use writes::HotWrite;
 
 /// A tracked link that owes an answer and is silent for so long is given up. What was
@@ -94,16 +91,16 @@ pub(crate) struct Mitigations {
     told: HashMap<Vec<u8>, (KeyCounters, Work), RandomState>,
     /// What was done for each hot key beside the cache.
     work: HashMap<Vec<u8>, Work, RandomState>,
-    /// Of how many of them reads go as usual; see the module `pass_through`.
-    passing: usize,
     cache: LocalCache,
-    flights: Flights<Waiter>,
-    batches: Batches<Waiter>,
-    /// Reads that are on their way to the server, by the number in their tickets.
-    fills: HashMap<u32, Fill, RandomState>,
-    /// The same for writes that were combined.
-    sent: HashMap<u32, SentBatch, RandomState>,
-    /// The last number that was given to one of them.
+    /// Reads that others join, and those that go as usual.
+    coalescing: Coalescing,
+    /// Writes that go out as one.
+    combining: Combining,
+    /// Requests that meet values which are moved, or have been.
+    splitting: Splits,
+    /// Writes of keys that have copies.
+    copies: CopiedWrites,
+    /// The last number that was given to a read or a write under way.
     numbers: u32,
     /// Other requests that touch hot keys and are not answered, by the number in their marks.
     writes: Slab<HotWrite>,
@@ -112,50 +109,17 @@ pub(crate) struct Mitigations {
     fences: Vec<Fence>,
     /// The version of the hot keys before which nothing is under way any more.
     settled: u64,
-    /// Clients that wait until a key has been moved.
-    held_clients: Vec<ClientKey>,
-    /// Reads that came to a key after its value had been moved.
-    parked: Vec<Parked>,
-    /// Commands that were refused because a value had been moved.
-    fenced: Vec<Fenced>,
-    /// Splits that have ended lately.
-    past: Vec<Past>,
-    /// Writes of keys that have copies: how many began under each version of the hot keys, and
-    /// are not answered.
-    copied_writes: BTreeMap<u64, usize>,
-    /// Those of them whose copies could not be reached, until they are tried again.
-    unremoved: Vec<Unremoved>,
     /// Keys whose values lay elsewhere lately, and until when; only where replicas are read from.
     recently_moved: HashMap<Vec<u8>, Instant, RandomState>,
-    /// Keys that are about to be split, and since when.
-    frozen: HashMap<Vec<u8>, Instant, RandomState>,
-    /// Counts what may go to any shard.
-    turns: usize,
-    /// Requests that write which went to each shard of the hot keys, since the others were told.
-    shard_writes: Vec<u64>,
-    /// Where a request gets the name of a shard; empty otherwise.
-    renamed: Vec<u8>,
-    /// What was read of keys in mode `relaxed`.
-    late: StaleReplies,
     /// Word of other Heatsinks, where the server does not tell itself.
     pub(crate) listening: Listening,
     /// Clients that have touched hot keys on dedicated connections.
     unsettled: Vec<ClientKey>,
-    /// Reads that were queued in this turn and can still be joined.
-    leaving: Vec<FlightId>,
-    /// Changes that leave when the turn ends.
-    departing: Vec<Departure>,
-    /// Changes that leave soon, when more have come.
-    held: Vec<Held>,
-    /// Whom to answer what; empty between two uses.
-    replies: Vec<(Waiter, Answer)>,
     /// Answered requests that touched hot keys, and whether the server refused them, until they are
     /// seen to.
     pub(crate) ended: Vec<(u32, bool)>,
     /// What the server has told by itself, until it is looked into.
     pub(crate) pushes: Vec<Vec<u8>>,
-    /// Tells reads apart that pass.
-    reads: RandomState,
     origin: Instant,
     last_turn: Instant,
     next_pulse: Instant,
@@ -225,37 +189,20 @@ impl Mitigations {
             told: HashMap::default(),
             cache: LocalCache::new(limits(&live.local_cache, workers)),
             work: HashMap::default(),
-            passing: 0,
-            flights: Flights::new(flight_limits(live)),
-            batches: Batches::new(batch_limits(live)),
-            fills: HashMap::default(),
-            sent: HashMap::default(),
+            coalescing: Coalescing::new(live),
+            combining: Combining::new(live),
+            splitting: Splits::default(),
+            copies: CopiedWrites::default(),
             numbers: 0,
             writes: Slab::new(),
             links: Vec::new(),
             fences: Vec::new(),
             settled: 0,
-            held_clients: Vec::new(),
-            parked: Vec::new(),
-            fenced: Vec::new(),
-            past: Vec::new(),
-            copied_writes: BTreeMap::new(),
-            unremoved: Vec::new(),
             recently_moved: HashMap::default(),
-            frozen: HashMap::default(),
-            turns: 0,
-            shard_writes: Vec::new(),
-            renamed: Vec::new(),
-            late: StaleReplies::default(),
             listening: Listening::default(),
             unsettled: Vec::new(),
-            leaving: Vec::new(),
-            departing: Vec::new(),
-            held: Vec::new(),
-            replies: Vec::new(),
             ended: Vec::new(),
             pushes: Vec::new(),
-            reads: RandomState::default(),
             origin: now,
             last_turn: now,
             next_pulse: now,
@@ -277,14 +224,15 @@ impl Mitigations {
 
     /// Whether something waits for what the next turns bring, for less than can be slept.
     pub(crate) fn is_held(&self) -> bool {
-        !self.held.is_empty()
+        !self.combining.held.is_empty()
     }
 
     /// When something is to be done even if nothing happens.
     pub(crate) fn due(&self) -> Option<Instant> {
         let listens = self.listening.is_open() || !self.links.is_empty();
         let pulse = listens.then_some(self.next_pulse);
-        let waits = self.holds() || !self.fills.is_empty() || !self.batches.is_empty();
+        let waits =
+            self.holds() || !self.coalescing.fills.is_empty() || !self.combining.batches.is_empty();
         let look = waits.then_some(self.next_look);
         [pulse, look].into_iter().flatten().min()
     }
@@ -299,7 +247,9 @@ impl Mitigations {
     fn number(&mut self) -> u32 {
         loop {
             self.numbers = self.numbers.wrapping_add(1);
-            if !self.fills.contains_key(&self.numbers) && !self.sent.contains_key(&self.numbers) {
+            if !self.coalescing.fills.contains_key(&self.numbers)
+                && !self.combining.sent.contains_key(&self.numbers)
+            {
                 return self.numbers;
             }
         }
@@ -336,14 +286,6 @@ fn longest_wait(live: &config::Live) -> Duration {
     live.timeouts.silence.unwrap_or(Duration::MAX)
 }
 
-fn flight_limits(live: &config::Live) -> FlightLimits {
-    FlightLimits { max_wait: longest_wait(live), ..FlightLimits::default() }
-}
-
-fn batch_limits(live: &config::Live) -> BatchLimits {
-    BatchLimits { max_wait: longest_wait(live), ..BatchLimits::default() }
-}
-
 impl Worker {
     fn key_settings(&self) -> KeySettings {
         let settings = &self.live.local_cache;
@@ -358,8 +300,8 @@ impl Worker {
     pub(crate) fn renew_mitigations(&mut self) {
         let limits = limits(&self.live.local_cache, self.mitigations.workers);
         self.mitigations.cache.set_limits(limits);
-        self.mitigations.flights.set_limits(flight_limits(&self.live));
-        self.mitigations.batches.set_limits(batch_limits(&self.live));
+        self.mitigations.coalescing.flights.set_limits(Coalescing::limits(&self.live));
+        self.mitigations.combining.batches.set_limits(Combining::limits(&self.live));
         let hot = Arc::clone(&self.mitigations.keys);
         self.change_hot_keys(&hot);
     }
@@ -409,7 +351,7 @@ impl Worker {
         }
         mitigations.keep_passing();
         if !hot.iter().any(|(_, treatment)| treatment.stale_if_late) {
-            mitigations.late.clear();
+            mitigations.coalescing.late.clear();
         }
         let settings = self.key_settings();
         let mitigations = &mut self.mitigations;
@@ -443,8 +385,8 @@ impl Worker {
     /// Once a turn, behind what came in it: what was waited for may be there. What it says leaves
     /// with the turn.
     pub(crate) fn end_mitigations(&mut self) {
-        let Mitigations { links, fills, unsettled, fences, batches, .. } = &self.mitigations;
-        let idle = links.is_empty() && fills.is_empty() && batches.is_empty();
+        let Mitigations { links, coalescing, combining, unsettled, fences, .. } = &self.mitigations;
+        let idle = links.is_empty() && coalescing.fills.is_empty() && combining.batches.is_empty();
         let idle = idle && !self.mitigations.listening.is_open() && !self.mitigations.holds();
         if !self.mitigations.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
             return;
@@ -473,8 +415,8 @@ impl Worker {
 
     /// A client has gone: it waits for nothing any more.
     pub(crate) fn forget_waits(&mut self, key: ClientKey) {
-        self.mitigations.flights.leave(|waiter| waiter.is_of(key));
-        self.mitigations.batches.leave(|waiter| waiter.is_of(key));
+        self.mitigations.coalescing.flights.leave(|waiter| waiter.is_of(key));
+        self.mitigations.combining.batches.leave(|waiter| waiter.is_of(key));
     }
 
     /// Whether a client waits for reads or changes of hot keys.
@@ -539,7 +481,7 @@ impl Worker {
             && let Some(name) = request.arg(index)
             && let Some(treatment) = self.mitigations.keys.get(name)
         {
-            let around = self.goes_around && self.is_around(key, self.node_of(name));
+            let around = self.upstream.goes_around && self.is_around(key, self.node_of(name));
             let flow = if command.access == Access::Read {
                 self.serve_read(key, request, command, name, treatment, around)
             } else if treatment.coalesce && !around {
@@ -551,7 +493,7 @@ impl Worker {
                 return Verdict::Done(flow);
             }
         }
-        if self.cluster.is_some() {
+        if self.cluster.view.is_some() {
             return self.write_clustered(key, request, command);
         }
         self.mark_write(key, request, command)

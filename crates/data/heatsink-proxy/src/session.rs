@@ -19,3 +19,15 @@ pub(crate) mod monitor;
 pub(crate) mod service_auth;
 pub(crate) mod switch;
 pub(crate) mod wait_command;
+
+use client_tracking::Pin;
+use login_queue::Logins;
+
+/// Sessions that wait for something that is not their own connection.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Who waits to try a login.
+    pub(crate) logins: Logins,
+    /// Connections that are to be pinned for other clients.
+    pub(crate) pins: Vec<Pin>,
+}

@@ -14,3 +14,50 @@ pub(crate) mod nodes;
 pub(crate) mod pools;
 pub(crate) mod sentinel;
 pub(crate) mod ticket;
+
+use std::sync::Arc;
+
+use slab::Slab;
+
+use crate::runtime::replies::Kept;
+use nodes::Node;
+use pools::{Pool, Ticket, Upstream};
+
+/// The servers as one worker knows them, and its connections to them.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// By their numbers.
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) links: Slab<Upstream>,
+    pub(crate) pools: Slab<Pool>,
+    pub(crate) pool_serial: u64,
+    /// Pools, by their serial numbers, that nobody needs any more.
+    pub(crate) surplus_pools: Vec<(usize, u64)>,
+    /// The pool of clients that have not authenticated.
+    pub(crate) base_pool: usize,
+    /// Links that have something to send.
+    pub(crate) dirty_links: Vec<usize>,
+    /// Links that may have more to read.
+    pub(crate) eager_links: Vec<usize>,
+    /// Replies that are looked into here instead of being passed on.
+    pub(crate) kept: Vec<(Ticket, Kept)>,
+    /// The server says nothing on some shared link, or there is a second one beside it.
+    pub(crate) goes_around: bool,
+}
+
+impl Room {
+    pub(crate) fn new(nodes: Vec<Arc<Node>>) -> Self {
+        Self {
+            nodes,
+            links: Slab::new(),
+            pools: Slab::new(),
+            pool_serial: 0,
+            surplus_pools: Vec::new(),
+            base_pool: 0,
+            dirty_links: Vec::new(),
+            eager_links: Vec::new(),
+            kept: Vec::new(),
+            goes_around: false,
+        }
+    }
+}

@@ -26,7 +26,7 @@ impl Worker {
             Some((host, port)) => (host.clone(), *port),
             None => (client.record.local_addr.ip().to_string(), client.record.local_addr.port()),
         };
-        let resp3 = self.pools[pool].login.protocol == Protocol::Resp3;
+        let resp3 = self.upstream.pools[pool].login.protocol == Protocol::Resp3;
         let args: Vec<_> = request.args_from(0).collect();
         let Some(answer) = announce::answer(&args, &host, port, resp3) else {
             if request.len() < 2 || request.is(1, "help") {

@@ -115,8 +115,9 @@ impl Worker {
         // Trying again is not going further.
         dedicated.hops = 0;
         let link = dedicated.link;
-        if let Some(generation) = self.links.get(link).map(|upstream| upstream.generation) {
-            self.later.push(Later::Dedicated { at, client: key, link, generation });
+        if let Some(generation) = self.upstream.links.get(link).map(|upstream| upstream.generation)
+        {
+            self.cluster.later.push(Later::Dedicated { at, client: key, link, generation });
             self.next_tick = self.next_tick.min(at);
         }
     }
@@ -218,7 +219,7 @@ impl Worker {
         client.record.set_upstream_id(None);
         let pool = client.pool;
         let expected = dedicated.expected.back().copied().unwrap_or(Expected::Plain);
-        let resp3 = self.pools[pool].login.protocol == Protocol::Resp3;
+        let resp3 = self.upstream.pools[pool].login.protocol == Protocol::Resp3;
         self.drop_link(dedicated.link);
         let Some(client) = self.clients.get(key) else { return };
         match (dedicated.transaction, expected) {

@@ -83,7 +83,7 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) {
-        if self.moving.0.is_empty() {
+        if self.cluster.moving.0.is_empty() {
             return;
         }
         let mut keys = 0;
@@ -92,7 +92,7 @@ impl Worker {
         command.for_each_key(request.len(), arg, |index| {
             keys += 1;
             let slot = heatsink_cluster::slot::of_key(arg(index));
-            moves |= self.moving.is_worth_waiting(slot, self.now);
+            moves |= self.cluster.moving.is_worth_waiting(slot, self.now);
         });
         if moves
             && keys > 1

@@ -218,7 +218,7 @@ impl Worker {
             Redirect::Moved { host, port, slot } | Redirect::Ask { host, port, slot } => {
                 let asking = matches!(redirect, Redirect::Ask { .. });
                 if asking {
-                    self.moving.note(slot, self.now);
+                    self.cluster.moving.note(slot, self.now);
                 } else {
                     self.want_topology();
                 }
@@ -235,7 +235,7 @@ impl Worker {
                 }
             }
             Redirect::Loading | Redirect::MasterDown if self.is_replica(from) && !leads => {
-                if let Some(view) = &mut self.cluster {
+                if let Some(view) = &mut self.cluster.view {
                     view.avoid(from, self.now + Duration::from_secs(1));
                 }
                 match self.slot_of_request(&request) {
@@ -254,7 +254,7 @@ impl Worker {
                 if redirect == Redirect::TryAgain
                     && let Some(slot) = self.slot_of_request(&request)
                 {
-                    self.moving.note(slot, self.now);
+                    self.cluster.moving.note(slot, self.now);
                 }
                 self.try_again(pool, from, ticket, request, error, standing);
             }
@@ -271,11 +271,14 @@ impl Worker {
         error: &[u8],
         standing: Standing,
     ) {
-        let serial = self.pools.get(pool).map(|pool| pool.serial);
-        let is_over =
-            self.redirects.get(&ticket).is_some_and(|redirect| !redirect.may_go_on(self.now));
+        let serial = self.upstream.pools.get(pool).map(|pool| pool.serial);
+        let is_over = self
+            .cluster
+            .redirects
+            .get(&ticket)
+            .is_some_and(|redirect| !redirect.may_go_on(self.now));
         if is_over && let Some(slot) = self.slot_of_request(&request) {
-            self.moving.note_stuck(slot, self.now);
+            self.cluster.moving.note_stuck(slot, self.now);
         }
         let until = self.may_try_again(ticket, standing);
         let (replay, may) = match standing {
@@ -296,7 +299,7 @@ impl Worker {
             }
             (None, Some((_, serial))) => {
                 let at = self.now + RETRY_PAUSE;
-                self.later.push(Later::Shared { at, pool, serial, from, ticket, request });
+                self.cluster.later.push(Later::Shared { at, pool, serial, from, ticket, request });
                 self.next_tick = self.next_tick.min(at);
             }
             (None, None) => self.conclude(ticket, error),
@@ -330,7 +333,7 @@ impl Worker {
             return 1;
         }
         let slot = self.slot_of_request(request);
-        let redirect = self.redirects.entry(ticket).or_default();
+        let redirect = self.cluster.redirects.entry(ticket).or_default();
         redirect.slot = slot;
         redirect.hops += 1;
         redirect.hops
@@ -338,8 +341,10 @@ impl Worker {
 
     /// The reply has come at last.
     pub(crate) fn end_redirect(&mut self, ticket: Ticket) {
-        let redirect = self.redirects.remove(&ticket);
-        self.redirects_in_flight.remove(redirect.as_ref().and_then(|redirect| redirect.sent_to));
+        let redirect = self.cluster.redirects.remove(&ticket);
+        self.cluster
+            .redirects_in_flight
+            .remove(redirect.as_ref().and_then(|redirect| redirect.sent_to));
         if let Some(redirect) = redirect
             && redirect.until.is_some()
             && let Some(client) = self.clients.get(ticket.client)
@@ -363,8 +368,8 @@ impl Worker {
         overtaken: bool,
         until: Instant,
     ) -> (Option<Instant>, Refusal) {
-        let before = self.redirects.remove(&ticket).unwrap_or_default();
-        self.redirects_in_flight.remove(before.sent_to);
+        let before = self.cluster.redirects.remove(&ticket).unwrap_or_default();
+        self.cluster.redirects_in_flight.remove(before.sent_to);
         if before.until.is_some() {
             return (before.until, before.refusal);
         }
@@ -386,7 +391,7 @@ impl Worker {
     ) {
         // It may be sent to a shard of its key, which is of another slot.
         let (hops, sent_to, slot) = (0, None, None);
-        self.redirects.insert(ticket, Redirection { hops, sent_to, until, refusal, slot });
+        self.cluster.redirects.insert(ticket, Redirection { hops, sent_to, until, refusal, slot });
     }
 
     pub(crate) fn resend(
@@ -397,7 +402,7 @@ impl Worker {
         request: &[u8],
         asking: bool,
     ) {
-        if self.pools.get(pool).is_none() || to == NodeId::NONE {
+        if self.upstream.pools.get(pool).is_none() || to == NodeId::NONE {
             self.conclude(ticket, &error_line("ERR heatsink: the node cannot be reached"));
             return;
         }
@@ -417,7 +422,7 @@ impl Worker {
     /// Until when a request may be tried again, if at all: not for ever, and not if it was
     /// overtaken.
     fn may_try_again(&self, ticket: Ticket, standing: Standing) -> Option<Instant> {
-        let redirect = self.redirects.get(&ticket)?;
+        let redirect = self.cluster.redirects.get(&ticket)?;
         match (standing, redirect.until) {
             (Standing::Overtaken, _) | (Standing::SentOn, None) => return None,
             _ => {}
@@ -433,7 +438,7 @@ impl Worker {
     /// until a certain time, if that was not said before.
     pub(super) fn hold_back(&mut self, ticket: Ticket, request: &[u8], until: Instant) {
         let slot = self.slot_of_request(request);
-        let redirect = self.redirects.entry(ticket).or_default();
+        let redirect = self.cluster.redirects.entry(ticket).or_default();
         redirect.slot = slot;
         // Trying again is not going further.
         redirect.hops = 0;
@@ -462,10 +467,10 @@ impl Worker {
                 && redirect.until.is_some()
                 && redirect.slot.is_some_and(|other| may_meet(slot, Some(other)))
         };
-        if self.redirects.iter().any(tried_again) {
+        if self.cluster.redirects.iter().any(tried_again) {
             return true;
         }
-        let of_pool = self.links.iter().filter(|(_, upstream)| upstream.pool == pool);
+        let of_pool = self.upstream.links.iter().filter(|(_, upstream)| upstream.pool == pool);
         let mut requests = of_pool.flat_map(|(_, upstream)| upstream.link.unanswered());
         requests.any(|(behind, request)| {
             behind.client == ticket.client
@@ -476,7 +481,7 @@ impl Worker {
 
     /// The requests that a link has not answered.
     pub(crate) fn unanswered_requests(&self, slot: usize) -> Vec<(Ticket, Vec<u8>)> {
-        let Some(upstream) = self.links.get(slot) else { return Vec::new() };
+        let Some(upstream) = self.upstream.links.get(slot) else { return Vec::new() };
         let unanswered = upstream.link.unanswered();
         unanswered.map(|(ticket, request)| (ticket, request.to_vec())).collect()
     }
@@ -516,20 +521,27 @@ impl Worker {
     /// Tries again what is due.
     pub(crate) fn try_later(&mut self) {
         let now = self.now;
-        if self.later.iter().all(|later| later.at() > now) {
+        if self.cluster.later.iter().all(|later| later.at() > now) {
             return;
         }
-        for later in std::mem::take(&mut self.later) {
+        for later in std::mem::take(&mut self.cluster.later) {
             match later {
-                later if later.at() > now => self.later.push(later),
+                later if later.at() > now => self.cluster.later.push(later),
                 Later::Shared { pool, serial, from, ticket, request, .. } => {
                     if self.has_before(pool, ticket, &request) {
                         let at = now + RETRY_PAUSE;
-                        self.later.push(Later::Shared { at, pool, serial, from, ticket, request });
+                        self.cluster.later.push(Later::Shared {
+                            at,
+                            pool,
+                            serial,
+                            from,
+                            ticket,
+                            request,
+                        });
                         self.next_tick = self.next_tick.min(at);
                         continue;
                     }
-                    if self.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
+                    if self.upstream.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
                         // Whoever asked has gone, and the way it would have taken with it.
                         self.conclude(ticket, &error_line("ERR heatsink: given up"));
                         continue;
@@ -545,7 +557,11 @@ impl Worker {
                     let dedicated =
                         self.clients.get_ref(client).and_then(|client| client.dedicated.as_ref());
                     let same = dedicated.is_some_and(|dedicated| dedicated.link == link)
-                        && self.links.get(link).is_some_and(|l| l.generation == generation);
+                        && self
+                            .upstream
+                            .links
+                            .get(link)
+                            .is_some_and(|l| l.generation == generation);
                     if same {
                         self.replay_dedicated(client, None, false);
                     }

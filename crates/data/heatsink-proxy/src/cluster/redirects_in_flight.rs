@@ -66,18 +66,18 @@ impl RedirectsInFlight {
 impl Worker {
     /// A request is sent on to a node.
     pub(super) fn note_sent(&mut self, ticket: Ticket, slot: u16, to: NodeId) {
-        if let Some(redirect) = self.redirects.get_mut(&ticket) {
+        if let Some(redirect) = self.cluster.redirects.get_mut(&ticket) {
             let before = redirect.sent_to.replace((slot, to));
-            self.redirects_in_flight.add(slot, to);
-            self.redirects_in_flight.remove(before);
+            self.cluster.redirects_in_flight.add(slot, to);
+            self.cluster.redirects_in_flight.remove(before);
         }
     }
 
     /// Whether a request of the same client for the same slot that was sent before this one is on
     /// its way to another node than the one this is to go to, or waits for that.
     pub(super) fn parts_ways(&self, ticket: Ticket, slot: u16, to: NodeId) -> bool {
-        self.redirects_in_flight.has_other(slot, to)
-            && self.redirects.iter().any(|(other, redirect)| {
+        self.cluster.redirects_in_flight.has_other(slot, to)
+            && self.cluster.redirects.iter().any(|(other, redirect)| {
                 other.client == ticket.client
                     && redirect.sent_to.is_some_and(|(of, node)| of == slot && node != to)
                     && is_before(*other, ticket)
@@ -86,7 +86,7 @@ impl Worker {
 
     /// Sends a request on when all that its client sent before it for the slot is answered.
     pub(super) fn send_later(&mut self, pool: usize, to: NodeId, ticket: Ticket, request: Vec<u8>) {
-        let Some(serial) = self.pools.get(pool).map(|pool| pool.serial) else {
+        let Some(serial) = self.upstream.pools.get(pool).map(|pool| pool.serial) else {
             return self.conclude(ticket, &error_line("ERR heatsink: given up"));
         };
         self.hold_back(ticket, &request, self.now + self.live.timeouts.cluster_retry);
@@ -94,7 +94,7 @@ impl Worker {
             self.note_sent(ticket, slot, NodeId::NONE);
         }
         let at = self.now + RETRY_PAUSE;
-        self.later.push(Later::Shared { at, pool, serial, from: to, ticket, request });
+        self.cluster.later.push(Later::Shared { at, pool, serial, from: to, ticket, request });
         self.next_tick = self.next_tick.min(at);
     }
 }

@@ -88,7 +88,7 @@ impl View {
 impl Worker {
     /// A node for what any node can do: the same for a client as long as the map is.
     pub(crate) fn home(&self, key: ClientKey) -> NodeId {
-        let Some(view) = &self.cluster else { return NodeId::FIRST };
+        let Some(view) = &self.cluster.view else { return NodeId::FIRST };
         let id = self.clients.get_ref(key).map_or(0, |client| client.record.id);
         match view.routes.shards.len() {
             0 => NodeId(view.seed as u16),
@@ -97,13 +97,15 @@ impl Worker {
     }
 
     pub(crate) fn is_replica(&self, node: NodeId) -> bool {
-        self.cluster.as_ref().is_some_and(|view| view.routes.is_replica(node))
+        self.cluster.view.as_ref().is_some_and(|view| view.routes.is_replica(node))
     }
 
     /// Takes over what other workers found out.
     #[inline]
     pub(crate) fn renew_topology(&mut self) {
-        let (Some(view), Some(cluster)) = (&mut self.cluster, &self.shared.cluster) else { return };
+        let (Some(view), Some(cluster)) = (&mut self.cluster.view, &self.shared.cluster) else {
+            return;
+        };
         let version = cluster.version();
         if view.version == version {
             return;
@@ -111,7 +113,7 @@ impl Worker {
         view.version = version;
         let before = std::mem::replace(&mut view.routes, cluster.routes());
         view.error = None;
-        self.epoch = self.epoch.wrapping_add(1);
+        self.cluster.epoch = self.cluster.epoch.wrapping_add(1);
         self.mitigations.map_changed();
         self.clients.resume.append(&mut view.waiting);
         self.leave_changed_nodes(&before);
@@ -121,7 +123,7 @@ impl Worker {
     /// Shared links to nodes that are no longer part of the cluster, or are replicas now and
     /// were not, or the other way round, are not used again.
     fn leave_changed_nodes(&mut self, before: &Routes) {
-        let Some(view) = &self.cluster else { return };
+        let Some(view) = &self.cluster.view else { return };
         let shards = &view.routes.shards;
         let as_opened = |node: NodeId, replica: bool| {
             shards.iter().any(|shard| {
@@ -140,17 +142,17 @@ impl Worker {
             (ending && self.is_replaced(upstream.node, before))
                 .then_some((slot, upstream.generation))
         };
-        let changed: Vec<_> = self.links.iter().filter_map(changed).collect();
-        let ending: Vec<_> = self.links.iter().filter_map(ending).collect();
+        let changed: Vec<_> = self.upstream.links.iter().filter_map(changed).collect();
+        let ending: Vec<_> = self.upstream.links.iter().filter_map(ending).collect();
         // What is done about one may close others, and open new ones in their place.
         for (slot, generation) in ending {
-            if self.links.get(slot).is_some_and(|link| link.generation == generation) {
+            if self.upstream.links.get(slot).is_some_and(|link| link.generation == generation) {
                 // What it still says of a transaction is not worth anything.
                 self.lose_link(slot, &LinkError::Replaced { ready: true });
             }
         }
         for (slot, generation) in changed {
-            let link = self.links.get(slot).filter(|link| link.generation == generation);
+            let link = self.upstream.links.get(slot).filter(|link| link.generation == generation);
             let Some(upstream) = link else { continue };
             // One that was a primary and is none any more may not have noticed.
             let replaced = self.is_replaced(upstream.node, before);
@@ -166,7 +168,7 @@ impl Worker {
 
     /// Whether a node is a primary.
     fn leads(&self, node: NodeId) -> bool {
-        let view = self.cluster.as_ref();
+        let view = self.cluster.view.as_ref();
         view.is_some_and(|view| view.routes.shards.iter().any(|shard| shard.primary == node))
     }
 
@@ -183,7 +185,7 @@ impl Worker {
     /// A node could not be reached, or was lost.
     pub(crate) fn node_failed(&mut self, node: NodeId) {
         self.shared.primary_lost();
-        let Some(view) = &mut self.cluster else { return };
+        let Some(view) = &mut self.cluster.view else { return };
         view.alert_until = Some(self.now + ALERT);
         view.avoid(node, self.now + PERIOD / 5);
         if !view.routes.is_known() {
@@ -200,17 +202,17 @@ impl Worker {
 
     /// Whether the map may be asked for along a pool.
     fn asks_along(&self, pool: usize) -> bool {
-        let base = &self.pools[self.base_pool];
+        let base = &self.upstream.pools[self.upstream.base_pool];
         let base_fails =
-            base.needs_auth || self.cluster.as_ref().is_some_and(|view| view.base_refused);
-        pool == self.base_pool || (base.login.credentials.is_none() && base_fails)
+            base.needs_auth || self.cluster.view.as_ref().is_some_and(|view| view.base_refused);
+        pool == self.upstream.base_pool || (base.login.credentials.is_none() && base_fails)
     }
 
     /// Asks on any link that is ready, and whose node is likely to answer.
     fn ask_any(&mut self) {
         let still = self.silent_nodes();
         let sick = |node: NodeId| {
-            let view = self.cluster.as_ref();
+            let view = self.cluster.view.as_ref();
             view.is_some_and(|view| view.sick.iter().any(|(sick, _)| *sick == node))
         };
         let usable = |(slot, upstream): (usize, &Upstream)| {
@@ -222,7 +224,7 @@ impl Worker {
                 && !still.contains(&upstream.node))
             .then_some(slot)
         };
-        let slots: Vec<_> = self.links.iter().filter_map(usable).collect();
+        let slots: Vec<_> = self.upstream.links.iter().filter_map(usable).collect();
         if !slots.is_empty() {
             let slot = slots[self.turn % slots.len()];
             self.turn = self.turn.wrapping_add(1);
@@ -235,7 +237,7 @@ impl Worker {
     /// No node can be asked on a connection that is there: the next one in turn gets one, and
     /// is asked when it is ready.
     fn connect_anywhere(&mut self, still: &[NodeId]) {
-        let Some(view) = &self.cluster else { return };
+        let Some(view) = &self.cluster.view else { return };
         let seeds = self.shared.cluster.as_ref().map_or(0, |cluster| cluster.seeds);
         let mut nodes: Vec<NodeId> = view.routes.nodes().collect();
         nodes.extend((0..seeds).map(|seed| NodeId(seed as u16)));
@@ -244,9 +246,14 @@ impl Worker {
         let healthy: Vec<_> = nodes.iter().copied().filter(|node| !sick(node)).collect();
         let candidates = if healthy.is_empty() { nodes } else { healthy };
         let open = |(_, pool): &(usize, &Pool)| pool.clients > 0 && !pool.needs_auth;
-        let pool = match self.pools.get(self.base_pool) {
-            Some(pool) if !pool.needs_auth => self.base_pool,
-            _ => self.pools.iter().find(open).map_or(self.base_pool, |(slot, _)| slot),
+        let pool = match self.upstream.pools.get(self.upstream.base_pool) {
+            Some(pool) if !pool.needs_auth => self.upstream.base_pool,
+            _ => self
+                .upstream
+                .pools
+                .iter()
+                .find(open)
+                .map_or(self.upstream.base_pool, |(slot, _)| slot),
         };
         if candidates.is_empty() {
             return;
@@ -261,13 +268,13 @@ impl Worker {
     /// Asks on this link, if the map is wanted.
     pub(crate) fn ask_topology(&mut self, slot: usize) {
         let Some(cluster) = &self.shared.cluster else { return };
-        let (pool, node) = (self.links[slot].pool, self.links[slot].node);
+        let (pool, node) = (self.upstream.links[slot].pool, self.upstream.links[slot].node);
         if !self.asks_along(pool) || !cluster.may_ask(self.now) {
             return;
         }
         let endpoint = self.endpoint(node);
-        if let Some(view) = &mut self.cluster {
-            view.asked_base = pool == self.base_pool;
+        if let Some(view) = &mut self.cluster.view {
+            view.asked_base = pool == self.upstream.base_pool;
             if let Endpoint::Tcp { host, .. } = endpoint {
                 view.asked_host = host;
             }
@@ -288,7 +295,9 @@ impl Worker {
 
     /// `CLUSTER NODES`: whom redirections may name.
     pub(crate) fn learn_members(&mut self, frame: &[u8]) {
-        let (Some(view), Some(cluster)) = (&self.cluster, &self.shared.cluster) else { return };
+        let (Some(view), Some(cluster)) = (&self.cluster.view, &self.shared.cluster) else {
+            return;
+        };
         let Ok(value) = Value::decode(frame) else { return };
         if let Some(text) = value.text().and_then(|text| std::str::from_utf8(text).ok()) {
             cluster.set_members(members::parse(text, &view.asked_host));
@@ -296,7 +305,9 @@ impl Worker {
     }
 
     pub(crate) fn learn_topology(&mut self, frame: &[u8]) {
-        let (Some(view), Some(cluster)) = (&mut self.cluster, &self.shared.cluster) else { return };
+        let (Some(view), Some(cluster)) = (&mut self.cluster.view, &self.shared.cluster) else {
+            return;
+        };
         cluster.asked_and_done();
         let parsed = match Value::decode(frame) {
             Ok(Value::Error(error)) => Err(String::from_utf8_lossy(&error).into_owned()),
@@ -344,7 +355,9 @@ impl Worker {
         {
             cluster.want_after(LOOKS_APART, now);
         }
-        let (Some(view), Some(cluster)) = (&mut self.cluster, &self.shared.cluster) else { return };
+        let (Some(view), Some(cluster)) = (&mut self.cluster.view, &self.shared.cluster) else {
+            return;
+        };
         view.sick.retain(|(_, until)| now < *until);
         if view.alert_until.is_some_and(|until| now >= until) {
             view.alert_until = None;
@@ -358,32 +371,32 @@ impl Worker {
         if cluster.is_wanted() {
             self.ask_any();
         }
-        if self.is_listening_in_vain && now >= self.next_listening {
-            self.next_listening = now + LISTENING_PAUSE;
+        if self.cluster.is_listening_in_vain && now >= self.cluster.next_listening {
+            self.cluster.next_listening = now + LISTENING_PAUSE;
             self.listen_to_new_nodes();
         }
-        if !known && self.pool_link(self.base_pool, seed).is_err() {
+        if !known && self.pool_link(self.upstream.base_pool, seed).is_err() {
             tracing::debug!("no seed of the cluster can be reached");
         }
     }
 
     /// There is a map.
     pub(crate) fn knows_map(&self) -> bool {
-        self.cluster.as_ref().is_some_and(|view| view.routes.is_known())
+        self.cluster.view.as_ref().is_some_and(|view| view.routes.is_known())
     }
 
     /// Whether a client's request can be sent by the map; if not, what becomes of it: it waits
     /// for the map, or is answered with the reason why there is none.
     #[inline]
     pub(crate) fn without_map(&mut self, key: ClientKey) -> Option<Flow> {
-        let view = self.cluster.as_ref()?;
+        let view = self.cluster.view.as_ref()?;
         if view.routes.is_known() { None } else { self.wait_for_map(key) }
     }
 
     fn wait_for_map(&mut self, key: ClientKey) -> Option<Flow> {
-        let view = self.cluster.as_mut()?;
+        let view = self.cluster.view.as_mut()?;
         let pool = self.clients.get_ref(key)?.pool;
-        if self.pools[pool].needs_auth {
+        if self.upstream.pools[pool].needs_auth {
             // Any node will say so.
             return None;
         }
@@ -394,7 +407,7 @@ impl Worker {
         }
         let seed = NodeId(view.seed as u16);
         view.waiting.push(key);
-        match self.pool_link(self.base_pool, seed) {
+        match self.pool_link(self.upstream.base_pool, seed) {
             Ok(_) => Some(Flow::Wait),
             Err(why) => {
                 self.clients.error(key, &why);

@@ -231,18 +231,18 @@ impl Worker {
         if others.is_empty() {
             return (begun, true);
         }
-        let of_begun = begun.map_or(0, |replay| self.replays.open[replay as usize].bytes());
+        let of_begun = begun.map_or(0, |replay| self.cluster.replays.open[replay as usize].bytes());
         let of_others: usize = others.iter().map(|(_, _, request)| request.len()).sum();
         if of_begun + of_others > MAX_REPLAYED_BYTES {
             // Nothing more is marked: as the leader is not tried again, its client goes on, and
             // what is kept on one link could be overtaken on another.
             return (begun, false);
         }
-        let replay = begun.unwrap_or_else(|| self.replays.begin(Replay::new(leader)));
-        let group = &mut self.replays.open[replay as usize];
+        let replay = begun.unwrap_or_else(|| self.cluster.replays.begin(Replay::new(leader)));
+        let group = &mut self.cluster.replays.open[replay as usize];
         for (link, at, request) in others {
             let member = group.add(&request);
-            self.links[link].suspects.at(at).replayed = Some(Replayed { replay, member });
+            self.upstream.links[link].suspects.at(at).replayed = Some(Replayed { replay, member });
         }
         (Some(replay), true)
     }
@@ -260,9 +260,11 @@ impl Worker {
         let order = &self.clients.get_ref(leader.client)?.order;
         let by = place(leader);
         let mut others = Vec::new();
-        for (link, upstream) in self.links.iter().filter(|(_, upstream)| upstream.pool == pool) {
-            self.walked += upstream.link.waiting();
-            if self.walked > MAX_WALKED {
+        for (link, upstream) in
+            self.upstream.links.iter().filter(|(_, upstream)| upstream.pool == pool)
+        {
+            self.cluster.walked += upstream.link.waiting();
+            if self.cluster.walked > MAX_WALKED {
                 return None;
             }
             let mut places = Places::default();
@@ -290,7 +292,7 @@ impl Worker {
                     && upstream.link.is_ready()
                     && !upstream.replica
                     && !half_told
-                    && may_be_replayed(ticket, &self.gathers);
+                    && may_be_replayed(ticket, &self.cluster.gathers);
                 if !fits {
                     return None;
                 }
@@ -313,9 +315,10 @@ impl Worker {
             return false;
         };
         let of_pool = |(_, upstream): &(usize, &Upstream)| upstream.pool == pool;
-        let waiting = self.links.iter().filter(of_pool).map(|(_, link)| link.link.waiting());
-        self.walked += self.redirects.len() + waiting.sum::<usize>();
-        if self.walked > MAX_WALKED {
+        let waiting =
+            self.upstream.links.iter().filter(of_pool).map(|(_, link)| link.link.waiting());
+        self.cluster.walked += self.cluster.redirects.len() + waiting.sum::<usize>();
+        if self.cluster.walked > MAX_WALKED {
             // There is too much to look at; it is looked for next time, or not any more when all
             // that is before it is answered.
             return true;
@@ -324,11 +327,11 @@ impl Worker {
         let is_other = |other: Ticket| other.client == ticket.client && !other.is_sibling(ticket);
         let is_before = |place: Option<u32>| place.is_some_and(|place| distance(by, place) < 0);
         // It may not be on any link: it may be about to be tried again itself.
-        let is_redirected = self.redirects.iter().any(|(other, redirect)| {
+        let is_redirected = self.cluster.redirects.iter().any(|(other, redirect)| {
             is_other(*other) && may_meet(slot, redirect.slot()) && is_before(place(*other))
         });
         is_redirected
-            || self.links.iter().filter(of_pool).any(|(_, upstream)| {
+            || self.upstream.links.iter().filter(of_pool).any(|(_, upstream)| {
                 let mut places = Places::default();
                 upstream.link.unanswered().any(|(other, bytes)| {
                     is_other(other)
@@ -341,7 +344,7 @@ impl Worker {
     /// The leader was refused. It is tried again by `plan`, if there is one, when all that it leads
     /// have come back.
     pub(super) fn lead(&mut self, replay: u32, pool: usize, error: &[u8], plan: Option<Plan>) {
-        let group = &mut self.replays.open[replay as usize];
+        let group = &mut self.cluster.replays.open[replay as usize];
         group.pool = pool;
         group.error = error.to_vec();
         group.plan = plan;
@@ -352,7 +355,7 @@ impl Worker {
 
     /// A request that was replayed has been answered; or will not be, and that is said of it.
     pub(crate) fn replay_answered(&mut self, replayed: Replayed, ticket: Ticket, came: Outcome) {
-        let Some(group) = self.replays.open.get_mut(replayed.replay as usize) else {
+        let Some(group) = self.cluster.replays.open.get_mut(replayed.replay as usize) else {
             debug_assert!(false, "a recall ended before all had come back");
             return;
         };
@@ -369,7 +372,7 @@ impl Worker {
 
     /// All have come back.
     fn settle_replay(&mut self, replay: u32) {
-        let mut group = self.replays.open.remove(replay as usize);
+        let mut group = self.cluster.replays.open.remove(replay as usize);
         let leads = |member: &Member| {
             let came = member.came.as_ref();
             let places = came.and_then(|(ticket, _)| place(*ticket)).zip(place(group.leader));
@@ -383,7 +386,7 @@ impl Worker {
                 let (at, pool, ticket) = (self.now + RETRY_PAUSE, group.pool, group.leader);
                 let (serial, from, request) =
                     (plan.serial, plan.from, std::mem::take(&mut plan.request));
-                self.later.push(Later::Shared { at, pool, serial, from, ticket, request });
+                self.cluster.later.push(Later::Shared { at, pool, serial, from, ticket, request });
                 self.next_tick = self.next_tick.min(at);
                 for member in &mut group.members {
                     if let Some((_, came)) = &mut member.came {
@@ -391,11 +394,11 @@ impl Worker {
                     }
                 }
                 group.plan = Some(plan);
-                if let Some(before) = self.replays.parked.remove(&ticket) {
+                if let Some(before) = self.cluster.replays.parked.remove(&ticket) {
                     group.members.extend(before.members);
                 }
                 group.sort();
-                self.replays.parked.insert(ticket, group);
+                self.cluster.replays.parked.insert(ticket, group);
             }
             _ => self.dissolve(group),
         }
@@ -432,7 +435,7 @@ impl Worker {
 
     /// A leader is answered, or given up: those behind it are sent again.
     pub(crate) fn release_replayed(&mut self, leader: Ticket) {
-        let Some(group) = self.replays.parked.remove(&leader) else { return };
+        let Some(group) = self.cluster.replays.parked.remove(&leader) else { return };
         let Some(Plan { serial, from, until, .. }) = group.plan else { return };
         let pool = group.pool;
         for Member { request, came } in group.members {
@@ -440,7 +443,7 @@ impl Worker {
             if self.clients.get_ref(ticket.client).is_none() {
                 // Whoever asked has gone.
                 self.end_redirect(ticket);
-            } else if self.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
+            } else if self.upstream.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
                 self.conclude(ticket, &error_line("ERR heatsink: given up"));
             } else {
                 if self.now >= until {

@@ -13,6 +13,7 @@ use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::intake::{Batch, Flow};
 use crate::downstream::request::{Request, spans};
 use crate::runtime::worker::Worker;
+use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket};
 
@@ -129,14 +130,15 @@ impl Worker {
         slot: u16,
         node_batches: &NodeBatches,
     ) -> Option<NodeId> {
-        let usual = !(client.bulky || client.within || self.reads_replicas || self.goes_around);
-        if !usual || client.epoch != self.epoch {
+        let usual =
+            !(client.bulky || client.within || self.reads_replicas || self.upstream.goes_around);
+        if !usual || client.epoch != self.cluster.epoch {
             return None;
         }
-        let node = self.cluster.as_ref()?.routes.primary(slot)?;
+        let node = self.cluster.view.as_ref()?.routes.primary(slot)?;
         if !node_batches.go_to(node) {
-            let link = self.pools[client.pool].open_link(node)?;
-            if self.links[link].is_full() {
+            let link = self.upstream.pools[client.pool].open_link(node)?;
+            if self.upstream.links[link].is_full() {
                 return None;
             }
         }
@@ -148,7 +150,9 @@ impl Worker {
     #[inline]
     pub(crate) fn forward_each(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
         let Batch { marks, node_batches, renamed, .. } = batch;
-        let Self { clients, pools, links, dirty_links, now, .. } = self;
+        let Self {
+            clients, now, upstream: upstream::Room { pools, links, dirty_links, .. }, ..
+        } = self;
         let Some((client, buffers)) = clients.get_with_buffers(key) else {
             return node_batches.clear();
         };
@@ -195,7 +199,7 @@ impl Worker {
     /// The primary of a slot; any node, which will say what is wrong, if it has none.
     #[inline]
     pub(crate) fn primary_of(&self, slot: u16, key: ClientKey) -> NodeId {
-        let view = self.cluster.as_ref();
+        let view = self.cluster.view.as_ref();
         view.and_then(|view| view.routes.primary(slot)).unwrap_or_else(|| self.home(key))
     }
 
@@ -212,7 +216,7 @@ impl Worker {
         if !rule.is_some_and(|rule| rule.replica_reads) {
             return primary;
         }
-        let (Some(view), Some(client)) = (&self.cluster, self.clients.get(key)) else {
+        let (Some(view), Some(client)) = (&self.cluster.view, self.clients.get(key)) else {
             return primary;
         };
         // Whoever moves data must see what was acknowledged last.
@@ -335,7 +339,7 @@ impl Worker {
             };
             (slots, pieces.map(|pieces| (Join::for_pieces(command, &pieces), pieces)))
         });
-        match slots.filter(|_| self.cluster.is_some()) {
+        match slots.filter(|_| self.cluster.view.is_some()) {
             Some((_, Some((how, pieces)))) => {
                 let place = |piece: Piece| (self.primary_of(piece.slot, client), piece.bytes);
                 (pieces.into_iter().map(place).collect(), how)
@@ -351,7 +355,7 @@ impl Worker {
 
     /// One cursor over all nodes, one node after the other.
     fn scan(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
-        let Some(view) = &self.cluster else { return Flow::Taken };
+        let Some(view) = &self.cluster.view else { return Flow::Taken };
         let count = view.routes.shards.len();
         let cursor = request.arg(1).and_then(cursor::unpack);
         let Some((shard, cursor)) = cursor.filter(|(shard, _)| *shard < count) else {

@@ -142,7 +142,7 @@ impl Worker {
             };
             return self.forward_to(key, self.home(key), bytes);
         }
-        if self.goes_around {
+        if self.upstream.goes_around {
             let nodes: Vec<NodeId> = questions.iter().map(|question| question.node).collect();
             self.decide_around(key, pool, &nodes);
         }
@@ -166,7 +166,7 @@ impl Worker {
             apart: apart.is_some(),
             mark,
         };
-        let join = self.gathers.insert(gather);
+        let join = self.cluster.gathers.insert(gather);
         for (part, question) in questions.iter().enumerate() {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
@@ -186,7 +186,7 @@ impl Worker {
                         }
                     }
                     self.push_to_link(link, question.bytes, ticket, 1);
-                    if apart.is_none() && self.links[link].is_full() {
+                    if apart.is_none() && self.upstream.links[link].is_full() {
                         self.throttle(key, pool, link);
                     }
                 }
@@ -235,7 +235,7 @@ impl Worker {
             apart: false,
             mark,
         };
-        let join = self.gathers.insert(gather);
+        let join = self.cluster.gathers.insert(gather);
         for (part, (pool, node, bytes)) in questions.into_iter().enumerate() {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
@@ -246,7 +246,7 @@ impl Worker {
             match link {
                 Ok(link) => {
                     self.push_to_link(link, &bytes, ticket, 1);
-                    if self.links[link].is_full() {
+                    if self.upstream.links[link].is_full() {
                         self.throttle(key, pool, link);
                     }
                 }
@@ -256,7 +256,7 @@ impl Worker {
     }
 
     fn questions<'a>(&self, key: ClientKey, targets: &'a Targets<'_>) -> Vec<Question<'a>> {
-        let shards = self.cluster.as_ref().map_or(&[][..], |view| &view.routes.shards);
+        let shards = self.cluster.view.as_ref().map_or(&[][..], |view| &view.routes.shards);
         let primaries = |bytes: &'a [u8]| {
             let question = move |node| Question { node, bytes, optional: false };
             shards.iter().map(|shard| shard.primary).map(question)
@@ -283,13 +283,13 @@ impl Worker {
 
     fn link_apart(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
         let link = self.take_link(pool, node, Owner::Once)?;
-        self.links[link].link.set_framing(heatsink_upstream::link::Framing::Replies);
+        self.upstream.links[link].link.set_framing(heatsink_upstream::link::Framing::Replies);
         Ok(link)
     }
 
     /// One more part, for what stands before the `WAIT` with this ticket.
     fn part_that_writes(&mut self, join: usize, ticket: Ticket) -> Ticket {
-        let gather = &mut self.gathers[join];
+        let gather = &mut self.cluster.gathers[join];
         gather.parts.push(Part { writes: true, ..Part::default() });
         gather.missing += 1;
         let part = gather.parts.len() as u32 - 1;
@@ -299,13 +299,13 @@ impl Worker {
     /// Whether a ticket is that of what stands before a `WAIT`, which is of no use elsewhere.
     pub(crate) fn is_of_wait(&self, ticket: Ticket) -> bool {
         let Purpose::Part { join, part } = ticket.purpose else { return false };
-        let gather = self.gathers.get(join as usize);
+        let gather = self.cluster.gathers.get(join as usize);
         gather.is_some_and(|gather| gather.parts.get(part as usize).is_some_and(|p| p.writes))
     }
 
     /// One of the replies has come.
     pub(crate) fn part_arrived(&mut self, join: u32, part: u32, frame: &[u8]) {
-        let Some(gather) = self.gathers.get_mut(join as usize) else { return };
+        let Some(gather) = self.cluster.gathers.get_mut(join as usize) else { return };
         let Some(place) = gather.parts.get_mut(part as usize) else { return };
         let unable = [&b"-ERR heatsink: upstream "[..], b"-LOADING ", b"-MASTERDOWN "];
         place.absent = place.writes && !frame.starts_with(b"-")
@@ -317,7 +317,7 @@ impl Worker {
         if gather.missing > 0 {
             return;
         }
-        let gather = self.gathers.remove(join as usize);
+        let gather = self.cluster.gathers.remove(join as usize);
         if gather.apart
             && let Some(client) = self.clients.get(gather.client)
         {
@@ -364,7 +364,7 @@ impl Worker {
             let asks = upstream.owner == Owner::Once && waiters.any(|w| w.client == key);
             asks.then_some(slot)
         };
-        self.links.iter().filter_map(asks).collect()
+        self.upstream.links.iter().filter_map(asks).collect()
     }
 
     /// A client has gone: what it had dedicated connections for is given up with them.
@@ -372,6 +372,6 @@ impl Worker {
         for link in self.links_apart(key) {
             self.drop_link(link);
         }
-        self.gathers.retain(|_, gather| !(gather.apart && gather.client == key));
+        self.cluster.gathers.retain(|_, gather| !(gather.apart && gather.client == key));
     }
 }

@@ -62,7 +62,8 @@ impl Worker {
     /// Nodes that may have been replaced. What is known to have been is not among them.
     pub(super) fn silent_nodes(&self) -> Vec<NodeId> {
         let retired = |upstream: &Upstream| matches!(upstream.owner, Owner::Retired { .. });
-        self.links
+        self.upstream
+            .links
             .iter()
             .filter(|(_, upstream)| !retired(upstream) && is_silent(upstream, self.now))
             .filter(|(slot, upstream)| self.owes_answer(*slot, upstream))

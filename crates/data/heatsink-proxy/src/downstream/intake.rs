@@ -193,7 +193,7 @@ impl Worker {
         let used = self.take_each(key, buf, &table, &mut args, &mut batch, &mut last);
         self.forward_batch(key, buf, &mut batch);
         self.is_leaving_out(key, self.taken > taken_before);
-        let (spread, now) = (self.cluster.is_some(), self.now);
+        let (spread, now) = (self.cluster.view.is_some(), self.now);
         if let (Some(name), Some(client)) = (last, self.clients.get(key)) {
             if spread {
                 // What came together is one burst, unless the one before is not over.
@@ -245,7 +245,9 @@ impl Worker {
                 continue;
             }
             let (within, replies) = (client.within, client.replies);
-            if client.hot.version != self.mitigations.version() && !within && !self.follow_hot_keys(key)
+            if client.hot.version != self.mitigations.version()
+                && !within
+                && !self.follow_hot_keys(key)
             {
                 self.stop(key);
                 break;
@@ -345,7 +347,7 @@ impl Worker {
                         }
                     }
                     if plain
-                        && self.cluster.is_some()
+                        && self.cluster.view.is_some()
                         && let Some(command) = command
                     {
                         if let Some(node) =
@@ -463,7 +465,7 @@ impl Worker {
     pub(crate) fn is_unauthenticated(&self, key: ClientKey) -> bool {
         let client = self.clients.get_ref(key);
         client.is_some_and(|client| {
-            (self.pools[client.pool].needs_auth || !client.is_known)
+            (self.upstream.pools[client.pool].needs_auth || !client.is_known)
                 && client.dedicated.as_ref().is_none_or(|dedicated| !dedicated.strayed)
         })
     }

@@ -80,7 +80,7 @@ impl Worker {
                 && client.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_settled())
                 && client.hot.changes == 0
         };
-        self.cluster.is_none() && self.clients.get_ref(key).is_some_and(sent)
+        self.cluster.view.is_none() && self.clients.get_ref(key).is_some_and(sent)
     }
 
     /// A client's connection is broken. What it had sent is carried out all the same.
@@ -92,7 +92,7 @@ impl Worker {
             return;
         }
         let dedicated = client.dedicated.as_ref().filter(|dedicated| dedicated.begins_blocking());
-        let link = dedicated.and_then(|dedicated| self.links.get(dedicated.link));
+        let link = dedicated.and_then(|dedicated| self.upstream.links.get(dedicated.link));
         let unsent = link.is_some_and(|upstream| !upstream.link.is_ready());
         if unsent {
             // Nothing was sent on that connection, and what it takes would be nobody's.
@@ -118,7 +118,7 @@ impl Worker {
     }
 
     fn shut_link(&mut self, link: usize) {
-        let Some(upstream) = self.links.get_mut(link) else { return };
+        let Some(upstream) = self.upstream.links.get_mut(link) else { return };
         if upstream.link.is_shut() {
             return;
         }

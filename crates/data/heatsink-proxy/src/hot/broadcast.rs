@@ -140,7 +140,7 @@ impl Worker {
 
     /// Whether that is so of the servers of all keys that are cached.
     pub(super) fn all_tell_of_changes(&self) -> bool {
-        if self.cluster.is_none() {
+        if self.cluster.view.is_none() {
             return self.tells_of_changes(NodeId::FIRST);
         }
         let mut keys = self.mitigations.cache.keys();
@@ -168,7 +168,7 @@ impl Worker {
             self.listen();
             return None;
         }
-        let serial = self.pools[pool].serial;
+        let serial = self.upstream.pools[pool].serial;
         let mitigations = &mut self.mitigations;
         let id = mitigations.listening.ids.entry((serial, node)).or_insert_with(|| {
             mitigations.cache.link_opened(LoginId(serial as u32), CacheNode(u32::from(node.0)))
@@ -202,8 +202,10 @@ impl Worker {
             return;
         }
         let node = self.meeting_place();
-        let Ok(slot) = self.open_link(self.base_pool, node, Owner::Listener) else { return };
-        let upstream = &mut self.links[slot];
+        let Ok(slot) = self.open_link(self.upstream.base_pool, node, Owner::Listener) else {
+            return;
+        };
+        let upstream = &mut self.upstream.links[slot];
         upstream.link.set_framing(Framing::Frames);
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &[&b"SUBSCRIBE"[..], CHANNEL]);
@@ -236,7 +238,7 @@ impl Worker {
 
     /// Finds out which servers of hot keys tell of changes, before anybody asks for one.
     pub(super) fn find_out(&mut self) {
-        if self.cluster.is_none() || self.knows_map() {
+        if self.cluster.view.is_none() || self.knows_map() {
             let mut nodes: Vec<NodeId> =
                 self.mitigations.cache.keys().map(|(name, _)| self.node_of(name)).collect();
             nodes.sort_unstable_by_key(|node| node.index());
@@ -244,7 +246,7 @@ impl Worker {
             for node in nodes {
                 let is_known = self.mitigations.listening.refusals.contains_key(&node);
                 if !is_known && !self.tells_of_changes(node) {
-                    self.tracked_link(self.base_pool, node);
+                    self.tracked_link(self.upstream.base_pool, node);
                 }
             }
         }
@@ -258,7 +260,7 @@ impl Worker {
         if let Some((slot, _)) = self.mitigations.listening.link
             && self.mitigations.listening.is_open
         {
-            self.links[slot].link.push_unmatched(PING);
+            self.upstream.links[slot].link.push_unmatched(PING);
             self.touch_link(slot);
         }
     }
@@ -304,7 +306,7 @@ impl Worker {
         news.sort_unstable();
         news.dedup();
         let node = self.meeting_place();
-        let Ok(link) = self.pool_link(self.base_pool, node) else {
+        let Ok(link) = self.pool_link(self.upstream.base_pool, node) else {
             self.mitigations.listening.news = news;
             return;
         };

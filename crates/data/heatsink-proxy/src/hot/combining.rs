@@ -7,18 +7,23 @@
 //! key waits until its changes are answered, and a change waits for those, unless it goes the
 //! same way as the changes before it. A batch whose outcome is unknown is not sent again.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use heatsink_cache::combine::{Added, Answer, BatchId, Change, Hold, PoolId, Shape, integer};
+use foldhash::fast::RandomState;
+use heatsink_cache::combine::{
+    Added, Answer, BatchId, BatchLimits, Batches, Change, Hold, PoolId, Shape, integer,
+};
 use heatsink_cache::identity::LoginId;
 use heatsink_resp::command::Command;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
-use super::Mitigations;
 use super::reads::Waiter;
 use super::splitting::PATIENCE;
 use super::writes::Sent;
+use super::{Mitigations, longest_wait};
+use crate::config;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
@@ -66,6 +71,36 @@ pub(crate) struct SentBatch {
     until: Option<Instant>,
 }
 
+/// Writes that go out as one.
+#[derive(Debug)]
+pub(super) struct Combining {
+    pub(super) batches: Batches<Waiter>,
+    /// Batches that are on their way to the server, by the number in their tickets.
+    pub(super) sent: HashMap<u32, SentBatch, RandomState>,
+    /// Changes that leave when the turn ends.
+    departing: Vec<Departure>,
+    /// Changes that leave soon, when more have come.
+    pub(super) held: Vec<Held>,
+    /// Whom to answer what; empty between two uses.
+    replies: Vec<(Waiter, Answer)>,
+}
+
+impl Combining {
+    pub(super) fn new(live: &config::Live) -> Self {
+        Self {
+            batches: Batches::new(Self::limits(live)),
+            sent: HashMap::default(),
+            departing: Vec::new(),
+            held: Vec::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    pub(super) fn limits(live: &config::Live) -> BatchLimits {
+        BatchLimits { max_wait: longest_wait(live), ..BatchLimits::default() }
+    }
+}
+
 impl Worker {
     /// Sees to it that a change of a hot key is carried out; `None` if it has to go alone.
     pub(super) fn serve_change(
@@ -85,10 +120,12 @@ impl Worker {
         }
         let (client, buffers) = self.clients.get_with_buffers(key)?;
         let pool = client.pool;
-        let serial = self.pools[pool].serial;
+        let serial = self.upstream.pools[pool].serial;
         let login = LoginId(serial as u32);
-        let batches = &mut self.mitigations.batches;
-        if client.hot.combined_in.is_some() && client.hot.combined_in != batches.pool_of(login, &change) {
+        let batches = &mut self.mitigations.combining.batches;
+        if client.hot.combined_in.is_some()
+            && client.hot.combined_in != batches.pool_of(login, &change)
+        {
             return Some(Flow::Wait);
         }
         let reads = !client.hot.reads.is_empty() || client.has_passed_reads();
@@ -110,9 +147,9 @@ impl Worker {
         let (changes, is_sent) = match batches.add(now, login, client.record.id, &change, waiter) {
             Added::Ready(changes) => {
                 // Those who were held may all have waited too long meanwhile.
-                let held = &self.mitigations.held;
+                let held = &self.mitigations.combining.held;
                 if held.iter().all(|held| held.departure.changes != changes) {
-                    self.mitigations.departing.push(Departure { changes, pool, serial });
+                    self.mitigations.combining.departing.push(Departure { changes, pool, serial });
                 }
                 (changes, true)
             }
@@ -144,7 +181,7 @@ impl Worker {
     pub(crate) fn depart(&mut self) {
         self.tell_written();
         let time = self.mitigations.time(self.now);
-        let Mitigations { held, batches, departing, .. } = &mut self.mitigations;
+        let Combining { held, batches, departing, .. } = &mut self.mitigations.combining;
         held.retain_mut(|Held { hold, departure }| {
             let over = batches.is_over(time, departure.changes, hold);
             if over {
@@ -152,18 +189,22 @@ impl Worker {
             }
             !over
         });
-        while let Some(Departure { changes, pool, serial }) = self.mitigations.departing.pop() {
-            let Some(batch) = self.mitigations.batches.depart(changes) else { continue };
+        while let Some(Departure { changes, pool, serial }) =
+            self.mitigations.combining.departing.pop()
+        {
+            let Some(batch) = self.mitigations.combining.batches.depart(changes) else { continue };
             self.send_batch(batch, pool, serial);
         }
     }
 
     fn send_batch(&mut self, batch: BatchId, pool: usize, serial: u64) {
         let mut bytes = Vec::new();
-        self.mitigations.batches.request(batch, &mut bytes);
-        let Some((_, name, members)) = self.mitigations.batches.describe(batch) else { return };
+        self.mitigations.combining.batches.request(batch, &mut bytes);
+        let Some((_, name, members)) = self.mitigations.combining.batches.describe(batch) else {
+            return;
+        };
         let name = name.to_vec();
-        let shape = self.mitigations.batches.shape(batch);
+        let shape = self.mitigations.combining.batches.shape(batch);
         let touched = self.write_sent(&name);
         if let Some(work) = self.mitigations.work.get_mut(name.as_slice()) {
             work.batches += 1;
@@ -177,8 +218,11 @@ impl Worker {
             }
         }
         let id = self.mitigations.number();
-        self.mitigations.sent.insert(id, SentBatch { batch, pool, serial, touched, until: None });
-        let is_there = self.pools.get(pool).is_some_and(|pool| pool.serial == serial);
+        self.mitigations
+            .combining
+            .sent
+            .insert(id, SentBatch { batch, pool, serial, touched, until: None });
+        let is_there = self.upstream.pools.get(pool).is_some_and(|pool| pool.serial == serial);
         if is_there && self.step_split(id, &name, &bytes, pool) {
             return;
         }
@@ -212,10 +256,10 @@ impl Worker {
             return self.batch_lost(id, &error_line(text));
         };
         let Some((sent, told)) = self.end_batch(id) else { return };
-        let mut replies = std::mem::take(&mut self.mitigations.replies);
-        let next = self.mitigations.batches.answered(sent.batch, answer, &mut replies);
+        let mut replies = std::mem::take(&mut self.mitigations.combining.replies);
+        let next = self.mitigations.combining.batches.answered(sent.batch, answer, &mut replies);
         let answered = replies.len();
-        let pool = self.pools.get(sent.pool).filter(|pool| pool.serial == sent.serial);
+        let pool = self.upstream.pools.get(sent.pool).filter(|pool| pool.serial == sent.serial);
         let protocol = pool.map_or(Protocol::Resp2, |pool| pool.login.protocol);
         let mut reply = Vec::new();
         for (waiter, answer) in replies.drain(..) {
@@ -224,14 +268,15 @@ impl Worker {
             self.end_change(waiter, told);
             self.clients.fill(waiter.client, waiter.place, &reply);
         }
-        self.mitigations.replies = replies;
+        self.mitigations.combining.replies = replies;
         let time = self.mitigations.time(self.now);
-        let hold = next.and_then(|changes| self.mitigations.batches.hold(time, changes, answered));
+        let hold = next
+            .and_then(|changes| self.mitigations.combining.batches.hold(time, changes, answered));
         match (next, hold) {
             (Some(changes), Some(hold)) => {
                 let SentBatch { pool, serial, .. } = sent;
                 let departure = Departure { changes, pool, serial };
-                self.mitigations.held.push(Held { hold, departure });
+                self.mitigations.combining.held.push(Held { hold, departure });
             }
             _ => self.go_on(next, &sent),
         }
@@ -239,20 +284,20 @@ impl Worker {
 
     /// The way that a batch takes, which shards have refused, and how long it may wait in all.
     pub(super) fn patience_with(&mut self, id: u32) -> Option<((usize, u64), Instant)> {
-        let sent = self.mitigations.sent.get_mut(&id)?;
+        let sent = self.mitigations.combining.sent.get_mut(&id)?;
         let until = *sent.until.get_or_insert(self.now + PATIENCE);
         Some(((sent.pool, sent.serial), until))
     }
 
     fn shape_of(&self, id: u32) -> Option<Shape> {
-        self.mitigations.batches.shape(self.mitigations.sent.get(&id)?.batch)
+        self.mitigations.combining.batches.shape(self.mitigations.combining.sent.get(&id)?.batch)
     }
 
     /// A change that went alone was answered; there is nothing to find out in that.
     fn batch_relayed(&mut self, id: u32, frame: &[u8]) {
         let Some((sent, told)) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
-        let next = self.mitigations.batches.relayed(sent.batch, &mut waiters);
+        let next = self.mitigations.combining.batches.relayed(sent.batch, &mut waiters);
         self.tell_changes(waiters, frame, told);
         self.go_on(next, &sent);
     }
@@ -264,7 +309,7 @@ impl Worker {
         }
         let Some((sent, told)) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
-        let next = self.mitigations.batches.refused(sent.batch, &mut waiters);
+        let next = self.mitigations.combining.batches.refused(sent.batch, &mut waiters);
         self.tell_changes(waiters, error, told);
         self.go_on(next, &sent);
     }
@@ -273,7 +318,7 @@ impl Worker {
     pub(crate) fn batch_lost(&mut self, id: u32, error: &[u8]) {
         let Some((sent, told)) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
-        let next = self.mitigations.batches.lost(sent.batch, &mut waiters);
+        let next = self.mitigations.combining.batches.lost(sent.batch, &mut waiters);
         self.tell_changes(waiters, error, told);
         self.go_on(next, &sent);
     }
@@ -281,7 +326,8 @@ impl Worker {
     /// The value is none that increments are combined for, or the server lets this user run no
     /// script: for a while they go the ordinary way.
     fn rest_scripts(&mut self, id: u32) {
-        let Mitigations { sent, batches, work, .. } = &mut self.mitigations;
+        let Mitigations { combining: Combining { sent, batches, .. }, work, .. } =
+            &mut self.mitigations;
         let batch = sent.get(&id).map(|sent| sent.batch);
         if let Some((_, name, _)) = batch.and_then(|batch| batches.describe(batch))
             && let Some(work) = work.get_mut(name)
@@ -292,7 +338,7 @@ impl Worker {
 
     /// A batch that is over, and whether the server tells of what it may have changed.
     fn end_batch(&mut self, id: u32) -> Option<(SentBatch, bool)> {
-        let mut sent = self.mitigations.sent.remove(&id)?;
+        let mut sent = self.mitigations.combining.sent.remove(&id)?;
         let touched = std::mem::replace(&mut sent.touched, Sent::Uncached);
         let told = matches!(touched, Sent::Told);
         if let Sent::Pending(token) = touched {
@@ -304,7 +350,7 @@ impl Worker {
     fn go_on(&mut self, next: Option<PoolId>, sent: &SentBatch) {
         if let Some(changes) = next {
             let SentBatch { pool, serial, .. } = *sent;
-            self.mitigations.departing.push(Departure { changes, pool, serial });
+            self.mitigations.combining.departing.push(Departure { changes, pool, serial });
         }
     }
 
@@ -330,15 +376,16 @@ impl Worker {
 
     /// Those whose changes were not sent for too long are told so.
     pub(super) fn expire_changes(&mut self) {
-        if self.mitigations.batches.is_empty() {
+        if self.mitigations.combining.batches.is_empty() {
             return;
         }
         let time = self.mitigations.time(self.now);
-        if self.mitigations.batches.next_deadline().is_none_or(|deadline| deadline > time) {
+        if self.mitigations.combining.batches.next_deadline().is_none_or(|deadline| deadline > time)
+        {
             return;
         }
         let mut waiters = Vec::new();
-        self.mitigations.batches.expired(time, &mut waiters);
+        self.mitigations.combining.batches.expired(time, &mut waiters);
         let text = "ERR heatsink: a change of a hot key waited too long behind another; \
                     it was not carried out";
         self.tell_changes(waiters, &error_line(text), false);

@@ -31,6 +31,7 @@
 //! A write that has begun goes on to the end, also if the record is gone meanwhile: what is settled
 //! without it would be written to later. So later versions of the hot keys wait for it; see `draining`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -99,18 +100,27 @@ pub(super) struct Unremoved {
     mark: Mark,
 }
 
+/// Writes of keys that have copies.
+#[derive(Debug, Default)]
+pub(super) struct CopiedWrites {
+    /// How many began under each version of the hot keys, and are not answered.
+    under_way: BTreeMap<u64, usize>,
+    /// Those of them whose copies could not be reached, until they are tried again.
+    pub(super) unremoved: Vec<Unremoved>,
+}
+
 impl Mitigations {
     /// Whether a write of a key that has copies, or had, is under way since before a version of the
     /// hot keys.
     pub(super) fn has_copied_writes_before(&self, version: u64) -> bool {
-        self.copied_writes.first_key_value().is_some_and(|(begun, _)| *begun < version)
+        self.copies.under_way.first_key_value().is_some_and(|(begun, _)| *begun < version)
     }
 
     fn copied_write_over(&mut self, version: u64) {
-        if let Some(count) = self.copied_writes.get_mut(&version) {
+        if let Some(count) = self.copies.under_way.get_mut(&version) {
             *count -= 1;
             if *count == 0 {
-                self.copied_writes.remove(&version);
+                self.copies.under_way.remove(&version);
             }
         }
     }
@@ -162,9 +172,9 @@ impl Worker {
         let asker = Asker { client: key, place: client.order.reserve(buffers) };
         // Nothing else of the client is sent before it is acknowledged.
         client.retrying += 1;
-        let pool = (client.pool, self.pools[client.pool].serial);
+        let pool = (client.pool, self.upstream.pools[client.pool].serial);
         let version = self.mitigations.version;
-        *self.mitigations.copied_writes.entry(version).or_default() += 1;
+        *self.mitigations.copies.under_way.entry(version).or_default() += 1;
         let token = format!("{:016x}", fastrand::u64(..)).into_bytes();
         let write = CopiedWrite {
             key: name.to_vec(),
@@ -184,7 +194,7 @@ impl Worker {
     /// A read that goes to the key itself must not overtake one that was sent to a copy, and may
     /// be sent to the key later.
     fn reads_key(&self, key: ClientKey) -> Served {
-        let waits = self.clients.get_ref(key).is_some_and(|client| client.hot.copy_reads > 0);
+        let waits = self.clients.get_ref(key).is_some_and(|client| client.hot.copies.reads > 0);
         if waits { Served::Done(Flow::Wait) } else { Served::Pass }
     }
 
@@ -192,9 +202,9 @@ impl Worker {
     /// has found its copy gone lately asks the key.
     fn may_read_copies(&self, key: ClientKey) -> bool {
         let Some(client) = self.clients.get_ref(key) else { return false };
-        let login = &self.pools[client.pool].login;
+        let login = &self.upstream.pools[client.pool].login;
         login.user_name() == self.shared.base_login.user_name()
-            && client.hot.off_copies_until.is_none_or(|until| self.now >= until)
+            && client.hot.copies.off_until.is_none_or(|until| self.now >= until)
     }
 
     fn read_copy(
@@ -211,7 +221,7 @@ impl Worker {
             return Flow::Wait;
         }
         // What was asked of the key may be executed later than this.
-        if client.hot.copy_gone || client.order.outstanding() > client.hot.copy_reads {
+        if client.hot.copies.is_gone || client.order.outstanding() > client.hot.copies.reads {
             return Flow::Wait;
         }
         if let Some(flow) = self.without_map(key) {
@@ -229,8 +239,8 @@ impl Worker {
             return Flow::Taken;
         };
         let asker = Asker { client: key, place: client.order.reserve(buffers) };
-        client.hot.copy_reads += 1;
-        client.hot.off_copies_until = None;
+        client.hot.copies.reads += 1;
+        client.hot.copies.off_until = None;
         let pool = client.pool;
         self.ask_several(pool, asker, &question, Ending::CopyRead(Box::new(read)), mark);
         self.stop_if_many(key);
@@ -239,7 +249,8 @@ impl Worker {
 
     /// A copy has answered.
     pub(crate) fn copy_read(&mut self, asker: Asker, read: CopyRead, mark: Mark, reply: &[u8]) {
-        let gone = self.clients.get_ref(asker.client).is_some_and(|client| client.hot.copy_gone);
+        let gone =
+            self.clients.get_ref(asker.client).is_some_and(|client| client.hot.copies.is_gone);
         if !gone && !is_nothing(reply) {
             self.end_copy_read(asker);
             return self.end_read(asker, mark, reply);
@@ -255,8 +266,8 @@ impl Worker {
         // It takes a while until there is a copy again.
         let until = self.now + read.copies.life / 8;
         let Some(client) = self.clients.get(asker.client) else { return self.give_up(mark) };
-        client.hot.off_copies_until = Some(until);
-        client.hot.copy_gone = true;
+        client.hot.copies.off_until = Some(until);
+        client.hot.copies.is_gone = true;
         let pool = client.pool;
         let question = [(self.node_of(&read.key), read.request)];
         self.ask_several(pool, asker, &question, Ending::KeyRead, mark);
@@ -270,9 +281,9 @@ impl Worker {
 
     fn end_copy_read(&mut self, asker: Asker) {
         if let Some(client) = self.clients.get(asker.client) {
-            client.hot.copy_reads -= 1;
-            if client.hot.copy_reads == 0 {
-                client.hot.copy_gone = false;
+            client.hot.copies.reads -= 1;
+            if client.hot.copies.reads == 0 {
+                client.hot.copies.is_gone = false;
                 if client.stopped {
                     self.clients.resume.push(asker.client);
                 }
@@ -288,10 +299,10 @@ impl Worker {
         };
         let pool = match write.stage {
             // The client's rights are about the key.
-            Stage::Announce | Stage::Conclude => self.base_pool,
+            Stage::Announce | Stage::Conclude => self.upstream.base_pool,
             Stage::Write => {
                 let (pool, serial) = write.pool;
-                if self.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
+                if self.upstream.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
                     // Nobody is there any more who could be told.
                     return self.copied_write(asker, write, mark, &[]);
                 }
@@ -344,7 +355,7 @@ impl Worker {
                 self.shared.split_mailbox.want_whole(&write.key, OUT_OF_REACH);
             }
             if !done && !expired {
-                self.mitigations.unremoved.push(Unremoved { asker, write, mark });
+                self.mitigations.copies.unremoved.push(Unremoved { asker, write, mark });
                 return;
             }
         }
@@ -359,7 +370,9 @@ impl Worker {
 
     /// Tries again to reach the copies of keys that are written.
     pub(super) fn look_at_unremoved(&mut self) {
-        for Unremoved { asker, write, mark } in std::mem::take(&mut self.mitigations.unremoved) {
+        for Unremoved { asker, write, mark } in
+            std::mem::take(&mut self.mitigations.copies.unremoved)
+        {
             self.write_copied(asker, write, mark);
         }
     }

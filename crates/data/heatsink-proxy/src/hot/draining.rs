@@ -21,8 +21,10 @@
 
 use heatsink_cache::identity::LoginId;
 
+use crate::cluster;
 use crate::downstream::connection::{Client, ClientKey};
 use crate::runtime::worker::Worker;
+use crate::upstream;
 use crate::upstream::pools::{Owner, Upstream};
 
 /// What was under way when other keys became hot.
@@ -44,7 +46,7 @@ impl Worker {
         };
         let waits =
             |(_, upstream): &(usize, &Upstream)| shared(upstream) && upstream.link.waiting() > 0;
-        let links = self.links.iter().filter(waits);
+        let links = self.upstream.links.iter().filter(waits);
         let until = |(slot, upstream): (usize, &Upstream)| {
             let until = upstream.link.told() + upstream.link.waiting() as u64;
             (slot, upstream.generation, until)
@@ -67,7 +69,7 @@ impl Worker {
     ///
     /// What its client sent by the hot keys that are to be settled holds nobody up.
     pub(crate) fn extend_fences(&mut self, slot: usize, client: ClientKey) {
-        let Self { mitigations, links, clients, .. } = self;
+        let Self { mitigations, clients, upstream: upstream::Room { links, .. }, .. } = self;
         let Some(upstream) = links.get(slot).filter(|_| !mitigations.fences.is_empty()) else {
             return;
         };
@@ -86,9 +88,16 @@ impl Worker {
 
     /// Ends those that are through.
     pub(super) fn look_at_fences(&mut self) {
-        let Self { mitigations, links, clients, shared, index, redirects, later, replays, .. } =
-            self;
-        let pools = &self.pools;
+        let Self {
+            mitigations,
+            clients,
+            shared,
+            index,
+            upstream: upstream::Room { links, .. },
+            cluster: cluster::Room { redirects, later, replays, .. },
+            ..
+        } = self;
+        let pools = &self.upstream.pools;
         let counts = |login: LoginId| {
             let pool = pools.iter().find(|(_, pool)| pool.serial as u32 == login.0);
             pool.is_none_or(|(_, pool)| pool.login.db == shared.base_login.db)

@@ -43,7 +43,7 @@ impl Worker {
     /// Has all keys made whole; false if they are.
     pub(crate) fn want_all_whole(&self) -> bool {
         let hot = &self.mitigations.keys;
-        if self.cluster.is_some() || !hot.has_moved() {
+        if self.cluster.view.is_some() || !hot.has_moved() {
             return false;
         }
         for name in hot.moved().filter(|name| !hot.split(name).is_some_and(freezes)) {
@@ -56,7 +56,7 @@ impl Worker {
     /// on such a connection, or by a large request that has begun.
     pub(super) fn writes_frozen_unseen(&self) -> impl Fn(&Client) -> bool + use<> {
         let splits = self.mitigations.keys.splits().filter(|(_, how)| freezes(how));
-        let splits = splits.filter(|_| self.cluster.is_none());
+        let splits = splits.filter(|_| self.cluster.view.is_none());
         let frozen: Vec<Vec<u8>> = splits.map(|(key, _)| key.to_vec()).collect();
         move |client| {
             let dedicated = client.dedicated.as_ref();

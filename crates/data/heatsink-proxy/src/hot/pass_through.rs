@@ -31,6 +31,7 @@ use heatsink_cache::joins::Joins;
 use heatsink_resp::command::{Access, Command};
 
 use super::Mitigations;
+use super::reads::Coalescing;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
 use crate::runtime::worker::Worker;
@@ -42,7 +43,7 @@ impl Mitigations {
             && let Some(work) = self.work.get_mut(name)
             && work.joins.led()
         {
-            self.passing += 1;
+            self.coalescing.passing += 1;
         }
     }
 
@@ -57,12 +58,12 @@ impl Mitigations {
 
     /// Other keys are hot, or are treated otherwise: those that may not pass any more do not.
     pub(super) fn keep_passing(&mut self) {
-        self.passing = 0;
+        self.coalescing.passing = 0;
         for (name, work) in &mut self.work {
             if !self.keys.may_pass(name) {
                 work.joins = Joins::default();
             }
-            self.passing += usize::from(work.joins.passes());
+            self.coalescing.passing += usize::from(work.joins.passes());
         }
     }
 }
@@ -87,7 +88,7 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Hotness {
-        if self.mitigations.passing > 0
+        if self.mitigations.coalescing.passing > 0
             && command.access == Access::Read
             && let Some(index) = command.single_key_index()
             && let Some(name) = request.arg(index)
@@ -99,7 +100,8 @@ impl Worker {
 
     fn hotness_of_read(&mut self, key: ClientKey, request: Request<'_>, name: &[u8]) -> Hotness {
         let Self { mitigations, clients, reads_replicas, .. } = self;
-        let Mitigations { work, flights, passing, reads, .. } = mitigations;
+        let Mitigations { work, coalescing, .. } = mitigations;
+        let Coalescing { flights, passing, hasher, .. } = coalescing;
         let Some(work) = work.get_mut(name) else { return Hotness::Cold };
         // A replica would be asked as usual, and the primary by a flight: time would go backwards.
         if !work.joins.passes() || *reads_replicas {
@@ -116,7 +118,7 @@ impl Worker {
         client.hot.passed_reads = true;
         work.passed += 1;
         // Those of another pool would not be joined.
-        let hash = reads.hash_one((client.pool, request.bytes));
+        let hash = hasher.hash_one((client.pool, request.bytes));
         if !work.joins.passed(hash) {
             *passing -= 1;
         }

@@ -3,10 +3,12 @@
 //! Invariant: nobody is given a reply that was read before it asked; see
 //! [`heatsink_cache::flights`].
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use heatsink_cache::commands::{Cacheable, Fields, cacheable};
-use heatsink_cache::flights::{FlightId, Joined};
+use heatsink_cache::flights::{FlightId, FlightLimits, Flights, Joined};
 use heatsink_cache::identity::{LoginId, Protocol as Spoken, Reader};
 use heatsink_cache::local::{FillToken, LinkId, Ttl};
 use heatsink_resp::command::Command;
@@ -14,9 +16,10 @@ use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
 
-use super::Mitigations;
 use super::hash_fields;
-use super::stale_replies::{max_stale, may_be_told};
+use super::stale_replies::{StaleReplies, max_stale, may_be_told};
+use super::{Mitigations, longest_wait};
+use crate::config;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
@@ -25,6 +28,7 @@ use crate::downstream::shared_reply::{OwnedReply, Reply};
 use crate::hot_keys::Treatment;
 use crate::observe::Mark;
 use crate::runtime::worker::Worker;
+use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket};
 
@@ -77,9 +81,42 @@ pub(crate) struct Fill {
     first_end: Option<Duration>,
 }
 
+/// Reads that others join, and those that go as usual because there are none.
+#[derive(Debug)]
+pub(super) struct Coalescing {
+    pub(super) flights: Flights<Waiter>,
+    /// Reads that are on their way to the server, by the number in their tickets.
+    pub(super) fills: HashMap<u32, Fill, RandomState>,
+    /// Reads that were queued in this turn and can still be joined.
+    leaving: Vec<FlightId>,
+    /// What was read of keys in mode `relaxed`.
+    pub(super) late: StaleReplies,
+    /// Of how many hot keys reads go as usual; see the module `pass_through`.
+    pub(super) passing: usize,
+    /// Tells reads apart that pass.
+    pub(super) hasher: RandomState,
+}
+
+impl Coalescing {
+    pub(super) fn new(live: &config::Live) -> Self {
+        Self {
+            flights: Flights::new(Self::limits(live)),
+            fills: HashMap::default(),
+            leaving: Vec::new(),
+            late: StaleReplies::default(),
+            passing: 0,
+            hasher: RandomState::default(),
+        }
+    }
+
+    pub(super) fn limits(live: &config::Live) -> FlightLimits {
+        FlightLimits { max_wait: longest_wait(live), ..FlightLimits::default() }
+    }
+}
+
 impl Worker {
     fn reader(&self, pool: usize) -> Reader {
-        let pool = &self.pools[pool];
+        let pool = &self.upstream.pools[pool];
         let protocol = match pool.login.protocol {
             Protocol::Resp2 => Spoken::Resp2,
             Protocol::Resp3 => Spoken::Resp3,
@@ -145,7 +182,7 @@ impl Worker {
         }
         let place = client.order.reserve(buffers);
         let waiter = Waiter { client: key, place };
-        match self.mitigations.flights.join(time, reader, name, request.bytes, waiter) {
+        match self.mitigations.coalescing.flights.join(time, reader, name, request.bytes, waiter) {
             Joined::Send(flight) => {
                 let mark = self.observe(key, command, request);
                 self.begin_wait(waiter, flight);
@@ -191,7 +228,7 @@ impl Worker {
         let time = self.mitigations.time(self.now);
         let nobody = Waiter { client: ClientKey::NOBODY, place: 0 };
         if let Joined::Send(flight) =
-            self.mitigations.flights.join(time, reader, name, request.bytes, nobody)
+            self.mitigations.coalescing.flights.join(time, reader, name, request.bytes, nobody)
         {
             self.send_flight(pool, flight, how, Mark::Nothing);
         }
@@ -199,7 +236,7 @@ impl Worker {
 
     /// The server of a key.
     pub(super) fn node_of(&self, name: &[u8]) -> NodeId {
-        if self.cluster.is_none() {
+        if self.cluster.view.is_none() {
             return NodeId::FIRST;
         }
         self.primary_of(heatsink_cluster::slot::of_key(name), ClientKey::NOBODY)
@@ -208,7 +245,8 @@ impl Worker {
     /// Sends a read: along the tracked link if there is one, so that its reply can be kept.
     fn send_flight(&mut self, pool: usize, flight: FlightId, how: Cacheable, mark: Mark) {
         let time = self.mitigations.time(self.now);
-        let Some((reader, name, request)) = self.mitigations.flights.request(flight) else {
+        let Some((reader, name, request)) = self.mitigations.coalescing.flights.request(flight)
+        else {
             return;
         };
         let (name, request) = (name.to_vec(), request.to_vec());
@@ -217,7 +255,7 @@ impl Worker {
         }
         // Nobody may be left who asked for it, nor the way it would have taken.
         let is_there =
-            self.pools.get(pool).is_some_and(|pool| pool.serial as u32 == reader.login.0);
+            self.upstream.pools.get(pool).is_some_and(|pool| pool.serial as u32 == reader.login.0);
         let node = self.node_of(&name);
         let caches = is_there && self.mitigations.cache.key_id(&name).is_some();
         let tracked = if caches { self.tracked_link(pool, node) } else { None };
@@ -252,9 +290,9 @@ impl Worker {
             first_end: None,
         };
         let id = self.mitigations.number();
-        self.mitigations.fills.insert(id, fill);
+        self.mitigations.coalescing.fills.insert(id, fill);
         let fill = id;
-        self.mitigations.leaving.push(flight);
+        self.mitigations.coalescing.leaving.push(flight);
         let link = match tracked {
             Some(link) => Ok(link),
             None if is_there => self.link_for_many(pool, node),
@@ -267,7 +305,7 @@ impl Worker {
                 }
                 self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(fill)), 1);
                 if stores && matches!(about, Fields::Paired | Fields::Listed) {
-                    if let Some(fill) = self.mitigations.fills.get_mut(&id) {
+                    if let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) {
                         fill.asks_on = Some(link);
                     }
                 } else if stores {
@@ -333,7 +371,7 @@ impl Worker {
     fn would_overtake_read(&self, key: ClientKey, name: &[u8], bytes: &[u8]) -> bool {
         let reads = self.clients.get_ref(key).map(|client| client.hot.reads.as_slice());
         reads.unwrap_or_default().iter().any(|(_, flight)| {
-            let request = self.mitigations.flights.request(*flight);
+            let request = self.mitigations.coalescing.flights.request(*flight);
             request.is_some_and(|(_, of_key, command)| of_key == name && command != bytes)
         })
     }
@@ -341,8 +379,8 @@ impl Worker {
     /// The reads that leave now; nobody joins them any more.
     pub(crate) fn close_flights(&mut self) {
         let mitigations = &mut self.mitigations;
-        for flight in mitigations.leaving.drain(..) {
-            mitigations.flights.sent(flight);
+        for flight in mitigations.coalescing.leaving.drain(..) {
+            mitigations.coalescing.flights.sent(flight);
         }
     }
 
@@ -351,10 +389,12 @@ impl Worker {
     /// it had refused `CLIENT TRACKING`.
     pub(crate) fn caching_answered(&mut self, slot: usize, id: u32, frame: &[u8]) {
         let Some(error) = frame.strip_prefix(b"-") else { return };
-        if let Some(fill) = self.mitigations.fills.get_mut(&id) {
+        if let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) {
             fill.token = None;
         }
-        let Some(node) = self.links.get(slot).map(|upstream| upstream.node) else { return };
+        let Some(node) = self.upstream.links.get(slot).map(|upstream| upstream.node) else {
+            return;
+        };
         let error = LinkError::Refused(error.trim_ascii_end().to_vec());
         if !error.is_unsupported() && !error.is_not_allowed() {
             // It runs a script, or loads its data: the read behind it is refused as well.
@@ -366,7 +406,7 @@ impl Worker {
 
     /// A read is answered; `redirected` if not by the link that it was sent along.
     pub(crate) fn fill_arrived(&mut self, id: u32, frame: &[u8], redirected: bool) {
-        let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
+        let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) else { return };
         let failed = matches!(frame.first(), None | Some(b'-' | b'!'));
         // What came another way was asked in the client's own protocol.
         let converted = if fill.converts && !redirected && !failed {
@@ -390,7 +430,8 @@ impl Worker {
         if let Some(link) = link {
             self.heard_on(link, sent_at);
         }
-        let Mitigations { flights, late, keys: hot, .. } = &mut self.mitigations;
+        let Mitigations { coalescing: Coalescing { flights, late, .. }, keys: hot, .. } =
+            &mut self.mitigations;
         let request = flights.request(flight);
         if let (Some((reader, name, request)), Some(reply)) = (request, &converted)
             && !failed
@@ -400,7 +441,7 @@ impl Worker {
         }
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let mut waiters = Vec::new();
-        let next = self.mitigations.flights.answered(flight, &mut waiters);
+        let next = self.mitigations.coalescing.flights.answered(flight, &mut waiters);
         if let Some(reply) = converted.map(OwnedReply::new) {
             for waiter in waiters {
                 self.end_wait(waiter);
@@ -409,7 +450,7 @@ impl Worker {
             if let Some(observer) = &mut self.observer {
                 observer.answered(&mark, reply.bytes(), 0);
             }
-            let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
+            let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) else { return };
             fill.mark = Mark::Nothing;
             if fill.token.is_some() {
                 fill.reply = Some(reply);
@@ -419,11 +460,11 @@ impl Worker {
                     self.ask_ttls_of_told(link, id, name, how, frame);
                 }
             } else {
-                self.mitigations.fills.remove(&id);
+                self.mitigations.coalescing.fills.remove(&id);
             }
         } else {
             // Of a shape that nobody knows how to convert: each reads for itself.
-            self.mitigations.fills.remove(&id);
+            self.mitigations.coalescing.fills.remove(&id);
             if let Some((name, request)) = request {
                 for waiter in waiters {
                     self.read_alone(pool, waiter, &name, &request);
@@ -447,13 +488,13 @@ impl Worker {
     ) {
         match hash_fields::about_told(name, frame, how.fields()) {
             Ok(question) => self.ask_ttls(link, id, name, question.as_deref()),
-            Err(hash_fields::Strange) => drop(self.mitigations.fills.remove(&id)),
+            Err(hash_fields::Strange) => drop(self.mitigations.coalescing.fills.remove(&id)),
         }
     }
 
     /// When the fields of a reply end, before [`Self::fill_ttl_arrived`].
     pub(crate) fn fill_fields_arrived(&mut self, id: u32, frame: &[u8]) {
-        let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
+        let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) else { return };
         let reply = fill.reply.as_ref().map(OwnedReply::bytes);
         match reply.map(|reply| hash_fields::first_end(frame, reply, fill.how.fields())) {
             Some(Ok(first_end)) => fill.first_end = first_end,
@@ -464,7 +505,7 @@ impl Worker {
 
     /// How long the key lives, right behind the reply.
     pub(crate) fn fill_ttl_arrived(&mut self, id: u32, frame: &[u8]) {
-        let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
+        let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) else { return };
         if fill.reply.is_none() {
             // The read itself has been sent elsewhere.
             fill.token = None;
@@ -472,8 +513,9 @@ impl Worker {
         }
         let pool = fill.pool;
         let time = self.mitigations.time(self.now);
-        let has_rights = self.pools.get(pool).is_some_and(|pool| pool.login.credentials.is_some());
-        let Some(fill) = self.mitigations.fills.remove(&id) else { return };
+        let has_rights =
+            self.upstream.pools.get(pool).is_some_and(|pool| pool.login.credentials.is_some());
+        let Some(fill) = self.mitigations.coalescing.fills.remove(&id) else { return };
         let first_end = fill.first_end;
         let (Some(token), Some(reply)) = (fill.token, fill.reply) else { return };
         let number = frame.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
@@ -481,7 +523,7 @@ impl Worker {
         let Some(mut ttl) = number.and_then(Ttl::from_pttl) else { return };
         // A key that is not there may be made elsewhere while its slot is on the move, and
         // nobody would tell.
-        let may_move = ttl == Ttl::Absent && self.cluster.is_some();
+        let may_move = ttl == Ttl::Absent && self.cluster.view.is_some();
         // Writers that go past Heatsink are told of by the server only.
         let is_told = fill.tracked;
         let most =
@@ -498,17 +540,20 @@ impl Worker {
 
     /// A read will not be answered.
     pub(crate) fn fill_failed(&mut self, id: u32, error: &[u8]) {
-        let Some(fill) = self.mitigations.fills.remove(&id) else { return };
+        let Some(fill) = self.mitigations.coalescing.fills.remove(&id) else { return };
         if let Some(observer) = &mut self.observer {
             observer.given_up(fill.mark);
         }
         let mut waiters = Vec::new();
-        let old = self.mitigations.flights.request(fill.flight).and_then(|(reader, _, command)| {
-            let max_age = max_stale(&self.live, &self.pools, reader);
-            let (sent_at, reply) = self.mitigations.late.get(self.now, reader, command, max_age)?;
-            Some((sent_at, reply.to_vec()))
-        });
-        let next = self.mitigations.flights.failed(fill.flight, &mut waiters);
+        let old = self.mitigations.coalescing.flights.request(fill.flight).and_then(
+            |(reader, _, command)| {
+                let max_age = max_stale(&self.live, &self.upstream.pools, reader);
+                let (sent_at, reply) =
+                    self.mitigations.coalescing.late.get(self.now, reader, command, max_age)?;
+                Some((sent_at, reply.to_vec()))
+            },
+        );
+        let next = self.mitigations.coalescing.flights.failed(fill.flight, &mut waiters);
         for waiter in waiters {
             let old =
                 old.as_ref().filter(|(sent_at, _)| may_be_told(&self.clients, waiter, *sent_at));
@@ -523,7 +568,7 @@ impl Worker {
 
     /// Whether a read went along a link of the cache, so that the usual way is left if that is lost.
     pub(crate) fn may_read_as_usual(&self, id: u32) -> bool {
-        self.mitigations.fills.get(&id).is_some_and(|fill| fill.tracked)
+        self.mitigations.coalescing.fills.get(&id).is_some_and(|fill| fill.tracked)
     }
 
     /// The link of the cache that a read was sent along, or was to be, is lost: it was silent for
@@ -531,11 +576,11 @@ impl Worker {
     /// ordinary one then: the read goes the usual way, once, and nothing is kept of it. That it may be
     /// executed twice does not matter, as it changes nothing and only one reply is passed on.
     pub(crate) fn fill_as_usual(&mut self, id: u32, error: &[u8]) {
-        let Some(fill) = self.mitigations.fills.get_mut(&id) else { return };
+        let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) else { return };
         (fill.tracked, fill.link, fill.converts) = (false, None, false);
         (fill.token, fill.sent_at) = (None, self.world.now());
         let (pool, flight) = (fill.pool, fill.flight);
-        let request = self.mitigations.flights.request(flight);
+        let request = self.mitigations.coalescing.flights.request(flight);
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let Some((name, request)) = request else { return self.fill_failed(id, error) };
         let node = self.node_of(&name);
@@ -559,10 +604,10 @@ impl Worker {
     ///
     /// So whatever was sent along tracked links before C is told is not kept.
     fn note_untracked(&mut self, pool: usize, flight: FlightId) {
-        let Self { mitigations, links, .. } = self;
+        let Self { mitigations, upstream: upstream::Room { links, .. }, .. } = self;
         let is_of_pool = |slot: usize| links.get(slot).is_some_and(|link| link.pool == pool);
         if mitigations.links.iter().any(|link| is_of_pool(link.slot))
-            && let Some((_, name, _)) = mitigations.flights.request(flight)
+            && let Some((_, name, _)) = mitigations.coalescing.flights.request(flight)
         {
             mitigations.cache.overtaken(name);
         }
@@ -571,8 +616,8 @@ impl Worker {
     /// Its time to live will not come: the reply is not kept.
     pub(crate) fn fill_ttl_failed(&mut self, id: u32) {
         // Unless its reply is still to come, or to be given up.
-        if self.mitigations.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
-            self.mitigations.fills.remove(&id);
+        if self.mitigations.coalescing.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
+            self.mitigations.coalescing.fills.remove(&id);
         }
     }
 }

@@ -22,9 +22,11 @@ mod pending;
 mod refused;
 mod write_counts;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use heatsink_cache::combine::Change;
 use heatsink_cache::identity::LoginId;
 use heatsink_resp::command::{Access, Command, Role, Unnamed, ValueKind};
@@ -68,6 +70,27 @@ const ANOTHER_USER: &str = "a client with a user of its own";
 /// The same if nobody knows which keys are asked for.
 const UNKNOWN: &str = "a command that is not known";
 
+/// Requests that meet values which are moved, or have been.
+#[derive(Debug, Default)]
+pub(super) struct Splits {
+    /// Clients that wait until a key has been moved.
+    held_clients: Vec<ClientKey>,
+    /// Reads that came to a key after its value had been moved.
+    parked: Vec<Parked>,
+    /// Commands that were refused because a value had been moved.
+    fenced: Vec<Fenced>,
+    /// Splits that have ended lately.
+    past: Vec<Past>,
+    /// Keys that are about to be split, and since when.
+    frozen: HashMap<Vec<u8>, Instant, RandomState>,
+    /// Counts what may go to any shard.
+    turns: usize,
+    /// Requests that write which went to each shard of the hot keys, since the others were told.
+    shard_writes: Vec<u64>,
+    /// Where a request gets the name of a shard; empty otherwise.
+    renamed: Vec<u8>,
+}
+
 impl Mitigations {
     /// Writes of keys that are held are under way all the same: they were taken before. `counts`
     /// tells whether a login uses the database whose keys are moved: there is no end to those in
@@ -76,29 +99,31 @@ impl Mitigations {
         let held = |splitting: &Splitting| !matches!(splitting, Splitting::Split(_));
         let held = self.keys.splits().filter(|(_, how)| held(how)).map(|(key, _)| key);
         // Writes of keys that have copies are not combined, but were before.
-        !self.batches.is_empty()
-            && held.chain(self.keys.copied()).any(|key| self.batches.concerns(key, &counts))
+        !self.combining.batches.is_empty()
+            && held
+                .chain(self.keys.copied())
+                .any(|key| self.combining.batches.concerns(key, &counts))
     }
 
     /// Whether anybody waits for a value that is moved, or for copies of one.
     pub(super) fn holds(&self) -> bool {
-        let waits = self.held_clients.is_empty() && self.parked.is_empty();
-        !(waits && self.fenced.is_empty() && self.unremoved.is_empty())
+        let waits = self.splitting.held_clients.is_empty() && self.splitting.parked.is_empty();
+        !(waits && self.splitting.fenced.is_empty() && self.copies.unremoved.is_empty())
     }
 
     /// Notes since when keys are frozen.
     pub(super) fn note_frozen(&mut self, now: Instant) {
         let hot = &self.keys;
         let freezes = |key: &[u8]| matches!(hot.split(key), Some(Splitting::Freezing { .. }));
-        self.frozen.retain(|key, _| freezes(key));
+        self.splitting.frozen.retain(|key, _| freezes(key));
         for (key, _) in hot.splits().filter(|(key, _)| freezes(key)) {
-            self.frozen.entry(key.to_vec()).or_insert(now);
+            self.splitting.frozen.entry(key.to_vec()).or_insert(now);
         }
     }
 
     fn turn(&mut self) -> usize {
-        self.turns = self.turns.wrapping_add(1);
-        self.turns
+        self.splitting.turns = self.splitting.turns.wrapping_add(1);
+        self.splitting.turns
     }
 }
 
@@ -128,7 +153,8 @@ impl Worker {
                 self.read_frozen(key, request, command, name, tells)
             }
             Splitting::Freezing { .. } => {
-                let since = self.mitigations.frozen.get(name).copied().unwrap_or(self.now);
+                let since =
+                    self.mitigations.splitting.frozen.get(name).copied().unwrap_or(self.now);
                 let is_late = self.now.saturating_duration_since(since) > FREEZE;
                 // What a marker would refuse may go on: the value is there, or nothing is done.
                 if is_late && is_refused_by_marker(&command.name) {
@@ -192,7 +218,7 @@ impl Worker {
                 self.shared.split_mailbox.want_whole(name, &command.name);
             }
             // It may be sent to the key later than what is asked now.
-            None if client.hot.copy_reads > 0 && self.mitigations.keys.copies(name).is_some() => {
+            None if client.hot.copies.reads > 0 && self.mitigations.keys.copies(name).is_some() => {
                 overtakes = true;
             }
             // Whoever writes in an unusual way removes no copies.
@@ -265,7 +291,7 @@ impl Worker {
 
     /// The same for whoever shares a pool.
     fn is_pool_in_database(&self, pool: usize) -> bool {
-        self.pools.get(pool).is_some_and(|pool| pool.login.db == self.shared.base_login.db)
+        self.upstream.pools.get(pool).is_some_and(|pool| pool.login.db == self.shared.base_login.db)
     }
 
     /// What is known of split keys may be relied on.
@@ -285,14 +311,14 @@ impl Worker {
             self.clients.error(key, MOVING);
             return Flow::Taken;
         }
-        self.mitigations.held_clients.push(key);
+        self.mitigations.splitting.held_clients.push(key);
         Flow::Wait
     }
 
     /// Other keys are hot, or their values have been moved: whoever waited for that goes on.
     pub(super) fn release_held(&mut self) {
-        self.clients.resume.append(&mut self.mitigations.held_clients);
-        for parked in std::mem::take(&mut self.mitigations.parked) {
+        self.clients.resume.append(&mut self.mitigations.splitting.held_clients);
+        for parked in std::mem::take(&mut self.mitigations.splitting.parked) {
             self.read_again(parked);
         }
         self.release_fenced();
@@ -301,7 +327,7 @@ impl Worker {
     /// Whoever waits looks again now and then: what is known may be believed again, and time
     /// passes.
     pub(super) fn look_at_held(&mut self) {
-        self.clients.resume.append(&mut self.mitigations.held_clients);
+        self.clients.resume.append(&mut self.mitigations.splitting.held_clients);
         self.end_late_reads();
         self.look_at_fenced();
     }
@@ -319,7 +345,7 @@ impl Worker {
         if client.hot.awaits() && !is_step(layout, request) {
             return Flow::Wait;
         }
-        let login = &self.pools[client.pool].login;
+        let login = &self.upstream.pools[client.pool].login;
         if login.user_name() != self.shared.base_login.user_name() {
             // Its rights are those on the key; nobody knows what they would be on a shard.
             self.shared.split_mailbox.want_whole(name, ANOTHER_USER);
@@ -391,12 +417,12 @@ impl Worker {
                 if command.access == Access::Write {
                     self.mitigations.note_shard_writes(name, &layout.id, [shard]);
                 }
-                let mut renamed = std::mem::take(&mut self.mitigations.renamed);
+                let mut renamed = std::mem::take(&mut self.mitigations.splitting.renamed);
                 layout.rename(shard, request.bytes, request.args, &mut renamed);
                 self.send_on(key, node, &renamed, &[mark]);
                 renamed.clear();
                 renamed.shrink_to(RENAMED_BYTES);
-                self.mitigations.renamed = renamed;
+                self.mitigations.splitting.renamed = renamed;
                 Flow::Taken
             }
             (Plan::One(shard), Names::Sealed) => {
@@ -437,7 +463,7 @@ impl Worker {
 
     /// A question that the marker can answer, or that is not answered.
     fn forward_marker(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
-        if self.cluster.is_some() {
+        if self.cluster.view.is_some() {
             return self.forward_clustered(key, request, command);
         }
         let mark = self.observe(key, command, request);

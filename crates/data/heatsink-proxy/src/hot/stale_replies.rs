@@ -22,11 +22,12 @@ use foldhash::fast::RandomState;
 use heatsink_cache::identity::{Protocol, Reader};
 use slab::Slab;
 
-use super::Mitigations;
+use super::reads::Coalescing;
 use super::reads::{RIGHTS_TIME, Waiter};
 use crate::config::Live;
 use crate::downstream::clients::{Clients, error_line};
 use crate::runtime::worker::Worker;
+use crate::upstream;
 use crate::upstream::pools::Pool;
 
 /// Replies that are kept.
@@ -87,13 +88,19 @@ impl Worker {
     pub(super) fn expire_waits(&mut self) {
         self.give_old();
         let time = self.mitigations.time(self.now);
-        if self.mitigations.flights.next_deadline().is_none_or(|deadline| deadline > time) {
+        if self
+            .mitigations
+            .coalescing
+            .flights
+            .next_deadline()
+            .is_none_or(|deadline| deadline > time)
+        {
             return;
         }
         let text = "ERR heatsink: the read of a hot key that this one waited for takes too long";
         let error = error_line(text);
         let mut late = Vec::new();
-        self.mitigations.flights.expired(time, &mut late);
+        self.mitigations.coalescing.flights.expired(time, &mut late);
         for waiter in late {
             self.end_wait(waiter);
             self.clients.fill(waiter.client, waiter.place, &error);
@@ -105,11 +112,13 @@ impl Worker {
     fn give_old(&mut self) {
         let time = self.mitigations.time(self.now);
         let Some(since) = time.checked_sub(self.live.coalesce.max_wait) else { return };
-        if self.mitigations.late.is_empty() {
+        if self.mitigations.coalescing.late.is_empty() {
             return;
         }
-        let Self { mitigations, clients, pools, live, now, .. } = self;
-        let Mitigations { flights, late, .. } = mitigations;
+        let Self {
+            mitigations, clients, live, now, upstream: upstream::Room { pools, .. }, ..
+        } = self;
+        let Coalescing { flights, late, .. } = &mut mitigations.coalescing;
         let old = |reader: Reader, command: &[u8]| {
             late.get(*now, reader, command, max_stale(live, pools, reader))
         };

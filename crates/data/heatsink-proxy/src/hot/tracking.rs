@@ -15,9 +15,9 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 impl Worker {
     /// A link of the cache is ready: what is read along it from now on can be kept.
     pub(crate) fn tracking_ready(&mut self, slot: usize) {
-        let Some(upstream) = self.links.get(slot) else { return };
+        let Some(upstream) = self.upstream.links.get(slot) else { return };
         let (pool, node, generation) = (upstream.pool, upstream.node, upstream.generation);
-        let login = LoginId(self.pools[pool].serial as u32);
+        let login = LoginId(self.upstream.pools[pool].serial as u32);
         let id = self.mitigations.cache.link_opened(login, CacheNode(u32::from(node.0)));
         self.mitigations.links.push(TrackedLink {
             slot,
@@ -83,7 +83,7 @@ impl Worker {
     pub(super) fn close_tracked(&mut self) {
         let links: Vec<usize> = self.mitigations.links.iter().map(|link| link.slot).collect();
         for slot in links {
-            if self.links.get(slot).is_some_and(|upstream| upstream.link.waiting() == 0) {
+            if self.upstream.links.get(slot).is_some_and(|upstream| upstream.link.waiting() == 0) {
                 self.drop_link(slot);
             }
         }
@@ -109,7 +109,7 @@ impl Worker {
     fn ask_whether_there(&mut self, at: usize) {
         let link = &mut self.mitigations.links[at];
         let slot = link.slot;
-        let Some(upstream) = self.links.get(slot) else { return };
+        let Some(upstream) = self.upstream.links.get(slot) else { return };
         debug_assert_eq!(upstream.owner, Owner::Tracked);
         if link.asked_at.is_none() {
             // Not the time of the turn, which may have gone on for a while.

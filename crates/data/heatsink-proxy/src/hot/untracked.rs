@@ -81,7 +81,7 @@ impl Worker {
         let has_heard = mitigations.has_heard_up_to(pool, since, *now);
         if has_heard {
             client.hot.unseen_since = None;
-        } else if self.cluster.is_some() {
+        } else if self.cluster.view.is_some() {
             self.ask_for_word(pool, since);
         }
         has_heard

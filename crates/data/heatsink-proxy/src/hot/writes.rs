@@ -138,7 +138,8 @@ impl Worker {
     /// refused the last one of the same login, what is cached goes only if this one is carried out:
     /// when it is answered.
     fn write_sent_to_all(&mut self, key: ClientKey) -> WriteToken {
-        let pool = self.clients.get_ref(key).and_then(|client| self.pools.get(client.pool));
+        let pool =
+            self.clients.get_ref(key).and_then(|client| self.upstream.pools.get(client.pool));
         let refused = pool.is_some_and(|pool| pool.untold_refused) && self.all_tell_of_changes();
         let cache = &mut self.mitigations.cache;
         if refused { cache.write_to_all_suspected() } else { cache.write_sent_to_all() }
@@ -146,7 +147,7 @@ impl Worker {
 
     fn note_untold(&mut self, key: ClientKey, refused: bool) {
         if let Some(client) = self.clients.get_ref(key)
-            && let Some(pool) = self.pools.get_mut(client.pool)
+            && let Some(pool) = self.upstream.pools.get_mut(client.pool)
         {
             pool.untold_refused = refused;
         }

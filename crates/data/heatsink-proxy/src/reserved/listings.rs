@@ -129,7 +129,7 @@ impl Worker {
         if let Some(flow) = self.without_map(key).or_else(|| self.behind_old_map(key)) {
             return flow;
         }
-        let shards = self.cluster.as_ref().map(|view| &view.routes.shards);
+        let shards = self.cluster.view.as_ref().map(|view| &view.routes.shards);
         let primaries: Vec<NodeId> = match shards {
             Some(shards) => shards.iter().map(|shard| shard.primary).collect(),
             None => vec![NodeId::FIRST],
@@ -155,7 +155,7 @@ impl Worker {
             Telling::Count(_) => self.own_key_questions(key),
             _ => Vec::new(),
         };
-        if self.goes_around
+        if self.upstream.goes_around
             && let Some(client) = self.clients.get_ref(key)
         {
             let nodes: Vec<NodeId> = questions.iter().map(|(node, _)| *node).collect();
@@ -168,7 +168,7 @@ impl Worker {
         let asker = Asker { client: key, place };
         self.ask_on_pools(
             asker,
-            &[(pool, &questions), (self.base_pool, &dedicated)],
+            &[(pool, &questions), (self.upstream.base_pool, &dedicated)],
             Ending::Names(Box::new(telling)),
             Mark::Nothing,
         );
@@ -182,7 +182,7 @@ impl Worker {
         &self,
         request: Request<'_>,
     ) -> Option<((NodeId, Vec<u8>), Option<(usize, usize)>)> {
-        let Some(view) = &self.cluster else {
+        let Some(view) = &self.cluster.view else {
             return Some(((NodeId::FIRST, request.bytes.to_vec()), None));
         };
         let count = view.routes.shards.len();
@@ -197,7 +197,8 @@ impl Worker {
     }
 
     fn scan_in_vain(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
-        let knows_nodes = self.cluster.as_ref().is_some_and(|view| !view.routes.shards.is_empty());
+        let knows_nodes =
+            self.cluster.view.as_ref().is_some_and(|view| !view.routes.shards.is_empty());
         if knows_nodes && request.arg(1).is_some_and(|arg| cursor::unpack(arg).is_some()) {
             // Of a cluster that had more nodes.
             self.clients.reply(key, b"*2\r\n$1\r\n0\r\n*0\r\n");
@@ -209,7 +210,7 @@ impl Worker {
     /// How many keys the fleet has where this client looks, as far as anybody here knows.
     fn own_key_questions(&self, key: ClientKey) -> Vec<(NodeId, Vec<u8>)> {
         let pool = self.clients.get_ref(key).map(|client| client.pool);
-        let login = pool.map(|pool| &self.pools[pool].login);
+        let login = pool.map(|pool| &self.upstream.pools[pool].login);
         if login.is_none_or(|login| login.db != self.shared.base_login.db) {
             return Vec::new();
         }
@@ -283,10 +284,10 @@ impl Worker {
         }
         let pool = self.clients.get_ref(asker.client)?.pool;
         if rounds == 0 {
-            let resp3 = self.pools[pool].login.protocol == Protocol::Resp3;
+            let resp3 = self.upstream.pools[pool].login.protocol == Protocol::Resp3;
             return Some(if resp3 { b"_\r\n".to_vec() } else { b"$-1\r\n".to_vec() });
         }
-        let shards = self.cluster.as_ref().map(|view| &view.routes.shards);
+        let shards = self.cluster.view.as_ref().map(|view| &view.routes.shards);
         let primaries: Vec<NodeId> = match shards {
             Some(shards) => shards.iter().map(|shard| shard.primary).collect(),
             None => vec![NodeId::FIRST],

@@ -30,12 +30,12 @@ impl Worker {
             (Decision::Forward, Some(command)) if self.hides_names(key, command) => {
                 self.ask_for_names(key, request, command)
             }
-            (Decision::Forward, Some(command)) if self.cluster.is_some() => {
+            (Decision::Forward, Some(command)) if self.cluster.view.is_some() => {
                 self.forward_beside_dedicated(key, request, command)
             }
             // A client that does not read waits; a dedicated connection leads to one node only.
             (Decision::Dedicated(Expected::Plain), Some(command))
-                if self.cluster.is_some()
+                if self.cluster.view.is_some()
                     && command.role != Role::Urgent
                     && self
                         .clients
@@ -44,13 +44,13 @@ impl Worker {
             {
                 self.forward_clustered(key, request, command)
             }
-            (Decision::Dedicated(expected), command) if self.cluster.is_some() => {
+            (Decision::Dedicated(expected), command) if self.cluster.view.is_some() => {
                 self.send_dedicated_clustered(key, request, command, expected)
             }
-            (Decision::DedicatedWait, Some(command)) if self.cluster.is_some() => {
+            (Decision::DedicatedWait, Some(command)) if self.cluster.view.is_some() => {
                 self.ask_apart(key, request, command, true)
             }
-            (Decision::Stray | Decision::Misplaced, _) if self.cluster.is_some() => {
+            (Decision::Stray | Decision::Misplaced, _) if self.cluster.view.is_some() => {
                 self.refuse_misplaced(key, NOT_HERE)
             }
             _ => self.carry_out_plainly(key, request, decision),
@@ -228,7 +228,7 @@ impl Worker {
     /// proxy: a copy of what the server holds (`SYNC`) would have the fleet's keys and parts of split
     /// ones in it, and a debugger (`SCRIPT DEBUG`) speaks a language of its own.
     fn take_over(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
-        let clustered = self.cluster.is_some();
+        let clustered = self.cluster.view.is_some();
         let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
         let queueing = client.transaction.is_some() || self.is_queueing(key);
         let is_for_nodes =
@@ -296,7 +296,7 @@ impl Worker {
             LostStep::Touched => {
                 client.lost = Lost::Nothing;
                 let pool = client.pool;
-                let protocol = self.pools[pool].login.protocol;
+                let protocol = self.upstream.pools[pool].login.protocol;
                 self.clients.reply(key, null(protocol == heatsink_upstream::Protocol::Resp3));
             }
             LostStep::Begin => {

@@ -80,7 +80,7 @@ impl Worker {
         let flow = if client.transaction.is_some() {
             self.step_transaction(key, request, command)
         } else {
-            let decision = match self.cluster {
+            let decision = match self.cluster.view {
                 Some(_) => decide_clustered(role, request, client, service),
                 None => decide(role, request, client, service),
             };

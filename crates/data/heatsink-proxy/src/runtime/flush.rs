@@ -29,14 +29,14 @@ impl Worker {
     }
 
     fn write_turn(&mut self) {
-        if !self.dirty_links.is_empty() {
+        if !self.upstream.dirty_links.is_empty() {
             // After a while without requests the next tick is far.
             self.next_tick = self.next_tick.min(self.now + BUSY_TICK);
         }
-        if !self.pins.is_empty() {
+        if !self.session.pins.is_empty() {
             self.serve_pins();
         }
-        for slot in std::mem::take(&mut self.eager_links) {
+        for slot in std::mem::take(&mut self.upstream.eager_links) {
             self.read_link(slot);
         }
         for key in std::mem::take(&mut self.clients.eager) {
@@ -55,7 +55,7 @@ impl Worker {
             }
             if self.clients.resume.is_empty()
                 && self.clients.dirty.is_empty()
-                && self.dirty_links.is_empty()
+                && self.upstream.dirty_links.is_empty()
             {
                 return;
             }
@@ -81,7 +81,7 @@ impl Worker {
         }
         let Some(still) = self.awake.note(self.world.clock.uptime()) else { return };
         tracing::warn!("stood still for {} s: upstream connections are made anew", still.as_secs());
-        let links: Vec<usize> = self.links.iter().map(|(slot, _)| slot).collect();
+        let links: Vec<usize> = self.upstream.links.iter().map(|(slot, _)| slot).collect();
         for slot in links {
             let error = io::Error::other("this Heatsink stood still");
             self.lose_link(slot, &LinkError::Io(error));
@@ -92,9 +92,9 @@ impl Worker {
         self.depart();
         self.close_flights();
         self.notice_pause();
-        let mut dirty = std::mem::take(&mut self.dirty_links);
+        let mut dirty = std::mem::take(&mut self.upstream.dirty_links);
         for slot in dirty.drain(..) {
-            let Some(upstream) = self.links.get_mut(slot) else { continue };
+            let Some(upstream) = self.upstream.links.get_mut(slot) else { continue };
             upstream.dirty = false;
             let flushed = match upstream.owner {
                 Owner::Pool => upstream.link.flush_gathered(self.now),
@@ -105,15 +105,16 @@ impl Worker {
                 continue;
             }
             let owner = upstream.owner;
-            let of_pool = owner == Owner::Pool && !self.pools[upstream.pool].throttled.is_empty();
+            let of_pool =
+                owner == Owner::Pool && !self.upstream.pools[upstream.pool].throttled.is_empty();
             let pool = upstream.pool;
             let full = upstream.is_full() || (of_pool && self.is_pool_full(pool));
             if !full {
-                let upstream = &self.links[slot];
+                let upstream = &self.upstream.links[slot];
                 match upstream.owner {
                     Owner::Pool => {
                         let pool = upstream.pool;
-                        self.clients.resume.append(&mut self.pools[pool].throttled);
+                        self.clients.resume.append(&mut self.upstream.pools[pool].throttled);
                     }
                     Owner::Client(key) => {
                         if self.clients.get(key).is_some_and(|client| client.stopped) {
@@ -129,8 +130,8 @@ impl Worker {
             }
         }
         // What was queued meanwhile stays queued; the buffer is used again.
-        if self.dirty_links.is_empty() {
-            self.dirty_links = dirty;
+        if self.upstream.dirty_links.is_empty() {
+            self.upstream.dirty_links = dirty;
         }
     }
 
@@ -161,7 +162,7 @@ impl Worker {
     }
 
     fn flush_clients(&mut self) {
-        let gathers = self.cluster.is_some();
+        let gathers = self.cluster.view.is_some();
         let mut dirty = std::mem::take(&mut self.clients.dirty);
         for key in dirty.drain(..) {
             let Clients { slab, buffers, deferred, turn, copied_bytes, .. } = &mut self.clients;
@@ -221,11 +222,12 @@ impl Worker {
             if let Some(dedicated) = &client.dedicated
                 && unread <= BULKY_BYTES / 2
             {
-                let readable = |link: &usize| self.links.get(*link).is_some_and(|l| l.readable);
-                self.eager_links.extend(dedicated.links().filter(readable));
+                let readable =
+                    |link: &usize| self.upstream.links.get(*link).is_some_and(|l| l.readable);
+                self.upstream.eager_links.extend(dedicated.links().filter(readable));
             }
             if unread <= BULKY_BYTES / 2 {
-                if client.bulky && client.stopped && self.cluster.is_some() {
+                if client.bulky && client.stopped && self.cluster.view.is_some() {
                     self.clients.resume.push(key);
                 }
                 self.end_stall(key);

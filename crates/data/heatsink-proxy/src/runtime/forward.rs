@@ -35,7 +35,7 @@ impl Worker {
     /// what it sends now would take another way, and might overtake them.
     #[inline]
     pub(crate) fn behind_old_map(&mut self, key: ClientKey) -> Option<Flow> {
-        let epoch = self.epoch;
+        let epoch = self.cluster.epoch;
         let client = self.clients.get(key)?;
         if client.epoch != epoch {
             if client.order.outstanding() > 0 {
@@ -54,7 +54,7 @@ impl Worker {
         let pool = client.pool;
         match self.link_for(key, pool, node) {
             Ok(link) => {
-                let source = self.links[link].source(link);
+                let source = self.upstream.links[link].source(link);
                 let Some((client, buffers)) = self.clients.get_with_buffers(key) else { return };
                 let seq = client.order.expect(source, count, buffers);
                 if client.order.outstanding() >= MAX_OUTSTANDING {
@@ -62,7 +62,7 @@ impl Worker {
                 }
                 let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
                 self.push_marked(link, bytes, ticket, marks);
-                if self.links[link].is_full() {
+                if self.upstream.links[link].is_full() {
                     self.throttle(key, pool, link);
                 }
             }
@@ -87,13 +87,13 @@ impl Worker {
     /// The shared link has more to send than it should: send now, or wait.
     pub(crate) fn throttle(&mut self, key: ClientKey, pool: usize, link: usize) {
         self.close_flights();
-        if let Err(error) = self.links[link].link.flush(self.now) {
+        if let Err(error) = self.upstream.links[link].link.flush(self.now) {
             self.lose_link(link, &error);
             return;
         }
-        if self.links[link].is_full() {
+        if self.upstream.links[link].is_full() {
             self.stop(key);
-            self.pools[pool].throttled.push(key);
+            self.upstream.pools[pool].throttled.push(key);
         }
     }
 }

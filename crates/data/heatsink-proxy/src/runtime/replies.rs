@@ -19,6 +19,7 @@ use crate::downstream::connection::ClientKey;
 use crate::observe::{Mark, Observer};
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::{Expected, Pass};
+use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Purpose, Ticket};
 
@@ -53,7 +54,7 @@ impl Worker {
     /// Reads what a link has, a few times at most.
     pub(crate) fn read_link(&mut self, slot: usize) {
         for _ in 0..READS_PER_TURN {
-            let Some(upstream) = self.links.get_mut(slot) else { return };
+            let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
             let (owner, generation) = (upstream.owner, upstream.generation);
             let partly_told = upstream.link.partly_told().map(|ticket| ticket.client);
             match owner {
@@ -89,19 +90,27 @@ impl Worker {
                 | Owner::Listener
                 | Owner::Retired { .. } => {}
             }
-            let follows = self.cluster.is_some();
-            let Self { links, clients, kept, scratch, now, table, observer, mitigations, .. } =
-                self;
+            let follows = self.cluster.view.is_some();
+            let Self {
+                clients,
+                scratch,
+                now,
+                table,
+                observer,
+                mitigations,
+                upstream: upstream::Room { links, kept, .. },
+                ..
+            } = self;
             let upstream = &mut links[slot];
             let mut suspects = std::mem::take(&mut upstream.suspects);
             let replays = !upstream.replica && matches!(owner, Owner::Pool | Owner::Retired { .. });
             let refusing = Refusing {
-                replays: replays.then_some(&mut self.replays),
-                gathers: &self.gathers,
-                redirects: &self.redirects,
+                replays: replays.then_some(&mut self.cluster.replays),
+                gathers: &self.cluster.gathers,
+                redirects: &self.cluster.redirects,
                 table,
                 now: *now,
-                walked: &mut self.walked,
+                walked: &mut self.cluster.walked,
             };
             let mut sorting = Sorting { slot, owner, follows, suspects: &mut suspects, refusing };
             let mut ended = std::mem::take(&mut mitigations.ended);
@@ -159,10 +168,10 @@ impl Worker {
                     upstream.readable = false;
                     // Requests may have gathered for these replies, or clients may wait for
                     // what they were kept for.
-                    let throttled = !self.pools[upstream.pool].throttled.is_empty();
+                    let throttled = !self.upstream.pools[upstream.pool].throttled.is_empty();
                     if (throttled || upstream.link.backlog_bytes() > 0) && !upstream.dirty {
                         upstream.dirty = true;
-                        self.dirty_links.push(slot);
+                        self.upstream.dirty_links.push(slot);
                     }
                     self.note_ready(slot);
                     self.look_at_kept(slot);
@@ -172,16 +181,21 @@ impl Worker {
                 }
                 Err(error) => {
                     self.look_at_kept(slot);
-                    if self.links.get(slot).is_some_and(|link| link.generation == generation) {
+                    if self
+                        .upstream
+                        .links
+                        .get(slot)
+                        .is_some_and(|link| link.generation == generation)
+                    {
                         self.lose_link(slot, &error);
                     }
                     return;
                 }
             }
         }
-        if let Some(upstream) = self.links.get(slot) {
+        if let Some(upstream) = self.upstream.links.get(slot) {
             let owner = upstream.owner;
-            self.eager_links.push(slot);
+            self.upstream.eager_links.push(slot);
             self.look_at_dedicated(owner);
         }
     }
@@ -201,7 +215,7 @@ impl Worker {
         if self.stalls.is_empty() {
             return;
         }
-        let Self { stalls, eager_links, .. } = self;
+        let Self { stalls, upstream: upstream::Room { eager_links, .. }, .. } = self;
         stalls.retain(|stall| {
             let over = stall.client == client;
             if over {
@@ -226,14 +240,14 @@ impl Worker {
     fn look_at_kept(&mut self, slot: usize) {
         self.look_at_pushes();
         self.look_at_ended();
-        if self.kept.is_empty() {
+        if self.upstream.kept.is_empty() {
             return;
         }
-        let (pool, from) = match self.links.get(slot) {
+        let (pool, from) = match self.upstream.links.get(slot) {
             Some(upstream) => (upstream.pool, upstream.node),
-            None => (self.base_pool, NodeId::FIRST),
+            None => (self.upstream.base_pool, NodeId::FIRST),
         };
-        for (ticket, kept) in std::mem::take(&mut self.kept) {
+        for (ticket, kept) in std::mem::take(&mut self.upstream.kept) {
             match kept {
                 Kept::Reply(_) if ticket.purpose == Purpose::Pulse => self.pulse_felt(slot),
                 Kept::Reply(frame) => match ticket.purpose {
@@ -258,8 +272,8 @@ impl Worker {
 
     /// A reply that is not simply passed on has come, or will not come and is an error.
     pub(crate) fn conclude(&mut self, ticket: Ticket, frame: &[u8]) {
-        let redirected = self.redirects.contains_key(&ticket);
-        if !self.redirects.is_empty() {
+        let redirected = self.cluster.redirects.contains_key(&ticket);
+        if !self.cluster.redirects.is_empty() {
             self.end_redirect(ticket);
         }
         match ticket.purpose {
@@ -279,7 +293,7 @@ impl Worker {
             Purpose::Health(node) => self.learn_health(node, frame),
             Purpose::Ignored | Purpose::Dedicated | Purpose::Pulse | Purpose::Caching(_) => {}
         }
-        if !self.replays.is_empty() {
+        if !self.cluster.replays.is_empty() {
             self.release_replayed(ticket);
         }
     }

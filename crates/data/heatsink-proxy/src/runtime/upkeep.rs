@@ -30,15 +30,15 @@ impl Worker {
         self.count_requests();
         self.tell_slowest();
         self.look_after_input();
-        let waiting = self.links.iter().any(|(_, upstream)| {
+        let waiting = self.upstream.links.iter().any(|(_, upstream)| {
             let dedicated = matches!(upstream.owner, Owner::Client(_) | Owner::Listener);
             dedicated || !upstream.link.is_ready() || upstream.link.waiting() > 0
         });
-        let alert = self.cluster.as_ref().is_some_and(View::is_alert);
+        let alert = self.cluster.view.as_ref().is_some_and(View::is_alert);
         let busy = serving || waiting || alert || self.drain_until.is_some();
         let tick = if busy { BUSY_TICK } else { IDLE_TICK };
         self.next_tick = self.now + tick;
-        if let Some(at) = self.later.iter().map(Later::at).min() {
+        if let Some(at) = self.cluster.later.iter().map(Later::at).min() {
             self.next_tick = self.next_tick.min(at);
         }
     }
@@ -139,7 +139,7 @@ impl Worker {
                 self.spare_link(dedicated.link);
             } else {
                 // What the client sent before it left is the server's to read.
-                if let Some(upstream) = self.links.get_mut(dedicated.link) {
+                if let Some(upstream) = self.upstream.links.get_mut(dedicated.link) {
                     let _ = upstream.link.flush(self.now);
                 }
                 self.drop_dedicated_links(key, &dedicated);

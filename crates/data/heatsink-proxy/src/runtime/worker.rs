@@ -5,7 +5,6 @@
 //! in one write per link, and all replies in one write per client.
 //! Bound: each socket is read a few times a turn at most, so no client starves the others.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
@@ -16,19 +15,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use foldhash::fast::FixedState;
 use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::Limits;
 use heatsink_upstream::address::Endpoint;
 use mio::Token;
-use slab::Slab;
 
-use crate::cluster::moving_slots::Moving;
-use crate::cluster::redirects::{Later, Redirection};
-use crate::cluster::redirects_in_flight::RedirectsInFlight;
-use crate::cluster::refresh::View;
-use crate::cluster::replay::Replays;
-use crate::cluster::scatter_gather::Gather;
+use crate::cluster;
 use crate::config::Live;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::{Client, ClientKey};
@@ -40,14 +32,14 @@ use crate::downstream::request::Request;
 use crate::hot::Mitigations;
 use crate::observe::{Mark, Observer, Writer};
 use crate::runtime::clock::Awake;
-use crate::runtime::replies::{Kept, Stall};
+use crate::runtime::replies::Stall;
 use crate::runtime::shared::{Message, Shared};
 use crate::runtime::socket::{Accepted, Socket};
 use crate::runtime::world::{Ready, Rest, World};
-use crate::session::client_tracking::Pin;
-use crate::session::login_queue::Logins;
+use crate::session;
+use crate::upstream;
 use crate::upstream::nodes::{Node, NodeId};
-use crate::upstream::pools::{Owner, Pool, Ticket, Upstream};
+use crate::upstream::pools::{Owner, Ticket};
 
 /// The token of a worker's mailbox.
 pub(crate) const MAIL: Token = Token(usize::MAX - 1);
@@ -97,70 +89,33 @@ pub(crate) struct Worker {
     /// The settings as this worker knows them.
     pub(crate) live: Arc<Live>,
     live_version: u64,
-    nodes: Vec<Arc<Node>>,
-    /// What is known of the cluster, if the upstream is one.
-    pub(crate) cluster: Option<View>,
-    /// Changes when requests begin to take other ways than before.
-    pub(crate) epoch: u32,
-    /// Replies that are being joined.
-    pub(crate) gathers: Slab<Gather>,
-    /// Requests that are not where they were first sent.
-    pub(crate) redirects: HashMap<Ticket, Redirection, FixedState>,
-    /// Where those of them are that were sent on.
-    pub(crate) redirects_in_flight: RedirectsInFlight,
-    /// Requests that are to be tried again.
-    pub(crate) later: Vec<Later>,
-    /// A client does not hear of the events of some node, which could not be reached.
-    pub(crate) is_listening_in_vain: bool,
-    /// When that is tried again at the earliest.
-    pub(crate) next_listening: Instant,
-    /// Slots that were seen to move.
-    pub(crate) moving: Moving,
-    /// Requests that wait for one before them that is.
-    pub(crate) replays: Replays,
-    /// Requests that were looked at for that in this turn.
-    pub(crate) walked: usize,
-    /// For taking turns.
-    pub(crate) turn: usize,
-    next_sample: Instant,
     /// This worker's copy of the command table; no other thread touches its counter.
     pub(crate) table: Rc<CommandTable>,
     pub(crate) table_version: u64,
     pub(crate) clients: Clients,
-    pub(crate) next_generation: u32,
-    pub(crate) links: Slab<Upstream>,
-    pub(crate) pools: Slab<Pool>,
-    pub(crate) pool_serial: u64,
-    /// Pools, by their serial numbers, that nobody needs any more.
-    pub(crate) surplus_pools: Vec<(usize, u64)>,
-    /// Who waits to try a login.
-    pub(crate) logins: Logins,
-    /// The pool of clients that have not authenticated.
-    pub(crate) base_pool: usize,
     pub(crate) scratch: Scratch,
     /// After authentication, and before.
     pub(crate) request_limits: [Limits; 2],
-    pub(crate) dirty_links: Vec<usize>,
-    /// Links that may have more to read.
-    pub(crate) eager_links: Vec<usize>,
+    pub(crate) session: session::Room,
+    pub(crate) upstream: upstream::Room,
+    pub(crate) cluster: cluster::Room,
+    /// What is done about hot keys.
+    pub(crate) mitigations: Mitigations,
+    /// Counts keys, if they are to be counted.
+    pub(crate) observer: Option<Observer>,
+    /// Tells one client or link in a place from the next one there.
+    pub(crate) next_generation: u32,
+    /// For taking turns.
+    pub(crate) turn: usize,
+    next_sample: Instant,
     /// Pools that wait for a client.
     pub(crate) stalls: Vec<Stall>,
-    /// Replies that are looked into here instead of being passed on.
-    pub(crate) kept: Vec<(Ticket, Kept)>,
-    /// The server says nothing on some shared link, or there is a second one beside it.
-    pub(crate) goes_around: bool,
-    /// Connections that are to be pinned for other clients.
-    pub(crate) pins: Vec<Pin>,
     /// Requests taken from clients since the others were last told of them.
     pub(crate) taken: u64,
     /// Those among them that are this process's own.
     pub(crate) taken_within: u64,
     /// The same for pauses.
     pauses: u64,
-    /// What is done about hot keys.
-    pub(crate) mitigations: Mitigations,
-    /// Counts keys, if they are to be counted.
-    pub(crate) observer: Option<Observer>,
     /// Some rule lets replicas answer reads.
     pub(crate) reads_replicas: bool,
     /// What this worker has told of its clients' output.
@@ -194,12 +149,6 @@ impl Worker {
             table_version: shared.table_version.load(Ordering::Acquire),
             clients: Clients::new(live.limits.max_output_bytes),
             next_generation: 0,
-            links: Slab::new(),
-            pools: Slab::new(),
-            pool_serial: 0,
-            surplus_pools: Vec::new(),
-            logins: Logins::default(),
-            base_pool: 0,
             scratch: Scratch::new(READ_BYTES),
             request_limits: request_limits(&live.limits),
             reads_replicas: live.policy.iter().any(|rule| rule.replica_reads),
@@ -210,28 +159,14 @@ impl Worker {
             pauses: 0,
             live,
             live_version,
-            nodes: shared.nodes.all(),
-            cluster: shared.cluster.as_ref().map(|_| View::new(now)),
-            epoch: 0,
-            gathers: Slab::new(),
-            redirects: HashMap::default(),
-            redirects_in_flight: RedirectsInFlight::default(),
-            later: Vec::new(),
-            is_listening_in_vain: false,
-            next_listening: now,
-            moving: Moving::default(),
-            replays: Replays::default(),
-            walked: 0,
+            session: session::Room::default(),
+            upstream: upstream::Room::new(shared.nodes.all()),
+            cluster: cluster::Room::new(shared.cluster.is_some(), now),
             turn: index,
             next_sample: now,
-            dirty_links: Vec::new(),
-            eager_links: Vec::new(),
             stalls: Vec::new(),
-            kept: Vec::new(),
             output: WorkerOutput::new(now),
             input: WorkerInput::new(now),
-            goes_around: false,
-            pins: Vec::new(),
             now,
             awake: Awake::default(),
             next_tick: now,
@@ -239,11 +174,11 @@ impl Worker {
             shared,
         };
         if let Some(base_pool) = worker.pool_for(&login) {
-            worker.base_pool = base_pool;
+            worker.upstream.base_pool = base_pool;
         }
         // Connected before the first client comes, so that it does not wait for it, and the
         // server's commands and its wish for a password are known.
-        if worker.pool_link(worker.base_pool, NodeId::FIRST).is_err() {
+        if worker.pool_link(worker.upstream.base_pool, NodeId::FIRST).is_err() {
             tracing::debug!("upstream not there yet");
         }
         worker
@@ -287,7 +222,7 @@ impl Worker {
     pub(crate) fn take_turn(&mut self, ready: &[Ready]) {
         self.now = self.world.now();
         self.notice_pause();
-        self.walked = 0;
+        self.cluster.walked = 0;
         self.renew_table();
         self.renew_settings();
         self.renew_topology();
@@ -309,7 +244,7 @@ impl Worker {
     /// So much is under way on the shared links that what comes next may as well gather. What
     /// a silent server owes is not counted: others would wait for it in vain.
     fn is_crowded(&self) -> bool {
-        let shared = self.links.iter().take(LOOKED_AT).map(|(_, upstream)| upstream);
+        let shared = self.upstream.links.iter().take(LOOKED_AT).map(|(_, upstream)| upstream);
         let waiting = shared
             .filter(|upstream| upstream.owner == Owner::Pool)
             .filter(|upstream| upstream.link.was_heard_within(RESPONSIVE, self.now))
@@ -351,17 +286,17 @@ impl Worker {
     }
 
     fn may_tell_of_changes(&self, link: usize) -> bool {
-        match self.links.get(link).map(|link| link.owner) {
+        match self.upstream.links.get(link).map(|link| link.owner) {
             Some(Owner::Tracked | Owner::Listener) => true,
             // A client of a cluster has no cache that the server tells of.
-            Some(Owner::Client(_)) => self.cluster.is_none(),
+            Some(Owner::Client(_)) => self.cluster.view.is_none(),
             _ => false,
         }
     }
 
     /// How long to wait for events at most.
     fn patience(&self) -> Duration {
-        if self.eager_links.is_empty()
+        if self.upstream.eager_links.is_empty()
             && self.clients.eager.is_empty()
             && self.clients.resume.is_empty()
         {
@@ -380,7 +315,7 @@ impl Worker {
             match message {
                 Message::Accept(accepted) => self.accept(accepted),
                 Message::Verified(key, verdict) => self.verified(key, verdict),
-                Message::Pin(pin) => self.pins.push(pin),
+                Message::Pin(pin) => self.session.pins.push(pin),
                 Message::Pinned(key, id) => self.redirect_ready(key, id),
                 Message::PrimaryMoved => self.primary_moved(),
                 Message::Kill(key) => self.close_client(key),
@@ -410,10 +345,10 @@ impl Worker {
 
     /// The server with that number.
     pub(crate) fn node(&mut self, id: NodeId) -> Arc<Node> {
-        if id.index() >= self.nodes.len() {
-            self.nodes = self.shared.nodes.all();
+        if id.index() >= self.upstream.nodes.len() {
+            self.upstream.nodes = self.shared.nodes.all();
         }
-        Arc::clone(&self.nodes[id.index().min(self.nodes.len() - 1)])
+        Arc::clone(&self.upstream.nodes[id.index().min(self.upstream.nodes.len() - 1)])
     }
 
     pub(crate) fn endpoint(&mut self, id: NodeId) -> Endpoint {
@@ -422,7 +357,7 @@ impl Worker {
 
     /// Sentinels have told of another primary: nothing goes to the old one any more.
     fn primary_moved(&mut self) {
-        self.epoch = self.epoch.wrapping_add(1);
+        self.cluster.epoch = self.cluster.epoch.wrapping_add(1);
         self.abandon_links(NodeId::FIRST);
         self.forget_commands();
     }
@@ -433,7 +368,7 @@ impl Worker {
         let of_clients = std::mem::take(&mut self.taken) - std::mem::take(&mut self.taken_within);
         self.shared.requests_total.fetch_add(of_clients, Ordering::Relaxed);
         self.shared.pauses_total.fetch_add(std::mem::take(&mut self.pauses), Ordering::Relaxed);
-        let Self { links, nodes, .. } = self;
+        let Self { upstream: upstream::Room { links, nodes, .. }, .. } = self;
         for (_, upstream) in links {
             if upstream.requests > 0
                 && let Some(node) = nodes.get(upstream.node.index())
@@ -492,12 +427,13 @@ impl Worker {
         if !within {
             self.shared.directory.add(&record);
         }
-        let mut client = Client::new(socket, key.generation, record, self.base_pool, self.now);
-        client.epoch = self.epoch;
+        let mut client =
+            Client::new(socket, key.generation, record, self.upstream.base_pool, self.now);
+        client.epoch = self.cluster.epoch;
         client.is_known = known;
         client.within = within;
         entry.insert(client);
-        self.enter_pool(self.base_pool);
+        self.enter_pool(self.upstream.base_pool);
         Some(key)
     }
 
@@ -527,13 +463,13 @@ impl Worker {
     }
 
     fn on_link_event(&mut self, slot: usize, generation: u32, event: &Ready) {
-        let Some(upstream) = self.links.get_mut(slot) else { return };
+        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
         if upstream.generation != generation {
             return;
         }
         if (event.writable || event.error) && !upstream.dirty {
             upstream.dirty = true;
-            self.dirty_links.push(slot);
+            self.upstream.dirty_links.push(slot);
         }
         if event.readable || event.read_closed || event.error {
             upstream.readable = true;
@@ -546,22 +482,22 @@ impl Worker {
     #[inline]
     pub(crate) fn push_to_link(&mut self, slot: usize, bytes: &[u8], ticket: Ticket, count: u32) {
         let now = self.now;
-        let upstream = &mut self.links[slot];
+        let upstream = &mut self.upstream.links[slot];
         upstream.requests += u64::from(count);
         upstream.link.push(bytes, ticket, count, now);
         if !upstream.dirty {
             upstream.dirty = true;
-            self.dirty_links.push(slot);
+            self.upstream.dirty_links.push(slot);
         }
     }
 
     /// A link has something to send.
     pub(crate) fn touch_link(&mut self, slot: usize) {
-        if let Some(upstream) = self.links.get_mut(slot)
+        if let Some(upstream) = self.upstream.links.get_mut(slot)
             && !upstream.dirty
         {
             upstream.dirty = true;
-            self.dirty_links.push(slot);
+            self.upstream.dirty_links.push(slot);
         }
     }
 
@@ -575,12 +511,12 @@ impl Worker {
         marks: &[Mark],
     ) {
         let now = self.now;
-        let upstream = &mut self.links[slot];
+        let upstream = &mut self.upstream.links[slot];
         upstream.requests += marks.len() as u64;
         upstream.link.push_marked(bytes, ticket, marks, now);
         if !upstream.dirty {
             upstream.dirty = true;
-            self.dirty_links.push(slot);
+            self.upstream.dirty_links.push(slot);
         }
     }
 

@@ -179,7 +179,7 @@ impl Worker {
     pub(crate) fn client_command(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         let sub = request.arg(1).unwrap_or_default().to_ascii_lowercase();
         let on = request.is(2, "on");
-        if self.cluster.is_some()
+        if self.cluster.view.is_some()
             && let Some(flow) = self.client_command_clustered(key, &sub, request)
         {
             return flow;
@@ -424,7 +424,7 @@ impl Worker {
         let Some(client) = self.clients.get_ref(key) else { return };
         let record = std::sync::Arc::clone(&client.record);
         let dedicated = client.dedicated.as_ref().map(|dedicated| dedicated.protocol);
-        let protocol = dedicated.unwrap_or(self.pools[client.pool].login.protocol);
+        let protocol = dedicated.unwrap_or(self.upstream.pools[client.pool].login.protocol);
         let reply = match answer {
             Answer::Replies(replies) => {
                 let is_off = client.replies == Replies::Off && replies == Replies::SkipNext;

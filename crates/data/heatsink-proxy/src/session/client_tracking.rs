@@ -84,9 +84,9 @@ impl Worker {
 
     /// Pins connections that other clients' changes are redirected to, and tells who waits for it.
     pub(crate) fn serve_pins(&mut self) {
-        for pin in std::mem::take(&mut self.pins) {
+        for pin in std::mem::take(&mut self.session.pins) {
             match self.pinned_id(pin.target) {
-                Pinned::Soon => self.pins.push(pin),
+                Pinned::Soon => self.session.pins.push(pin),
                 Pinned::Never => self.tell_pinned(&pin, None),
                 Pinned::As(id) => self.tell_pinned(&pin, Some(id)),
             }

@@ -21,6 +21,7 @@ use crate::observe::Writer;
 use crate::reserved::names;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::{Dedicated, Expected, Transaction};
+use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::Owner;
 
@@ -49,10 +50,10 @@ impl Worker {
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         let Some(dedicated) = &mut client.dedicated else { return Flow::Taken };
-        if self.cluster.is_none() && dedicated.expected.len() >= MAX_OUTSTANDING as usize {
+        if self.cluster.view.is_none() && dedicated.expected.len() >= MAX_OUTSTANDING as usize {
             return Flow::Wait;
         }
-        if self.cluster.is_some() {
+        if self.cluster.view.is_some() {
             if dedicated.expected.iter().any(|expected| *expected != Expected::Unasked) {
                 // One at a time: it may have to be sent elsewhere.
                 return Flow::Wait;
@@ -71,12 +72,12 @@ impl Worker {
         let (link, others) = dedicated.ask();
         for link in std::iter::once(link).chain(others) {
             if was_settled {
-                self.links[link].link.expect_answer(self.now);
+                self.upstream.links[link].link.expect_answer(self.now);
             }
-            self.links[link].requests += 1;
+            self.upstream.links[link].requests += 1;
             self.push_dedicated(key, link, bytes);
         }
-        if self.cluster.is_some() {
+        if self.cluster.view.is_some() {
             self.tell_everywhere(key, bytes, expected);
         }
         if expected == Expected::Blocking {
@@ -91,7 +92,7 @@ impl Worker {
         let Some(dedicated) = &mut client.dedicated else { return };
         let link = dedicated.link;
         dedicated.expected.extend(std::iter::repeat_n(Expected::Unasked, count));
-        self.links[link].requests += count as u64;
+        self.upstream.links[link].requests += count as u64;
         self.push_dedicated(key, link, bytes);
     }
 
@@ -157,7 +158,7 @@ impl Worker {
         table: &CommandTable,
         args: &mut Vec<Range<usize>>,
     ) -> Option<Flow> {
-        if self.cluster.is_some() {
+        if self.cluster.view.is_some() {
             // It may have to be sent elsewhere: it must be there, whole.
             return None;
         }
@@ -240,7 +241,7 @@ impl Worker {
                 }
                 if done {
                     dedicated.upload = None;
-                    self.links[link].link.expect_answer(self.now);
+                    self.upstream.links[link].link.expect_answer(self.now);
                 }
                 passed
             }
@@ -262,11 +263,11 @@ impl Worker {
     }
 
     pub(crate) fn push_dedicated(&mut self, key: ClientKey, link: usize, bytes: &[u8]) {
-        let upstream = &mut self.links[link];
+        let upstream = &mut self.upstream.links[link];
         upstream.link.push_unmatched(bytes);
         if !upstream.dirty {
             upstream.dirty = true;
-            self.dirty_links.push(link);
+            self.upstream.dirty_links.push(link);
         }
         if upstream.link.backlog_bytes() > BACKLOG_BYTES
             && let Some(client) = self.clients.get(key)
@@ -281,7 +282,7 @@ impl Worker {
         if client.dedicated.is_some() {
             // On a cluster, other commands go along shared links beside it: what was sent there
             // is executed first.
-            let behind = self.cluster.is_some() && client.order.outstanding() > 0;
+            let behind = self.cluster.view.is_some() && client.order.outstanding() > 0;
             return if behind { Ensured::Wait } else { Ensured::Ready };
         }
         if !client.is_settled() {
@@ -298,8 +299,8 @@ impl Worker {
         let Some(client) = self.clients.get(key) else { return Ok(()) };
         let pool = client.pool;
         let link = self.take_link(pool, node, Owner::Client(key))?;
-        let protocol = self.pools[pool].login.protocol;
-        let Self { clients, links, .. } = self;
+        let protocol = self.upstream.pools[pool].login.protocol;
+        let Self { clients, upstream: upstream::Room { links, .. }, .. } = self;
         let (Some(client), upstream) = (clients.get(key), &mut links[link]) else {
             return Ok(());
         };
@@ -316,7 +317,7 @@ impl Worker {
     /// Gives a client's dedicated connection the client's name, if it has another one: a queued
     /// `CLIENT GETNAME` is the server's to answer.
     pub(crate) fn name_dedicated(&mut self, key: ClientKey) {
-        let Self { clients, links, dirty_links, .. } = self;
+        let Self { clients, upstream: upstream::Room { links, dirty_links, .. }, .. } = self;
         let Some(client) = clients.get(key) else { return };
         let name = client.record.facts().name.clone();
         let Some(dedicated) = &mut client.dedicated else { return };
@@ -354,7 +355,7 @@ impl Worker {
             if let Some(dedicated) = &mut client.dedicated
                 && let Some(name) = dedicated.named.take()
             {
-                if let Some(upstream) = self.links.get_mut(dedicated.link) {
+                if let Some(upstream) = self.upstream.links.get_mut(dedicated.link) {
                     upstream.name.clone_from(&name);
                 }
                 facts.name = name;
@@ -371,7 +372,7 @@ impl Worker {
         if few && client.stopped {
             self.clients.resume.push(key);
         }
-        if strayed && settled && self.cluster.is_some() {
+        if strayed && settled && self.cluster.view.is_some() {
             // It leads to one node only. The command has named no key that anybody knows of, and
             // what it may have left behind goes with its connection.
             self.end_dedicated_state(key);

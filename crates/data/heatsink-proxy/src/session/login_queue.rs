@@ -40,6 +40,7 @@ use heatsink_upstream::address::Credentials;
 
 use crate::downstream::connection::ClientKey;
 use crate::runtime::worker::Worker;
+use crate::session;
 use crate::upstream::pools::Pool;
 
 /// Pools of a worker that have a connection, and that no server has accepted yet.
@@ -99,10 +100,10 @@ impl Worker {
     /// Whether a client may try what it wants now.
     pub(crate) fn login_turn(&mut self, key: ClientKey, wanted: Wanted<'_>) -> Turn {
         let Some(client) = self.clients.get_ref(key) else { return Turn::Never };
-        let hasher = &self.logins.hasher;
+        let hasher = &self.session.logins.hasher;
         let tried = Tried(match wanted {
             Wanted::Login(login)
-                if login.credentials == self.pools[client.pool].login.credentials =>
+                if login.credentials == self.upstream.pools[client.pool].login.credentials =>
             {
                 hasher.hash_one((login.db, login.protocol))
             }
@@ -110,7 +111,7 @@ impl Worker {
             Wanted::Password(user, password) => hasher.hash_one((user, password)),
         });
         let may_try = self.may_try_login(key, wanted, tried);
-        let waiting = &mut self.logins.waiting;
+        let waiting = &mut self.session.logins.waiting;
         let place = waiting.iter().position(|(waiter, _)| *waiter == key);
         match (may_try, place) {
             (Ok(()), place) => {
@@ -143,17 +144,18 @@ impl Worker {
         let Some(client) = self.clients.get_ref(key) else { return Ok(()) };
         if let Wanted::Login(login) = wanted {
             let pool = self.pool_that_can_tell(login);
-            let is_here = pool.is_some_and(|pool| self.pools[pool].login == *login);
+            let is_here = pool.is_some_and(|pool| self.upstream.pools[pool].login == *login);
             if client.within || is_here || self.is_proven_anywhere(login) {
                 return Ok(());
             }
             let is_tried = |(_, pool): &(usize, &Pool)| !pool.is_proven && pool.is_connected();
-            if pool.is_none() && self.pools.iter().filter(is_tried).count() >= MAX_UNPROVEN {
+            if pool.is_none() && self.upstream.pools.iter().filter(is_tried).count() >= MAX_UNPROVEN
+            {
                 return Err(self.now + LOOK);
             }
         }
         let now = self.now;
-        let mut refused = self.logins.refused.iter_mut();
+        let mut refused = self.session.logins.refused.iter_mut();
         let refused = refused.find(|(other, _)| *other == tried);
         if let Some(again) = refused.as_ref().map(|(_, at)| *at + TRY_AGAIN).filter(|at| now < *at)
         {
@@ -172,7 +174,7 @@ impl Worker {
     /// Notes that a server has accepted, or has refused, the login of a pool: for all workers, since
     /// what one of them uses is no guess at another.
     pub(crate) fn set_proven(&mut self, pool: usize, is_proven: bool) {
-        let pool = &mut self.pools[pool];
+        let pool = &mut self.upstream.pools[pool];
         if std::mem::replace(&mut pool.is_proven, is_proven) == is_proven {
             return;
         }
@@ -194,7 +196,7 @@ impl Worker {
 
     /// What a client tried was refused.
     pub(crate) fn login_refused(&mut self, key: ClientKey, tried: Tried) {
-        let refused = &mut self.logins.refused;
+        let refused = &mut self.session.logins.refused;
         if let Some((_, at)) = refused.iter_mut().find(|(other, _)| *other == tried) {
             *at = self.now;
             return;
@@ -212,7 +214,7 @@ impl Worker {
 
     /// Has those look again who wait for their turn.
     pub(crate) fn look_after_logins(&mut self) {
-        let Self { logins, clients, now, .. } = self;
+        let Self { clients, now, session: session::Room { logins, .. }, .. } = self;
         // Some have gone, or were let in another way meanwhile.
         logins.waiting.retain(|(key, until)| {
             *now < *until + 10 * LOOK && clients.get_ref(*key).is_some_and(|client| client.stopped)
@@ -225,15 +227,16 @@ impl Worker {
     pub(crate) fn pool_that_can_tell(&self, login: &Login) -> Option<usize> {
         self.find_pool(login).or_else(|| {
             let shared = self.find_pool(&with_any_password(login)?)?;
-            self.pools[shared].is_proven.then_some(shared)
+            self.upstream.pools[shared].is_proven.then_some(shared)
         })
     }
 
     /// What to ask the server about the user of a pool that has just been accepted, if it has so
     /// many pools that any password may do. Not on a cluster, where another node may need one.
     pub(crate) fn question_of_any(&self, pool: usize) -> Option<[&[u8]; 3]> {
-        let Credentials { user, password } = self.pools[pool].login.credentials.as_ref()?;
-        let is_asked = self.cluster.is_none()
+        let Credentials { user, password } =
+            self.upstream.pools[pool].login.credentials.as_ref()?;
+        let is_asked = self.cluster.view.is_none()
             && password != ANY_PASSWORD
             && self.siblings(pool).count() > MAX_PASSWORDS;
         is_asked.then_some([b"AUTH", user.as_deref()?, ANY_PASSWORD])
@@ -242,8 +245,8 @@ impl Worker {
     /// The pools of the same user, database and protocol, itself included, that were accepted: not
     /// those that somebody is just guessing.
     fn siblings(&self, pool: usize) -> impl Iterator<Item = (usize, &Pool)> {
-        let login = &self.pools[pool].login;
-        self.pools.iter().filter(move |(_, other)| {
+        let login = &self.upstream.pools[pool].login;
+        self.upstream.pools.iter().filter(move |(_, other)| {
             let same = other.login.db == login.db && other.login.protocol == login.protocol;
             other.is_proven && same && is_same_user(&other.login, login)
         })
@@ -251,19 +254,20 @@ impl Worker {
 
     /// On a cluster, pools that nobody is in are given up where a user has too many.
     pub(crate) fn shed_siblings(&mut self, pool: usize) {
-        if self.cluster.is_some() && self.siblings(pool).count() > MAX_PASSWORDS {
-            let is_idle =
-                |(slot, other): &(usize, &Pool)| other.clients == 0 && *slot != self.base_pool;
+        if self.cluster.view.is_some() && self.siblings(pool).count() > MAX_PASSWORDS {
+            let is_idle = |(slot, other): &(usize, &Pool)| {
+                other.clients == 0 && *slot != self.upstream.base_pool
+            };
             let idle = self.siblings(pool).filter(is_idle);
             let idle: Vec<_> = idle.map(|(slot, other)| (slot, other.serial)).collect();
-            self.surplus_pools.extend(idle);
+            self.upstream.surplus_pools.extend(idle);
         }
     }
 
     /// The server refuses the password of a pool. If it was any password's, the user needs one now, and
     /// nobody here knows which client gave the right one: they have to say it again.
     pub(crate) fn leave_shared_pool(&mut self, pool: usize) {
-        let credentials = self.pools[pool].login.credentials.as_ref();
+        let credentials = self.upstream.pools[pool].login.credentials.as_ref();
         if credentials.is_none_or(|credentials| credentials.password != ANY_PASSWORD) {
             return;
         }
@@ -278,14 +282,14 @@ impl Worker {
     /// Any password does for the user of this pool, says the server: the pool that they share, which
     /// a client enters that leaves this one.
     pub(crate) fn enter_shared_pool(&mut self, pool: usize) -> usize {
-        let login = with_any_password(&self.pools[pool].login);
+        let login = with_any_password(&self.upstream.pools[pool].login);
         let Some(shared) = login.and_then(|login| self.pool_for(&login)) else { return pool };
         self.set_proven(shared, true);
         self.enter_pool(shared);
         self.leave_pool(pool);
-        if self.pools[pool].clients == 0 {
+        if self.upstream.pools[pool].clients == 0 {
             // Not at once: its connection is being read from.
-            self.surplus_pools.push((pool, self.pools[pool].serial));
+            self.upstream.surplus_pools.push((pool, self.upstream.pools[pool].serial));
         }
         shared
     }

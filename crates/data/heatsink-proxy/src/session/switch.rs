@@ -51,7 +51,7 @@ pub(crate) struct Move {
 impl Worker {
     fn login_of(&self, key: ClientKey) -> Option<Login> {
         let client = self.clients.get_ref(key)?;
-        Some(self.pools[client.pool].login.clone())
+        Some(self.upstream.pools[client.pool].login.clone())
     }
 
     pub(crate) fn auth(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
@@ -140,7 +140,7 @@ impl Worker {
 
     /// Back to how a connection begins.
     pub(crate) fn reset(&mut self, key: ClientKey) {
-        let base_pool = self.base_pool;
+        let base_pool = self.upstream.base_pool;
         let known = self.shared.verifier.is_none();
         let Some(client) = self.clients.get(key) else { return };
         let (old, dedicated) = (client.pool, client.dedicated.take());
@@ -259,7 +259,7 @@ impl Worker {
         let Some(question) = self.question_of_any(to.pool) else { return false };
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &question);
-        let Some(link) = self.pools[to.pool].open_link(self.home(ticket.client)) else {
+        let Some(link) = self.upstream.pools[to.pool].open_link(self.home(ticket.client)) else {
             return false;
         };
         self.push_to_link(link, &bytes, ticket, 1);
@@ -297,8 +297,9 @@ impl Worker {
         if let Some(client) = self.clients.get(key)
             && let Some(dedicated) = &client.dedicated
         {
-            let readable = |link: &usize| self.links.get(*link).is_some_and(|l| l.readable);
-            self.eager_links.extend(dedicated.links().filter(readable));
+            let readable =
+                |link: &usize| self.upstream.links.get(*link).is_some_and(|l| l.readable);
+            self.upstream.eager_links.extend(dedicated.links().filter(readable));
         }
     }
 
@@ -329,7 +330,7 @@ impl Worker {
         self.note_login(key);
         if to.hello {
             let frame = with_id(frame, id);
-            let frame = if self.cluster.is_some() { as_standalone(&frame) } else { frame };
+            let frame = if self.cluster.view.is_some() { as_standalone(&frame) } else { frame };
             self.clients.reply(key, &frame);
         } else {
             self.clients.reply(key, frame);

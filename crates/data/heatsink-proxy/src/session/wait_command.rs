@@ -44,7 +44,7 @@ impl Worker {
     pub(crate) fn writing_to(&self, node: NodeId) -> Writing {
         // They came with the same release.
         let must_write = self.table.lookup(b"WAITAOF", None).is_some();
-        let tag = match &self.cluster {
+        let tag = match &self.cluster.view {
             _ if !must_write => None,
             None => Some("0".to_owned()),
             // A node without slots has nothing of the client's either.

@@ -124,7 +124,7 @@ pub(crate) fn states(shared: &Shared) -> Vec<UpstreamState> {
 impl Worker {
     /// Whether this worker keeps the connections of this pool to tell who is up.
     fn is_watch(&self, pool: usize) -> bool {
-        self.index == 0 && pool == self.base_pool
+        self.index == 0 && pool == self.upstream.base_pool
     }
 
     /// A connection could not be had.
@@ -153,7 +153,7 @@ impl Worker {
         if again {
             self.shared.troubles.reconnects.fetch_add(1, Ordering::Relaxed);
         }
-        let Some(upstream) = self.links.get(slot) else { return };
+        let Some(upstream) = self.upstream.links.get(slot) else { return };
         if upstream.owner == Owner::Pool && self.is_watch(upstream.pool) {
             // A server that is loading its data answers a greeting like any other.
             self.ask_health(slot);
@@ -161,15 +161,15 @@ impl Worker {
     }
 
     fn ask_health(&mut self, slot: usize) {
-        let Upstream { pool, node, .. } = self.links[slot];
-        *self.pools[pool].is_asked(node) = true;
+        let Upstream { pool, node, .. } = self.upstream.links[slot];
+        *self.upstream.pools[pool].is_asked(node) = true;
         let ticket = Ticket::internal(Purpose::Health(node));
         self.push_to_link(slot, b"*1\r\n$4\r\nPING\r\n", ticket, 1);
     }
 
     /// A server has answered whether it is there. Whatever it says but that it is loading, it is.
     pub(crate) fn learn_health(&mut self, node: NodeId, frame: &[u8]) {
-        *self.pools[self.base_pool].is_asked(node) = false;
+        *self.upstream.pools[self.upstream.base_pool].is_asked(node) = false;
         if frame.starts_with(b"-LOADING") {
             let text = String::from_utf8_lossy(&frame[1..]).trim_end().to_owned();
             self.shared.troubles.count(ErrorKind::Loading);
@@ -186,13 +186,13 @@ impl Worker {
             return;
         }
         for node in in_use(&self.shared) {
-            match self.pools[self.base_pool].open_link(node) {
-                None => drop(self.pool_link(self.base_pool, node)),
+            match self.upstream.pools[self.upstream.base_pool].open_link(node) {
+                None => drop(self.pool_link(self.upstream.base_pool, node)),
                 Some(slot) => {
                     let is_down =
                         self.node(node).health.known().is_some_and(|known| known.trouble.is_some());
-                    let is_asked = *self.pools[self.base_pool].is_asked(node);
-                    if is_down && !is_asked && self.links[slot].link.is_ready() {
+                    let is_asked = *self.upstream.pools[self.upstream.base_pool].is_asked(node);
+                    if is_down && !is_asked && self.upstream.links[slot].link.is_ready() {
                         self.ask_health(slot);
                     }
                 }

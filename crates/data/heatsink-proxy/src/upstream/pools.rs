@@ -28,6 +28,7 @@ use crate::downstream::order::Source;
 use crate::hot::SILENCE;
 use crate::runtime::worker::{Worker, link_token};
 use crate::session::monitor::Kind;
+use crate::upstream;
 use crate::upstream::nodes::NodeId;
 pub(crate) use crate::upstream::ticket::{Purpose, Ticket};
 
@@ -186,17 +187,23 @@ impl Worker {
         if let Some(slot) = self.find_pool(login) {
             return Some(slot);
         }
-        if self.pools.len() >= MAX_POOLS {
-            let unused =
-                |(slot, pool): &(usize, &Pool)| *slot != self.base_pool && pool.clients == 0;
-            let oldest =
-                self.pools.iter().filter(unused).min_by_key(|(_, pool)| pool.idle_since)?.0;
+        if self.upstream.pools.len() >= MAX_POOLS {
+            let unused = |(slot, pool): &(usize, &Pool)| {
+                *slot != self.upstream.base_pool && pool.clients == 0
+            };
+            let oldest = self
+                .upstream
+                .pools
+                .iter()
+                .filter(unused)
+                .min_by_key(|(_, pool)| pool.idle_since)?
+                .0;
             self.drop_pool(oldest);
         }
-        self.pool_serial += 1;
-        Some(self.pools.insert(Pool {
+        self.upstream.pool_serial += 1;
+        Some(self.upstream.pools.insert(Pool {
             login: login.clone(),
-            serial: self.pool_serial,
+            serial: self.upstream.pool_serial,
             ways: Vec::new(),
             spare: Vec::new(),
             clients: 0,
@@ -212,24 +219,24 @@ impl Worker {
 
     /// The pool of a login, if there is one.
     pub(crate) fn find_pool(&self, login: &Login) -> Option<usize> {
-        self.pools.iter().find(|(_, pool)| pool.login == *login).map(|(slot, _)| slot)
+        self.upstream.pools.iter().find(|(_, pool)| pool.login == *login).map(|(slot, _)| slot)
     }
 
     /// A client joins a pool.
     pub(crate) fn enter_pool(&mut self, pool: usize) {
-        self.pools[pool].clients += 1;
+        self.upstream.pools[pool].clients += 1;
     }
 
     /// A client leaves a pool.
     pub(crate) fn leave_pool(&mut self, pool: usize) {
-        self.pools[pool].clients -= 1;
-        self.pools[pool].idle_since = self.now;
+        self.upstream.pools[pool].clients -= 1;
+        self.upstream.pools[pool].idle_since = self.now;
     }
 
     /// The shared link of a pool to a node, opened if it is not there; else why there is none.
     #[inline]
     pub(crate) fn pool_link(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
-        match self.pools[pool].open_link(node) {
+        match self.upstream.pools[pool].open_link(node) {
             Some(link) => Ok(link),
             None => self.open_pool_link(pool, node),
         }
@@ -239,12 +246,12 @@ impl Worker {
         self.silence_failed(pool, node)?;
         let opened = self.open_link(pool, node, Owner::Pool);
         let link = opened.map_err(|error| unavailable(&self.endpoint(node), &error))?;
-        self.pools[pool].way(node).link = Some(link);
+        self.upstream.pools[pool].way(node).link = Some(link);
         Ok(link)
     }
 
     pub(crate) fn silence_failed(&mut self, pool: usize, node: NodeId) -> Result<(), String> {
-        match &self.pools[pool].way(node).failed {
+        match &self.upstream.pools[pool].way(node).failed {
             Some((at, why)) if self.now.saturating_duration_since(*at) < RETRY_AFTER => {
                 Err(why.clone())
             }
@@ -254,14 +261,14 @@ impl Worker {
 
     /// The last attempt to connect has failed, and not longer ago than that.
     pub(crate) fn has_failed_within(&mut self, pool: usize, node: NodeId, time: Duration) -> bool {
-        let failed = self.pools[pool].way(node).failed.as_ref();
+        let failed = self.upstream.pools[pool].way(node).failed.as_ref();
         failed.is_some_and(|(at, _)| self.now.saturating_duration_since(*at) < time)
     }
 
     /// The link of a pool on which the server tells of changes, opened if it is not there;
     /// `None` if there is none to be had at the moment.
     pub(crate) fn tracked_link(&mut self, pool: usize, node: NodeId) -> Option<usize> {
-        let ways = &mut self.pools[pool].tracked;
+        let ways = &mut self.upstream.pools[pool].tracked;
         if ways.len() <= node.index() {
             ways.resize(node.index() + 1, TrackedWay::default());
         }
@@ -274,14 +281,16 @@ impl Worker {
             return None;
         }
         let link = self.open_link(pool, node, Owner::Tracked).ok()?;
-        self.pools[pool].tracked[node.index()].link = Some(link);
+        self.upstream.pools[pool].tracked[node.index()].link = Some(link);
         Some(link)
     }
 
     /// A tracked link is gone. If it never worked, it is not tried again for a while.
     fn forget_tracked(&mut self, pool: usize, node: NodeId, refused: bool) {
         let now = self.now;
-        if let Some(way) = self.pools.get_mut(pool).and_then(|l| l.tracked.get_mut(node.index())) {
+        if let Some(way) =
+            self.upstream.pools.get_mut(pool).and_then(|l| l.tracked.get_mut(node.index()))
+        {
             way.link = None;
             way.refused_at = refused.then_some(now);
         }
@@ -290,7 +299,8 @@ impl Worker {
     /// The server does not track what is read along a link of the cache: it is used no more, and
     /// no other is tried for a while.
     pub(crate) fn refuse_tracked(&mut self, slot: usize) {
-        let Some(upstream) = self.links.get(slot).filter(|link| link.owner == Owner::Tracked)
+        let Some(upstream) =
+            self.upstream.links.get(slot).filter(|link| link.owner == Owner::Tracked)
         else {
             return;
         };
@@ -306,7 +316,7 @@ impl Worker {
         node: NodeId,
         owner: Owner,
     ) -> Result<usize, String> {
-        let Self { pools, links, .. } = self;
+        let Self { upstream: upstream::Room { pools, links, .. }, .. } = self;
         let of_node = |slot: &usize| links.get(*slot).is_some_and(|link| link.node == node);
         let is_ready = |slot: &usize| of_node(slot) && links[*slot].link.is_ready();
         let spare = &pools[pool].spare;
@@ -323,14 +333,14 @@ impl Worker {
 
     /// Nodes that a pool has a shared link to.
     pub(crate) fn connected_nodes(&self, pool: usize) -> impl Iterator<Item = NodeId> {
-        let ways = self.pools[pool].ways.iter().enumerate();
+        let ways = self.upstream.pools[pool].ways.iter().enumerate();
         ways.filter(|(_, way)| way.link.is_some()).map(|(node, _)| NodeId(node as u16))
     }
 
     /// Gives a link back that no client needs any more and that carries no state.
     pub(crate) fn spare_link(&mut self, slot: usize) {
-        let Some(upstream) = self.links.get_mut(slot) else { return };
-        let pool = &mut self.pools[upstream.pool];
+        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
+        let pool = &mut self.upstream.pools[upstream.pool];
         if pool.spare.len() < MAX_SPARE && !upstream.link.is_shut() {
             upstream.owner = Owner::Spare;
             pool.spare.push(slot);
@@ -342,7 +352,7 @@ impl Worker {
 
     /// Closes a link; whoever waited on it has been seen to.
     pub(crate) fn drop_link(&mut self, slot: usize) {
-        if let Some(mut upstream) = self.links.try_remove(slot) {
+        if let Some(mut upstream) = self.upstream.links.try_remove(slot) {
             self.shared.link_count.fetch_sub(1, Ordering::Relaxed);
             self.world.remove_link(&mut upstream.link);
             if let Some(address) = upstream.noted {
@@ -351,7 +361,7 @@ impl Worker {
             for mark in upstream.link.take_marks() {
                 self.give_up(mark);
             }
-            let pool = &mut self.pools[upstream.pool];
+            let pool = &mut self.upstream.pools[upstream.pool];
             pool.spare.retain(|spare| *spare != slot);
             if let Owner::Client(key) = upstream.owner {
                 pool.waiting.retain(|(_, waiting)| *waiting != key);
@@ -385,9 +395,9 @@ impl Worker {
     pub(crate) fn abandon_links(&mut self, node: NodeId) {
         let of_node =
             |(slot, upstream): (usize, &Upstream)| (upstream.node == node).then_some(slot);
-        let slots: Vec<_> = self.links.iter().filter_map(of_node).collect();
+        let slots: Vec<_> = self.upstream.links.iter().filter_map(of_node).collect();
         for slot in slots {
-            let Some(upstream) = self.links.get(slot) else { continue };
+            let Some(upstream) = self.upstream.links.get(slot) else { continue };
             let idle = upstream.link.waiting() == 0 && !matches!(upstream.owner, Owner::Client(_));
             if idle {
                 self.drop_link(slot);
@@ -396,7 +406,7 @@ impl Worker {
                 self.lose_link(slot, &LinkError::Replaced { ready });
             }
         }
-        for (_, pool) in &mut self.pools {
+        for (_, pool) in &mut self.upstream.pools {
             let way = pool.way(node);
             way.failed = None;
             way.reported = false;
@@ -405,8 +415,8 @@ impl Worker {
 
     /// Whether one of a pool's shared links has more to send, or to wait for, than it should.
     pub(crate) fn is_pool_full(&self, pool: usize) -> bool {
-        let links = self.pools[pool].ways.iter().flat_map(|way| [way.link, way.second]);
-        links.flatten().filter_map(|link| self.links.get(link)).any(Upstream::is_full)
+        let links = self.upstream.pools[pool].ways.iter().flat_map(|way| [way.link, way.second]);
+        links.flatten().filter_map(|link| self.upstream.links.get(link)).any(Upstream::is_full)
     }
 
     /// Uses a shared link no more; what was asked on it may still be answered, or be sent on
@@ -414,7 +424,7 @@ impl Worker {
     /// acknowledge what the other will never know of.
     pub(crate) fn retire_link(&mut self, slot: usize, replaced: bool) {
         let since = self.now;
-        let Some(upstream) = self.links.get_mut(slot) else { return };
+        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
         if upstream.link.waiting() == 0 {
             self.drop_link(slot);
             return;
@@ -427,26 +437,26 @@ impl Worker {
             self.forget_tracked(index, node, false);
             self.tracking_lost(generation);
         } else {
-            let way = self.pools[index].way(node);
+            let way = self.upstream.pools[index].way(node);
             for link in [&mut way.link, &mut way.second] {
                 link.take_if(|link| *link == slot);
             }
         }
-        let pool = &mut self.pools[index];
+        let pool = &mut self.upstream.pools[index];
         self.clients.resume.append(&mut pool.throttled);
         if ready && replaced {
-            if self.links[slot].link.partly_told().is_some() {
+            if self.upstream.links[slot].link.partly_told().is_some() {
                 // Half a reply cannot be taken back.
                 self.lose_link(slot, &LinkError::Replaced { ready: true });
                 return;
             }
-            self.links[slot].link.hold_replies();
+            self.upstream.links[slot].link.hold_replies();
             let requests = self.unanswered_requests(slot);
             for (at, (_, request)) in requests.iter().enumerate() {
                 let in_vain = self.may_write(request);
-                self.links[slot].suspects.at(at).in_vain = in_vain;
+                self.upstream.links[slot].suspects.at(at).in_vain = in_vain;
             }
-            self.links[slot].is_replaced = true;
+            self.upstream.links[slot].is_replaced = true;
             self.next_tick = self.next_tick.min(since + LAST_WORD);
         }
         if !ready {
@@ -459,7 +469,7 @@ impl Worker {
 
     /// A link that is only there for what it was asked, and may have answered that.
     pub(crate) fn look_at_passing(&mut self, slot: usize) {
-        let Some(upstream) = self.links.get_mut(slot) else { return };
+        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
         if upstream.link.waiting() > 0 {
             return;
         }
@@ -478,7 +488,8 @@ impl Worker {
     ) -> Result<usize, LinkError> {
         let purpose = Use {
             shared: owner == Owner::Pool,
-            keeps_requests: matches!(owner, Owner::Pool | Owner::Tracked) && self.cluster.is_some(),
+            keeps_requests: matches!(owner, Owner::Pool | Owner::Tracked)
+                && self.cluster.view.is_some(),
             replica: self.is_replica(node),
             marks: true,
             tracking: owner == Owner::Tracked,
@@ -492,9 +503,9 @@ impl Worker {
         let endpoint = dialer.dialer.endpoint();
         self.next_generation = self.next_generation.wrapping_add(1);
         let generation = self.next_generation;
-        let entry = self.links.vacant_entry();
+        let entry = self.upstream.links.vacant_entry();
         let slot = entry.key();
-        let mut login = self.pools[pool].login.clone();
+        let mut login = self.upstream.pools[pool].login.clone();
         if purpose.tracking {
             // What the server tells by itself comes only in this form.
             login.protocol = Protocol::Resp3;
@@ -563,7 +574,7 @@ impl Worker {
         if matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS")) {
             self.leave_shared_pool(pool);
         }
-        let way = self.pools[pool].way(node);
+        let way = self.upstream.pools[pool].way(node);
         if !outage {
             tracing::debug!("{told}");
         } else if !way.reported {
@@ -586,7 +597,8 @@ impl Worker {
     /// Whether a connection failed for who a client says it is, or for the database or protocol
     /// that it wants. Anybody can bring that about, and all others are served.
     fn is_clients_own(&self, pool: usize, error: &LinkError) -> bool {
-        let (login, base) = (&self.pools[pool].login, &self.pools[self.base_pool].login);
+        let (login, base) =
+            (&self.upstream.pools[pool].login, &self.upstream.pools[self.upstream.base_pool].login);
         let wrong_password =
             matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS"));
         let clients_word =
@@ -597,7 +609,7 @@ impl Worker {
     /// Called when a link has read something: the first time it is ready, see to what waits
     /// for that.
     pub(crate) fn note_ready(&mut self, slot: usize) {
-        let Some(upstream) = self.links.get_mut(slot) else { return };
+        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
         if upstream.announced_ready || !upstream.link.is_ready() {
             return;
         }
@@ -605,23 +617,23 @@ impl Worker {
         // Clients that were stopped because too much waited for this are resumed by a flush.
         if !upstream.dirty {
             upstream.dirty = true;
-            self.dirty_links.push(slot);
+            self.upstream.dirty_links.push(slot);
         }
         let (pool, node, owner) = (upstream.pool, upstream.node, upstream.owner);
         let needs_auth = upstream.link.needs_auth();
         let id = upstream.link.connection_id();
-        let way = self.pools[pool].way(node);
+        let way = self.upstream.pools[pool].way(node);
         way.failed = None;
         if std::mem::take(&mut way.reported) {
             tracing::warn!("upstream {} is back", self.endpoint(node));
         }
-        self.pools[pool].needs_auth = needs_auth;
+        self.upstream.pools[pool].needs_auth = needs_auth;
         self.set_proven(pool, true);
-        let again =
-            owner == Owner::Pool && std::mem::take(&mut self.pools[pool].way(node).was_lost);
+        let again = owner == Owner::Pool
+            && std::mem::take(&mut self.upstream.pools[pool].way(node).was_lost);
         self.note_reachable(slot, again);
         self.give_in_turn(slot);
-        let owner = self.links.get(slot).map_or(owner, |upstream| upstream.owner);
+        let owner = self.upstream.links.get(slot).map_or(owner, |upstream| upstream.owner);
         match owner {
             Owner::Pool if !needs_auth => {
                 self.ask_commands(slot);
@@ -639,12 +651,12 @@ impl Worker {
 
     /// Ends a link that failed: everyone who waits is told, state that is lost is dealt with.
     pub(crate) fn lose_link(&mut self, slot: usize, error: &LinkError) {
-        let Some(upstream) = self.links.get_mut(slot) else { return };
+        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
         let (pool, node, owner) = (upstream.pool, upstream.node, upstream.owner);
         let (address, endpoint) = (upstream.link.address(), upstream.endpoint.clone());
         let replica = upstream.replica;
         let mut reads = if replica { self.unanswered_requests(slot) } else { Vec::new() };
-        let Some(upstream) = self.links.get_mut(slot) else { return };
+        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
         let mut suspects = std::mem::take(&mut upstream.suspects);
         let (part_sent, abandoned) = upstream.link.abandon();
         let mut abandoned: Vec<_> = abandoned.collect();
@@ -656,7 +668,7 @@ impl Worker {
         } else if owner == Owner::Pool {
             tracing::warn!(waiting = abandoned.len(), "upstream {endpoint} lost: {error}");
             self.note_lost(error);
-            if let Some(pool) = self.pools.get_mut(pool) {
+            if let Some(pool) = self.upstream.pools.get_mut(pool) {
                 pool.way(node).was_lost = true;
             }
             self.forget_commands();
@@ -731,7 +743,7 @@ impl Worker {
             self.dedicated_link_lost(key, slot, error, &text);
         }
         // The pool may have gone with the last that hoped for it.
-        if let Some(pool) = self.pools.get_mut(pool) {
+        if let Some(pool) = self.upstream.pools.get_mut(pool) {
             self.clients.resume.append(&mut pool.throttled);
         }
     }
@@ -742,6 +754,7 @@ impl Worker {
         self.look_after_spares();
         let timeouts = self.live.timeouts.clone();
         let overdue: Vec<_> = self
+            .upstream
             .links
             .iter()
             .filter_map(|(slot, upstream)| {
@@ -761,7 +774,7 @@ impl Worker {
                     _ => timeouts.silence.map(|time| time + upstream.link.taking_time()),
                 };
                 let silence = bound.filter(|_| self.owes_answer(slot, upstream));
-                let way = self.pools[upstream.pool].ways.get(upstream.node.index());
+                let way = self.upstream.pools[upstream.pool].ways.get(upstream.node.index());
                 let connect = match way {
                     // The server says nothing anyway.
                     Some(way) if way.second == Some(slot) => {
@@ -775,15 +788,16 @@ impl Worker {
             .collect();
         for (slot, generation, error) in overdue {
             // What is in its place may be another by now.
-            if self.links.get(slot).is_some_and(|link| link.generation == generation) {
+            if self.upstream.links.get(slot).is_some_and(|link| link.generation == generation) {
                 self.lose_link(slot, &error);
             }
         }
         let unused: Vec<_> = self
+            .upstream
             .pools
             .iter()
             .filter(|(slot, pool)| {
-                *slot != self.base_pool
+                *slot != self.upstream.base_pool
                     && pool.clients == 0
                     && self.now.saturating_duration_since(pool.idle_since) >= POOL_IDLE
             })
@@ -796,9 +810,9 @@ impl Worker {
 
     /// Gives a pool up that never came to life: nobody is in it and it has no connection.
     pub(crate) fn drop_pool_if_unused(&mut self, pool: usize) {
-        if pool != self.base_pool
-            && self.pools[pool].clients == 0
-            && !self.pools[pool].is_connected()
+        if pool != self.upstream.base_pool
+            && self.upstream.pools[pool].clients == 0
+            && !self.upstream.pools[pool].is_connected()
         {
             self.drop_pool(pool);
         }
@@ -806,8 +820,13 @@ impl Worker {
 
     /// Gives pools up that were left for a shared one, unless somebody has come since.
     pub(crate) fn drop_surplus_pools(&mut self) {
-        while let Some((pool, serial)) = self.surplus_pools.pop() {
-            if self.pools.get(pool).is_some_and(|pool| pool.serial == serial && pool.clients == 0) {
+        while let Some((pool, serial)) = self.upstream.surplus_pools.pop() {
+            if self
+                .upstream
+                .pools
+                .get(pool)
+                .is_some_and(|pool| pool.serial == serial && pool.clients == 0)
+            {
                 self.drop_pool(pool);
             }
         }
@@ -818,12 +837,12 @@ impl Worker {
         let of_pool =
             |(slot, upstream): (usize, &Upstream)| (upstream.pool == pool).then_some(slot);
         loop {
-            let links: Vec<_> = self.links.iter().filter_map(of_pool).collect();
+            let links: Vec<_> = self.upstream.links.iter().filter_map(of_pool).collect();
             if links.is_empty() {
                 break;
             }
             for link in links {
-                match self.links.get(link) {
+                match self.upstream.links.get(link) {
                     // Whoever waits is told. What was kept from somebody until then may be sent on
                     // for it, along another link of the pool; what waits there is told next.
                     Some(upstream) if upstream.link.waiting() > 0 => {
@@ -833,7 +852,7 @@ impl Worker {
                 }
             }
         }
-        if let Some(pool) = self.pools.try_remove(pool) {
+        if let Some(pool) = self.upstream.pools.try_remove(pool) {
             self.forget_listening_pool(pool.serial);
         }
     }

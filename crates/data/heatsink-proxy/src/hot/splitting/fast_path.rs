@@ -33,14 +33,14 @@ impl Worker {
         node_batches: &NodeBatches,
         renamed: &mut Vec<u8>,
     ) -> Option<NodeId> {
-        if self.cluster.is_none() || !self.mitigations.keys.has_moved() {
+        if self.cluster.view.is_none() || !self.mitigations.keys.has_moved() {
             return None;
         }
         let name = command.single_key_index().and_then(|index| request.arg(index))?;
         let SplitKey { splitting, first } = self.mitigations.keys.split_key(name)?;
         let Splitting::Split(layout) = splitting else { return None };
         let client = self.clients.get_ref(key)?;
-        let login = &self.pools[client.pool].login;
+        let login = &self.upstream.pools[client.pool].login;
         let base = &self.shared.base_login;
         let may_ask = login.db == base.db && login.user_name() == base.user_name();
         // Increments are combined, what is pushed gets a stamp, and what names no member is about
@@ -60,13 +60,13 @@ impl Worker {
         let args = args.get_mut(..request.len())?;
         args.iter_mut().zip(request.args_from(0)).for_each(|(place, arg)| *place = arg);
         let resp3 = login.protocol == Protocol::Resp3;
-        let turn = self.mitigations.turns.wrapping_add(1);
+        let turn = self.mitigations.splitting.turns.wrapping_add(1);
         let context = Context { layout, names: Names::Live, resp3, turn, stamp: 0 };
         let Plan::One(shard) = plan::plan(&context, args) else { return None };
         let node = self.fast_path_to_slot(client, layout.slot(shard), node_batches)?;
         layout.rename(shard, request.bytes, request.args, renamed);
         let first = *first;
-        self.mitigations.turns = turn;
+        self.mitigations.splitting.turns = turn;
         if command.access == Access::Write {
             self.mitigations.note_shard_write(first + shard);
         }

@@ -141,7 +141,7 @@ impl Worker {
         if command.access != Access::Read {
             return None;
         }
-        let overtakes = self.clients.get_ref(key)?.hot.copy_reads > 0;
+        let overtakes = self.clients.get_ref(key)?.hot.copies.reads > 0;
         let hot = &self.mitigations.keys;
         let (mut keys, mut freezes, mut waits) = (Vec::new(), false, false);
         let arg = |index| request.arg(index).unwrap_or_default();
@@ -221,7 +221,7 @@ impl Worker {
     /// Whether the client logged in as the user who may ask for shards. Permits and markers are
     /// asked for by Heatsink itself.
     fn is_own_user(&self, key: ClientKey) -> bool {
-        let pool = self.clients.get_ref(key).map(|client| &self.pools[client.pool].login);
+        let pool = self.clients.get_ref(key).map(|client| &self.upstream.pools[client.pool].login);
         pool.is_some_and(|login| login.user_name() == self.shared.base_login.user_name())
     }
 
@@ -240,7 +240,7 @@ impl Worker {
         };
         let questions: Vec<_> = read.open.iter().filter_map(ask).collect();
         read.step = Step::Permits(reply);
-        self.ask_frozen(self.base_pool, asker, &questions, read, mark);
+        self.ask_frozen(self.upstream.base_pool, asker, &questions, read, mark);
     }
 
     fn ask_fences(
@@ -255,7 +255,7 @@ impl Worker {
         };
         let questions: Vec<_> = read.open.iter().map(ask).collect();
         read.step = Step::Fences(reply);
-        self.ask_frozen(self.base_pool, asker, &questions, read, mark);
+        self.ask_frozen(self.upstream.base_pool, asker, &questions, read, mark);
     }
 
     fn ask_frozen(
@@ -372,7 +372,7 @@ impl Worker {
     /// The value is in the shards: its marker stood at the key after the read had come.
     fn read_shards(&mut self, asker: Asker, read: FrozenRead, mark: Mark, layout: &Arc<Layout>) {
         let Some(pool) = self.pool_of(asker) else { return self.give_up(mark) };
-        let resp3 = self.pools[pool].login.protocol == Protocol::Resp3;
+        let resp3 = self.upstream.pools[pool].login.protocol == Protocol::Resp3;
         let Some(args) = spans(&read.request) else { return self.give_up(mark) };
         let args: Vec<&[u8]> = args.iter().map(|span| &read.request[span.clone()]).collect();
         let context = Context { layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
@@ -414,7 +414,7 @@ impl Worker {
             }
         }
         if is_moved && !self.is_outdated(&read) {
-            self.mitigations.parked.push(Parked { asker, mark, read });
+            self.mitigations.splitting.parked.push(Parked { asker, mark, read });
         } else {
             self.read_again(Parked { asker, mark, read });
         }
@@ -425,7 +425,7 @@ impl Worker {
         let now = self.now;
         let late =
             |parked: &mut Parked| now.saturating_duration_since(parked.read.since) > PATIENCE;
-        let late: Vec<_> = self.mitigations.parked.extract_if(.., late).collect();
+        let late: Vec<_> = self.mitigations.splitting.parked.extract_if(.., late).collect();
         for Parked { asker, mark, read } in late {
             self.end_frozen(asker, &read, mark, &error_line(MOVING));
         }

@@ -322,7 +322,7 @@ impl Worker {
         let Collected { key, layout, .. } = &collected;
         let question = (self.node_of(key), moving::read_fence(layout.kind, key));
         let ending = Ending::Collected(Box::new(collected));
-        self.ask_several(self.base_pool, asker, &[question], ending, mark);
+        self.ask_several(self.upstream.base_pool, asker, &[question], ending, mark);
     }
 
     fn marker_arrived(
@@ -383,7 +383,7 @@ impl Worker {
         let purpose = Purpose::Redirect(asker.place);
         let ticket = Ticket { client: asker.client, seq: 0, purpose };
         let (key, request) = (collected.key.clone(), std::mem::take(&mut collected.request));
-        let way = (pool, self.pools[pool].serial);
+        let way = (pool, self.upstream.pools[pool].serial);
         Some(Fenced::at_shards(ticket, way, key, request, self.now, self.now + PATIENCE))
     }
 

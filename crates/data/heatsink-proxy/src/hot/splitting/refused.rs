@@ -184,13 +184,13 @@ enum Seen {
 impl Mitigations {
     /// Remembers splits that have ended: their tombstones may refuse what is under way.
     pub(in crate::hot) fn note_past(&mut self, now: Instant, old: &HotKeys) {
-        self.past.retain(|past| past.until > now);
+        self.splitting.past.retain(|past| past.until > now);
         for (key, splitting) in old.splits() {
             let layout = splitting.layout();
             let is_there = self.keys.split(key).is_some_and(|now| now.layout().id == layout.id);
             if !is_there {
                 let (key, layout) = (key.to_vec(), Arc::clone(layout));
-                self.past.push(Past { key, layout, until: now + REMEMBERED });
+                self.splitting.past.push(Past { key, layout, until: now + REMEMBERED });
             }
         }
     }
@@ -200,7 +200,7 @@ impl Mitigations {
         if !names::is_reserved(name) {
             return None;
         }
-        let past = self.past.iter().map(|past| (&past.key[..], &past.layout));
+        let past = self.splitting.past.iter().map(|past| (&past.key[..], &past.layout));
         let splits = self.keys.splits().map(|(key, splitting)| (key, splitting.layout()));
         let has = |layout: &Layout| (0..layout.len()).any(|i| layout.name(i, Names::Live) == name);
         let found = splits.chain(past).find(|(_, layout)| has(layout));
@@ -209,7 +209,7 @@ impl Mitigations {
 
     /// Whether a key is split, or was lately.
     fn was_split(&self, key: &[u8]) -> bool {
-        self.keys.split(key).is_some() || self.past.iter().any(|past| past.key == key)
+        self.keys.split(key).is_some() || self.splitting.past.iter().any(|past| past.key == key)
     }
 }
 
@@ -254,7 +254,7 @@ impl Worker {
             Purpose::Redirect(_) | Purpose::Combined(_) | Purpose::Fill(_) => {}
             _ => return None,
         }
-        let at = self.pools.get(pool)?;
+        let at = self.upstream.pools.get(pool)?;
         if at.login.db != self.shared.base_login.db || self.may_be_made_up(request) {
             return None;
         }
@@ -306,7 +306,7 @@ impl Worker {
 
     /// Something else is known of split keys: what was refused is tried again.
     pub(super) fn release_fenced(&mut self) {
-        for fenced in std::mem::take(&mut self.mitigations.fenced) {
+        for fenced in std::mem::take(&mut self.mitigations.splitting.fenced) {
             self.plan_anew(fenced, Seen::Nothing);
         }
     }
@@ -314,7 +314,7 @@ impl Worker {
     /// Time passes, and what is known may be believed again. A marker may have gone without this
     /// worker ever hearing of its split, so the key is asked again now and then.
     pub(super) fn look_at_fenced(&mut self) {
-        for fenced in std::mem::take(&mut self.mitigations.fenced) {
+        for fenced in std::mem::take(&mut self.mitigations.splitting.fenced) {
             let is_old = self.now.saturating_duration_since(fenced.at) > AGAIN;
             self.plan_anew(fenced, if is_old { Seen::Nothing } else { Seen::Marker });
         }
@@ -337,7 +337,7 @@ impl Worker {
                 for key in &fenced.keys {
                     self.shared.split_mailbox.note_marker(key);
                 }
-                return self.mitigations.fenced.push(fenced);
+                return self.mitigations.splitting.fenced.push(fenced);
             }
             let node = self.node_of(fenced.key());
             return self.send_fenced(&fenced, node, &fenced.request);
@@ -349,7 +349,7 @@ impl Worker {
                 {
                     self.plan_at_shards(fenced, &layout);
                 }
-                _ => self.mitigations.fenced.push(fenced),
+                _ => self.mitigations.splitting.fenced.push(fenced),
             },
             keys => {
                 let command = self.name_of_request(&fenced.request);
@@ -357,24 +357,24 @@ impl Worker {
                 for key in keys.iter().filter(is_split) {
                     self.shared.split_mailbox.want_whole(key, &command);
                 }
-                self.mitigations.fenced.push(fenced);
+                self.mitigations.splitting.fenced.push(fenced);
             }
         }
     }
 
     /// Whether the pool that it came along is still there.
     pub(super) fn has_way(&self, fenced: &Fenced) -> bool {
-        self.pools.get(fenced.pool).is_some_and(|pool| pool.serial == fenced.serial)
+        self.upstream.pools.get(fenced.pool).is_some_and(|pool| pool.serial == fenced.serial)
     }
 
     /// Sends it to shards, by the newest map: nothing of its client is under way that it could pass;
     /// see the module.
     fn plan_at_shards(&mut self, fenced: Fenced, layout: &Arc<Layout>) {
-        let login = &self.pools[fenced.pool].login;
+        let login = &self.upstream.pools[fenced.pool].login;
         let resp3 = login.protocol == Protocol::Resp3;
         if login.user_name() != self.shared.base_login.user_name() {
             self.shared.split_mailbox.want_whole(fenced.key(), ANOTHER_USER);
-            return self.mitigations.fenced.push(fenced);
+            return self.mitigations.splitting.fenced.push(fenced);
         }
         if let Purpose::Combined(id) = fenced.ticket.purpose {
             if !self.step_split(id, fenced.key(), &fenced.request, fenced.pool) {
@@ -416,7 +416,7 @@ impl Worker {
             Plan::Whole => {
                 let command = self.name_of_request(&fenced.request);
                 self.shared.split_mailbox.want_whole(fenced.key(), &command);
-                self.mitigations.fenced.push(fenced);
+                self.mitigations.splitting.fenced.push(fenced);
             }
         }
     }

@@ -19,7 +19,7 @@
 
 use std::sync::PoisonError;
 
-use super::Mitigations;
+use super::{Mitigations, Splits};
 use crate::hot_keys::{HotKeys, SplitKey};
 use crate::runtime::shared::CooledKeys;
 use crate::runtime::worker::Worker;
@@ -28,7 +28,7 @@ impl Mitigations {
     /// A request that writes goes to a shard, which has this place among those of all hot keys.
     #[inline]
     pub(super) fn note_shard_write(&mut self, place: usize) {
-        if let Some(count) = self.shard_writes.get_mut(place) {
+        if let Some(count) = self.splitting.shard_writes.get_mut(place) {
             *count += 1;
         }
     }
@@ -50,7 +50,7 @@ impl Mitigations {
 
     /// Adds what was counted since the last time to what all workers have.
     pub(in crate::hot) fn tell_shard_writes(&mut self, totals: &mut CooledKeys) {
-        let Self { keys: hot, shard_writes, .. } = self;
+        let Self { keys: hot, splitting: Splits { shard_writes, .. }, .. } = self;
         for SplitKey { splitting, first } in hot.split_keys() {
             let layout = splitting.layout();
             let Some(counts) = shard_writes.get_mut(*first..first + layout.len()) else { continue };
@@ -75,7 +75,7 @@ impl Worker {
         let is_there =
             |id: &String| now.split_keys().any(|split| split.splitting.layout().id == *id);
         totals.shard_writes.retain(|id, _| is_there(id));
-        self.mitigations.shard_writes.clear();
-        self.mitigations.shard_writes.resize(hot.shards(), 0);
+        self.mitigations.splitting.shard_writes.clear();
+        self.mitigations.splitting.shard_writes.resize(hot.shards(), 0);
     }
 }

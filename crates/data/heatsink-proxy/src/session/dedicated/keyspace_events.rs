@@ -122,7 +122,7 @@ impl Worker {
             dedicated.note_events(*link, names);
         }
         for link in told {
-            self.links[link].requests += 1;
+            self.upstream.links[link].requests += 1;
             self.push_dedicated(key, link, &said);
         }
         if subscription.subscribe || is_known {
@@ -132,7 +132,7 @@ impl Worker {
 
     /// Listens at primaries that a client does not listen to yet, and leaves those that are none.
     fn listen_everywhere(&mut self, key: ClientKey) {
-        let Some(view) = &self.cluster else { return };
+        let Some(view) = &self.cluster.view else { return };
         let primaries: Vec<NodeId> = view.routes.shards.iter().map(|shard| shard.primary).collect();
         let Some(client) = self.clients.get(key) else { return };
         let pool = client.pool;
@@ -163,11 +163,11 @@ impl Worker {
                     {
                         dedicated.note_events(link, names);
                     }
-                    self.links[link].requests += 1;
+                    self.upstream.links[link].requests += 1;
                     self.push_dedicated(key, link, &said);
                 }
                 // Tried again before long.
-                Err(_) => self.is_listening_in_vain = true,
+                Err(_) => self.cluster.is_listening_in_vain = true,
             }
         }
         // Its own connection may have waited for one that was left.
@@ -176,7 +176,7 @@ impl Worker {
 
     /// The map has changed, or a primary could not be reached.
     pub(crate) fn listen_to_new_nodes(&mut self) {
-        self.is_listening_in_vain = false;
+        self.cluster.is_listening_in_vain = false;
         let listens = |(slot, client): (usize, &crate::downstream::connection::Client)| {
             let dedicated = client.dedicated.as_ref()?;
             let key = ClientKey { slot: slot as u32, generation: client.generation };

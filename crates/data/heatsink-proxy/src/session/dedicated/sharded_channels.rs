@@ -198,8 +198,8 @@ impl Worker {
                 {
                     dedicated.asked = Some(link);
                 }
-                self.links[link].requests += 1;
-                self.links[link].link.expect_answer(self.now);
+                self.upstream.links[link].requests += 1;
+                self.upstream.links[link].link.expect_answer(self.now);
                 self.push_dedicated(key, link, &current);
             }
             Err(why) => self.answer_own(key, &error_line(&why)),
@@ -223,7 +223,7 @@ impl Worker {
             }
         }
         let link = self.take_link(pool, node, Owner::Client(key))?;
-        self.links[link].link.set_framing(Framing::Frames);
+        self.upstream.links[link].link.set_framing(Framing::Frames);
         if let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
         {
             dedicated.sides.push(Side { link, node, shards: 0, events: false, unconfirmed: 0 });
@@ -245,8 +245,8 @@ impl Worker {
             if dedicated.is_settled() { dedicated.take_unused_sides() } else { Vec::new() };
         let others: Vec<_> = dedicated.links().collect();
         for link in others {
-            if self.links.get(link).is_some_and(|upstream| upstream.readable) {
-                self.eager_links.push(link);
+            if self.upstream.links.get(link).is_some_and(|upstream| upstream.readable) {
+                self.upstream.eager_links.push(link);
             }
         }
         for side in unused {
@@ -270,7 +270,7 @@ impl Worker {
             side.link == link && side.shards == 0 && (!side.events || side.unconfirmed > 0)
         };
         let Some(at) = dedicated.sides.iter().position(unused) else { return false };
-        self.is_listening_in_vain |= dedicated.sides.swap_remove(at).events;
+        self.cluster.is_listening_in_vain |= dedicated.sides.swap_remove(at).events;
         if dedicated.asked == Some(link) {
             dedicated.asked = Some(dedicated.link);
             self.answer_own(key, &error_line(text));
@@ -282,7 +282,7 @@ impl Worker {
     /// Closes what is left of a client's connections.
     pub(crate) fn drop_dedicated_links(&mut self, key: ClientKey, dedicated: &Dedicated) {
         for link in dedicated.links() {
-            if self.links.get(link).is_some_and(|link| link.owner == Owner::Client(key)) {
+            if self.upstream.links.get(link).is_some_and(|link| link.owner == Owner::Client(key)) {
                 self.drop_link(link);
             }
         }

@@ -40,6 +40,7 @@ use heatsink_upstream::link::Framing;
 use crate::downstream::connection::ClientKey;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::{Dedicated, Expected};
+use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Pool};
 
@@ -69,8 +70,9 @@ impl Worker {
 
     /// Opens a connection for the next client that needs one, if there is none and clients block there.
     pub(crate) fn keep_spare(&mut self, pool: usize, node: NodeId) {
-        let there = |slot: &usize| self.links.get(*slot).is_some_and(|link| link.node == node);
-        if self.pools[pool].spare.iter().any(there)
+        let there =
+            |slot: &usize| self.upstream.links.get(*slot).is_some_and(|link| link.node == node);
+        if self.upstream.pools[pool].spare.iter().any(there)
             || !self.node(node).blocks.load(Ordering::Relaxed)
             // Nobody waits for it: a server that has no room is not asked at each tick.
             || self.has_failed_within(pool, node, SPARE_RETRY)
@@ -78,14 +80,14 @@ impl Worker {
             return;
         }
         if let Ok(slot) = self.open_link(pool, node, Owner::Spare) {
-            self.pools[pool].spare.push(slot);
+            self.upstream.pools[pool].spare.push(slot);
         }
     }
 
     /// The same wherever clients may block, because those of other workers do.
     pub(crate) fn look_after_spares(&mut self) {
         let used = |(slot, pool): (usize, &Pool)| (pool.clients > 0).then_some(slot);
-        let pools: Vec<usize> = self.pools.iter().filter_map(used).collect();
+        let pools: Vec<usize> = self.upstream.pools.iter().filter_map(used).collect();
         for pool in pools {
             let nodes: Vec<NodeId> = self.connected_nodes(pool).collect();
             for node in nodes {
@@ -96,22 +98,22 @@ impl Worker {
 
     /// A client has got a connection. If that is not ready, the client waits in line.
     pub(crate) fn wait_in_line(&mut self, key: ClientKey, link: usize) {
-        let Some(upstream) = self.links.get_mut(link) else { return };
+        let Some(upstream) = self.upstream.links.get_mut(link) else { return };
         if !upstream.link.is_ready() {
             upstream.link.hold_back(true);
-            self.pools[upstream.pool].waiting.push_back((upstream.node, key));
+            self.upstream.pools[upstream.pool].waiting.push_back((upstream.node, key));
         }
     }
 
     /// A connection is ready, and free or somebody's own: whoever has waited longest gets it.
     pub(crate) fn give_in_turn(&mut self, slot: usize) {
-        let Some(upstream) = self.links.get_mut(slot) else { return };
+        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
         if !upstream.link.is_ready() {
             return;
         }
         upstream.link.hold_back(false);
         let (pool, node, owner) = (upstream.pool, upstream.node, upstream.owner);
-        if self.pools[pool].waiting.is_empty() || upstream.link.is_shut() {
+        if self.upstream.pools[pool].waiting.is_empty() || upstream.link.is_shut() {
             return;
         }
         let holder = match owner {
@@ -131,8 +133,8 @@ impl Worker {
         if let Some((holder, queued)) = holders {
             self.move_to_link(holder, theirs, &queued);
         } else {
-            self.pools[pool].spare.retain(|spare| *spare != slot);
-            self.links[theirs].name = Vec::new();
+            self.upstream.pools[pool].spare.retain(|spare| *spare != slot);
+            self.upstream.links[theirs].name = Vec::new();
             self.spare_link(theirs);
         }
     }
@@ -149,7 +151,7 @@ impl Worker {
         node: NodeId,
         holder: Option<ClientKey>,
     ) -> Option<ClientKey> {
-        let Self { pools, links, clients, .. } = self;
+        let Self { clients, upstream: upstream::Room { pools, links, .. }, .. } = self;
         let waits = |key: ClientKey| {
             let dedicated = clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
             let dedicated = dedicated.filter(|dedicated| dedicated.node == node && !dedicated.shut);
@@ -165,7 +167,7 @@ impl Worker {
     }
 
     fn take_queued(&mut self, link: usize) -> Vec<u8> {
-        let Some(upstream) = self.links.get_mut(link) else { return Vec::new() };
+        let Some(upstream) = self.upstream.links.get_mut(link) else { return Vec::new() };
         upstream.link.hold_back(true);
         let queued = upstream.link.take_unmatched();
         upstream.link.hold_back(!upstream.link.is_ready());
@@ -175,7 +177,7 @@ impl Worker {
     /// A client's dedicated connection is another one from now on, on which is said what it had queued.
     fn move_to_link(&mut self, key: ClientKey, link: usize, queued: &[u8]) {
         let now = self.now;
-        let Self { clients, links, .. } = self;
+        let Self { clients, upstream: upstream::Room { links, .. }, .. } = self;
         let (Some(client), Some(upstream)) = (clients.get(key), links.get_mut(link)) else {
             return;
         };

@@ -49,7 +49,11 @@ impl Worker {
         node: NodeId,
     ) -> Result<usize, String> {
         let link = self.pool_link(pool, node)?;
-        if self.goes_around { Ok(self.link_around(key, pool, node, link)) } else { Ok(link) }
+        if self.upstream.goes_around {
+            Ok(self.link_around(key, pool, node, link))
+        } else {
+            Ok(link)
+        }
     }
 
     #[cold]
@@ -57,9 +61,9 @@ impl Worker {
         self.decide_around(key, pool, &[node]);
         // As long as there is a second link, every request comes by here.
         let around = self.clients.get_ref(key).and_then(|client| client.around);
-        let second = self.pools[pool].way(node).second;
+        let second = self.upstream.pools[pool].way(node).second;
         let is_older = |second: &usize| {
-            let generation = self.links.get(*second).map(|upstream| upstream.generation);
+            let generation = self.upstream.links.get(*second).map(|upstream| upstream.generation);
             let age = around.zip(generation).map(|(at, opened)| at.wrapping_sub(opened));
             age.is_some_and(|age| age.cast_signed() >= 0)
         };
@@ -69,14 +73,18 @@ impl Worker {
     /// A client that has nothing under way is about to ask these nodes: if one of them is silent, it
     /// goes along second links from now on, until it has nothing under way again.
     pub(crate) fn decide_around(&mut self, key: ClientKey, pool: usize, nodes: &[NodeId]) {
-        let Some(client) = self.clients.get(key).filter(|_| self.goes_around) else { return };
+        let Some(client) = self.clients.get(key).filter(|_| self.upstream.goes_around) else {
+            return;
+        };
         if client.order.outstanding() > 0 {
             return;
         }
         client.around = None;
         let mut goes_around = false;
         for node in nodes {
-            let first = self.pools[pool].open_link(*node).and_then(|link| self.links.get(link));
+            let first = self.upstream.pools[pool]
+                .open_link(*node)
+                .and_then(|link| self.upstream.links.get(link));
             if !first.is_some_and(|upstream| self.is_quiet(upstream)) {
                 continue;
             }
@@ -90,11 +98,11 @@ impl Worker {
     }
 
     fn second_link(&mut self, pool: usize, node: NodeId) -> Option<usize> {
-        if self.pools[pool].way(node).second.is_none() {
+        if self.upstream.pools[pool].way(node).second.is_none() {
             let second = self.open_link(pool, node, Owner::Pool).ok()?;
-            self.pools[pool].way(node).second = Some(second);
+            self.upstream.pools[pool].way(node).second = Some(second);
         }
-        self.pools[pool].way(node).second
+        self.upstream.pools[pool].way(node).second
     }
 
     /// Whether what a client sends now goes around the shared link; asked while there may be one that
@@ -102,7 +110,7 @@ impl Worker {
     #[cold]
     pub(crate) fn is_around(&mut self, key: ClientKey, node: NodeId) -> bool {
         let Some(pool) = self.clients.get_ref(key).map(|client| client.pool) else { return false };
-        let Some(first) = self.pools[pool].open_link(node) else { return false };
+        let Some(first) = self.upstream.pools[pool].open_link(node) else { return false };
         self.link_around(key, pool, node, first) != first
     }
 
@@ -110,7 +118,7 @@ impl Worker {
     /// has under way.
     pub(crate) fn link_for_many(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
         let link = self.pool_link(pool, node)?;
-        if self.goes_around && self.is_quiet(&self.links[link]) {
+        if self.upstream.goes_around && self.is_quiet(&self.upstream.links[link]) {
             return Ok(self.second_link(pool, node).unwrap_or(link));
         }
         Ok(link)
@@ -124,19 +132,20 @@ impl Worker {
 
     /// Looks whether there are links to go around, and closes second ones that nobody needs.
     pub(super) fn look_around(&mut self) {
-        self.goes_around = false;
+        self.upstream.goes_around = false;
         let mut unused = Vec::new();
-        for (_, pool) in &self.pools {
+        for (_, pool) in &self.upstream.pools {
             for way in &pool.ways {
-                let first = way.link.and_then(|link| self.links.get(link));
+                let first = way.link.and_then(|link| self.upstream.links.get(link));
                 let quiet = first.is_some_and(|upstream| self.is_quiet(upstream));
-                let second = way.second.and_then(|link| Some((link, self.links.get(link)?)));
+                let second =
+                    way.second.and_then(|link| Some((link, self.upstream.links.get(link)?)));
                 match second {
                     Some((slot, second)) if !quiet && second.link.waiting() == 0 => {
                         unused.push(slot);
                     }
-                    Some(_) => self.goes_around = true,
-                    None => self.goes_around |= quiet,
+                    Some(_) => self.upstream.goes_around = true,
+                    None => self.upstream.goes_around |= quiet,
                 }
             }
         }
