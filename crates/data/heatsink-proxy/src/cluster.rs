@@ -30,6 +30,15 @@
 //! (`Client::epoch`). A request that is to be tried again later (`TRYAGAIN`) holds the client
 //! back; what was sent behind it for the same slot is taken back, or if that is too late, the
 //! request is not tried again.
+//!
+//! The order rests on this: a slot does not leave a node and come back to it while a pipeline is on its
+//! way there. Moving a slot takes several steps of an operator or an election, a pipeline a fraction of
+//! a round trip. If it did:
+//!
+//! ```text
+//! 1. SET k 1, SET k 2 -> A     A executes the first: MOVED to B; the slot comes back to A
+//! 2. A executes the second     3. B: MOVED to A; SET k 1 -> A, executed last
+//! ```
 
 mod commands;
 pub(crate) mod dedicated_redirects;

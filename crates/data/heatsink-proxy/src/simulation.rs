@@ -28,7 +28,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::hot_keys::Treatment;
-use crate::runtime::scripted::Rig;
+use crate::runtime::scripted::{Rig, Server};
 
 /// A register, and a counter.
 const KEYS: [&str; 2] = ["k", "n"];
@@ -108,8 +108,9 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(seed: u64, promise: Promise, plant: Plant) -> Self {
-        let mut rig = Rig::new();
+    fn new(seed: u64, promise: Promise, plant: Plant, servers: usize) -> Self {
+        let mut rig = if servers == 1 { Rig::new() } else { Rig::before_cluster(servers) };
+        rig.settle();
         let people: Vec<Person> = (0..CLIENTS).map(|_| Person::default()).collect();
         for _ in &people {
             rig.client();
@@ -164,6 +165,7 @@ impl Simulation {
                 self.rig.receive();
                 self.execute();
             }
+            75..79 if self.rig.servers.len() > 1 => self.move_slot(),
             75..92 => self.deliver(),
             92..94 => {
                 let time = Duration::from_millis(self.random.u64(1..80));
@@ -172,8 +174,11 @@ impl Simulation {
             }
             94..97 => self.write_directly(),
             97..99 => self.treat(),
-            _ if self.random.bool() => self.hang_up(),
-            _ => self.cut(),
+            _ => match self.random.u32(0..3) {
+                0 => self.cut(),
+                1 => self.hang_up(),
+                _ => {}
+            },
         }
         self.hear();
         self.judge()
@@ -220,6 +225,7 @@ impl Simulation {
                 ("INCR n".to_owned(), Asked::Incr)
             }
             34..37 => ("GET n".to_owned(), Asked::Count),
+            _ if self.rig.servers.len() > 1 => ("GET k".to_owned(), Asked::Get),
             _ if self.people[client].queue.is_none() => ("MULTI".to_owned(), Asked::Multi),
             _ => ("EXEC".to_owned(), Asked::Exec(Vec::new())),
         };
@@ -245,18 +251,55 @@ impl Simulation {
         line
     }
 
-    fn connections(&self) -> usize {
-        self.rig.servers[0].connections.len()
+    fn connections(&self) -> Vec<(usize, usize)> {
+        let servers = self.rig.servers.iter().enumerate();
+        let all =
+            |(at, server): (usize, &Server)| (0..server.connections.len()).map(move |c| (at, c));
+        servers.flat_map(all).collect()
+    }
+
+    /// One of the connections, by server and number.
+    fn connection(&mut self) -> Option<(usize, usize)> {
+        let all = self.connections();
+        self.random.choice(all)
     }
 
     fn execute(&mut self) {
-        let count = self.connections();
-        if count > 0 {
-            let connection = self.random.usize(0..count);
-            if self.rig.execute(0, connection) {
-                let command = self.rig.servers[0].executed.last().cloned().unwrap_or_default();
-                self.note(|| format!("server, connection {connection}: {command}"));
-                self.look_at_keys(&command);
+        if let Some((server, connection)) = self.connection() {
+            self.execute_on(server, connection);
+        }
+    }
+
+    fn execute_on(&mut self, server: usize, connection: usize) -> bool {
+        let before = self.rig.servers[server].executed.len();
+        let has_executed = self.rig.execute(server, connection);
+        if self.rig.servers[server].executed.len() > before {
+            let command = self.rig.servers[server].executed.last().cloned().unwrap_or_default();
+            self.note(|| format!("server {server}, connection {connection}: {command}"));
+            self.look_at_keys(&command);
+        } else if has_executed {
+            let refused = self.rig.refused.clone();
+            self.note(|| format!("server {server}, connection {connection}: {refused}"));
+        }
+        has_executed
+    }
+
+    /// A slot begins to move, its key goes, or it has arrived.
+    fn move_slot(&mut self) {
+        let servers = self.rig.servers.len();
+        let (key, to) = (KEYS[self.random.usize(0..2)], self.random.usize(0..servers));
+        match self.random.u32(0..3) {
+            0 => {
+                self.note(|| format!("the slot of {key} begins to move to {to}"));
+                self.rig.begin_move(key, to);
+            }
+            1 => {
+                self.note(|| format!("{key} moves, if its slot does"));
+                self.rig.move_key(key);
+            }
+            _ => {
+                self.note(|| "the slot that moves has arrived".to_owned());
+                self.rig.end_move(&KEYS);
             }
         }
     }
@@ -268,7 +311,8 @@ impl Simulation {
             _ => format!("SET k d{}", self.values),
         };
         self.note(|| format!("server, directly: {line}"));
-        self.rig.directly(0, &line);
+        let home = self.rig.home_of("k");
+        self.rig.directly(home, &line);
         self.look_at_keys(&line);
     }
 
@@ -279,7 +323,8 @@ impl Simulation {
             return;
         }
         for (at, key) in KEYS.iter().enumerate() {
-            let reply = self.rig.directly(0, &format!("GET {key}"));
+            let home = self.rig.home_of(key);
+            let reply = self.rig.directly(home, &format!("GET {key}"));
             let state = bulk(&reply);
             let is_named = command.contains(&format!(" {key}"));
             if is_named || self.versions[at].last() != Some(&state) {
@@ -289,16 +334,12 @@ impl Simulation {
     }
 
     fn deliver(&mut self) {
-        let count = self.connections();
-        if count == 0 {
-            return;
-        }
-        let connection = self.random.usize(0..count);
+        let Some((server, connection)) = self.connection() else { return };
         if self.plant == Plant::LostWords {
-            self.rig.lose_pushes(0, connection);
+            self.rig.lose_pushes(server, connection);
         }
-        if self.rig.deliver(0, connection) {
-            self.note(|| format!("delivered on connection {connection}"));
+        if self.rig.deliver(server, connection) {
+            self.note(|| format!("delivered: server {server}, connection {connection}"));
         }
     }
 
@@ -319,17 +360,15 @@ impl Simulation {
     }
 
     fn cut(&mut self) {
-        let count = self.connections();
-        if count > 0 && self.random.u32(0..3) == 0 {
-            let connection = self.random.usize(0..count);
-            self.note(|| format!("connection {connection} is cut"));
-            self.rig.cut(0, connection);
+        if let Some((server, connection)) = self.connection() {
+            self.note(|| format!("cut: server {server}, connection {connection}"));
+            self.rig.cut(server, connection);
         }
     }
 
     /// All words of changes have arrived, and the worker has looked at them.
     fn hear(&mut self) {
-        if !self.rig.has_undelivered(0) && !self.rig.has_unread() {
+        if !self.rig.has_undelivered() && !self.rig.has_unread() {
             self.heard = [0, 1].map(|key| self.versions[key].len() - 1);
         }
     }
@@ -476,14 +515,11 @@ impl Simulation {
             for _ in 0..4 {
                 self.rig.turn();
                 self.rig.receive();
-                for connection in 0..self.connections() {
-                    while self.rig.execute(0, connection) {
-                        let command = self.rig.servers[0].executed.last().cloned();
-                        self.look_at_keys(&command.unwrap_or_default());
-                    }
+                for (server, connection) in self.connections() {
+                    while self.execute_on(server, connection) {}
                 }
-                for connection in 0..self.connections() {
-                    self.rig.deliver(0, connection);
+                for (server, connection) in self.connections() {
+                    self.rig.deliver(server, connection);
                 }
                 self.rig.turn();
                 self.judge()?;
@@ -498,7 +534,8 @@ impl Simulation {
         // What is queued and was never executed.
         let queues = self.people.iter().filter_map(|person| person.queue.as_deref());
         let never: u32 = queues.map(increments).sum();
-        let count = bulk(&self.rig.directly(0, "GET n")).and_then(|text| text.parse().ok());
+        let home = self.rig.home_of("n");
+        let count = bulk(&self.rig.directly(home, "GET n")).and_then(|text| text.parse().ok());
         let count: u32 = count.unwrap_or(0);
         let acknowledged = self.increments - self.unknown - never;
         if count < acknowledged || count > acknowledged + self.unknown {
@@ -526,13 +563,13 @@ fn number_from(name: &str) -> Option<u64> {
 }
 
 /// Runs many schedules; the first that breaks its promise.
-fn search(promise: Promise, plant: Plant, runs: u64) -> Option<(u64, String)> {
+fn search(promise: Promise, plant: Plant, servers: usize, runs: u64) -> Option<(u64, String)> {
     let seeds = match number_from("HEATSINK_SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..runs,
     };
     seeds.into_iter().find_map(|seed| {
-        let found = Simulation::new(seed, promise, plant).run().err();
+        let found = Simulation::new(seed, promise, plant, servers).run().err();
         found.map(|why| (seed, why))
     })
 }
@@ -541,28 +578,40 @@ fn runs() -> u64 {
     number_from("HEATSINK_SIMULATION_RUNS").unwrap_or(400)
 }
 
-#[test]
-fn exact_histories_are_linearizable() {
-    if let Some((seed, why)) = search(Promise::Exact, Plant::Nothing, runs()) {
+fn assert_kept(promise: Promise, servers: usize) {
+    if let Some((seed, why)) = search(promise, Plant::Nothing, servers, runs()) {
         panic!("seed {seed}: {why}");
     }
+}
+
+#[test]
+fn exact_histories_are_linearizable() {
+    assert_kept(Promise::Exact, 1);
 }
 
 #[test]
 fn coherent_histories_never_go_back() {
-    if let Some((seed, why)) = search(Promise::Coherent, Plant::Nothing, runs()) {
-        panic!("seed {seed}: {why}");
-    }
+    assert_kept(Promise::Coherent, 1);
+}
+
+#[test]
+fn exact_histories_are_linearizable_while_slots_move() {
+    assert_kept(Promise::Exact, 3);
+}
+
+#[test]
+fn coherent_histories_never_go_back_while_slots_move() {
+    assert_kept(Promise::Coherent, 3);
 }
 
 #[test]
 fn the_judges_notice_words_of_changes_that_never_arrive() {
-    let found = search(Promise::Coherent, Plant::LostWords, 4000);
+    let found = search(Promise::Coherent, Plant::LostWords, 1, 4000);
     assert!(found.is_some_and(|(_, why)| why.contains("allowed are")));
 }
 
 #[test]
 fn the_judges_notice_that_a_cache_is_not_exact() {
-    let found = search(Promise::Exact, Plant::CachedExact, 4000);
+    let found = search(Promise::Exact, Plant::CachedExact, 1, 4000);
     assert!(found.is_some_and(|(_, why)| why.contains("allowed are")));
 }

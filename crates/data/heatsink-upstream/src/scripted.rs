@@ -121,6 +121,11 @@ impl End {
         direction.is_ended && direction.bytes.is_empty()
     }
 
+    /// Nothing is under way in either direction.
+    pub fn is_idle(&self) -> bool {
+        self.wire.directions().iter().all(|direction| direction.bytes.is_empty())
+    }
+
     /// The other end has not read all that was written here.
     pub fn has_unread(&self) -> bool {
         !self.wire.directions()[1 - self.wire.reads].bytes.is_empty()

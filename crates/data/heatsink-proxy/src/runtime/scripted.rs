@@ -14,7 +14,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use heatsink_cluster::slot;
 use heatsink_embedded::{ConnId, Engine};
 use heatsink_resp::encode;
 use heatsink_resp::reply::{ReplyScan, Status};
@@ -112,6 +113,8 @@ pub(crate) struct ServerConnection {
     output: Vec<u8>,
     /// All commands so far, in small letters.
     pub(crate) commands: Vec<String>,
+    /// The last one was `ASKING`.
+    is_asking: bool,
 }
 
 /// A server: an engine and the connections to it.
@@ -121,6 +124,15 @@ pub(crate) struct Server {
     pub(crate) connections: Vec<ServerConnection>,
     /// Commands that were executed.
     pub(crate) executed: Vec<String>,
+}
+
+/// Which server of a cluster has which slot.
+struct Map {
+    owners: Vec<usize>,
+    /// A slot that is on its way, from whom and to whom.
+    moving: Option<(u16, usize, usize)>,
+    /// Who has had slots that are another's now.
+    before: Vec<(u16, usize)>,
 }
 
 /// A client's side of a connection.
@@ -134,6 +146,10 @@ pub(crate) struct Rig {
     pub(crate) worker: Worker,
     pub(crate) shared: Arc<Shared>,
     pub(crate) servers: Vec<Server>,
+    /// None before one server.
+    map: Option<Map>,
+    /// The last request that a node did not execute, and what it said.
+    pub(crate) refused: String,
     clock: Manual,
     passed: Duration,
     network: Network,
@@ -160,18 +176,51 @@ fn words(request: &[u8]) -> String {
     words.join(" ")
 }
 
+/// The key of a command that names one, in words.
+fn key_of(line: &str) -> Option<&str> {
+    let (command, rest) = line.split_once(' ')?;
+    let commands = ["GET", "SET", "DEL", "INCR", "INCRBY", "APPEND", "STRLEN", "PTTL", "MGET"];
+    let is_keyed = commands.iter().any(|one| one.eq_ignore_ascii_case(command));
+    is_keyed.then(|| rest.split(' ').next().unwrap_or_default())
+}
+
+impl Map {
+    /// The reply to `CLUSTER SLOTS`.
+    fn slots(&self) -> Vec<u8> {
+        let mut ranges: Vec<(usize, usize, usize)> = Vec::new();
+        for (slot, owner) in self.owners.iter().enumerate() {
+            match ranges.last_mut() {
+                Some((_, last, of)) if of == owner => *last = slot,
+                _ => ranges.push((slot, slot, *owner)),
+            }
+        }
+        let mut reply = format!("*{}\r\n", ranges.len());
+        for (first, last, owner) in ranges {
+            let (port, id) = (owner + 1, format!("{owner:040}"));
+            let node = format!("*3\r\n$9\r\n127.0.0.1\r\n:{port}\r\n$40\r\n{id}\r\n");
+            let _ = write!(reply, "*3\r\n:{first}\r\n:{last}\r\n{node}");
+        }
+        reply.into_bytes()
+    }
+}
+
 impl Rig {
     /// A worker before one server.
     pub(crate) fn new() -> Self {
-        Self::with(|_| {})
+        Self::before(Target::Server(Endpoint::tcp("127.0.0.1", 1)), 1, None)
     }
 
-    /// The same with settings of its own.
-    pub(crate) fn with(change: impl FnOnce(&mut Live)) -> Self {
-        let endpoint = Endpoint::tcp("127.0.0.1", 1);
-        let upstream = Upstream::new(Target::Server(endpoint.clone()));
-        let mut live = Live::default();
-        change(&mut live);
+    /// A worker before a cluster of so many servers, among which the slots are divided evenly.
+    pub(crate) fn before_cluster(count: usize) -> Self {
+        let seeds = (1..=count).map(|port| ("127.0.0.1".to_owned(), port as u16));
+        let owners = (0..slot::COUNT).map(|slot| slot * count / slot::COUNT).collect();
+        let map = Map { owners, moving: None, before: Vec::new() };
+        Self::before(Target::Cluster(seeds.collect()), count, Some(map))
+    }
+
+    fn before(target: Target, count: usize, map: Option<Map>) -> Self {
+        let upstream = Upstream::new(target);
+        let live = Live::default();
         let (sender, mail) = mpsc::channel();
         let mailbox = Mailbox { sender: sender.clone(), waker: None };
         let manual = Manual::new();
@@ -188,16 +237,18 @@ impl Rig {
         let network = Network::default();
         let world = World::scripted(clock, network.clone());
         let worker = Worker::new(0, world, mail, Arc::clone(&shared), None);
-        let server = Server {
-            endpoint: endpoint.to_string(),
-            engine: Engine::new(1, 0),
+        let server = |port: usize| Server {
+            endpoint: Endpoint::tcp("127.0.0.1", port as u16).to_string(),
+            engine: Engine::new(port as u64, 0),
             connections: Vec::new(),
             executed: Vec::new(),
         };
         let mut rig = Self {
             worker,
             shared,
-            servers: vec![server],
+            servers: (1..=count).map(server).collect(),
+            map,
+            refused: String::new(),
             clock: manual,
             passed: Duration::ZERO,
             network,
@@ -298,6 +349,7 @@ impl Rig {
                 requests: VecDeque::new(),
                 output: Vec::new(),
                 commands: Vec::new(),
+                is_asking: false,
             });
         }
         for server in &mut self.servers {
@@ -315,17 +367,116 @@ impl Rig {
 
     /// A server executes the oldest request of a connection, if there is one; what it says to it, and
     /// tells others of, waits to be delivered.
-    pub(crate) fn execute(&mut self, server: usize, connection: usize) -> bool {
+    pub(crate) fn execute(&mut self, at: usize, connection: usize) -> bool {
         let now_ms = self.now_ms();
-        let server = &mut self.servers[server];
+        let server = &mut self.servers[at];
         let Some(request) = server.connections[connection].requests.pop_front() else {
             return false;
         };
+        let line = words(&request);
+        if let Some(answer) = self.answer_as_node(at, connection, &line) {
+            self.refused = format!("{line}: {}", String::from_utf8_lossy(&answer).trim_end());
+            self.servers[at].connections[connection].output.extend(answer);
+            return true;
+        }
+        let server = &mut self.servers[at];
         let id = server.connections[connection].id;
-        server.executed.push(words(&request));
+        server.executed.push(line);
         server.engine.feed(id, &request, now_ms);
         server.collect_output();
         true
+    }
+
+    /// What a node of a cluster says to a request that it does not execute; none if it does, or is no
+    /// such node.
+    fn answer_as_node(&mut self, at: usize, connection: usize, line: &str) -> Option<Vec<u8>> {
+        let map = self.map.as_ref()?;
+        let connection = &mut self.servers[at].connections[connection];
+        let has_asked = std::mem::take(&mut connection.is_asking);
+        match line {
+            "CLUSTER SLOTS" => return Some(map.slots()),
+            "ASKING" => {
+                connection.is_asking = true;
+                return Some(b"+OK\r\n".to_vec());
+            }
+            "READONLY" => return Some(b"+OK\r\n".to_vec()),
+            _ => {}
+        }
+        let key = key_of(line)?;
+        let slot = slot::of_key(key.as_bytes());
+        let owner = map.owners[usize::from(slot)];
+        let port = |server: usize| server + 1;
+        let moving = map.moving.filter(|(moving, _, _)| *moving == slot);
+        match moving {
+            Some((_, from, to)) if at == from && !self.has(from, key) => {
+                Some(format!("-ASK {slot} 127.0.0.1:{}\r\n", port(to)).into_bytes())
+            }
+            Some((_, _, to)) if at == to && has_asked => None,
+            _ if at == owner => None,
+            _ => Some(format!("-MOVED {slot} 127.0.0.1:{}\r\n", port(owner)).into_bytes()),
+        }
+    }
+
+    fn has(&mut self, server: usize, key: &str) -> bool {
+        self.directly(server, &format!("EXISTS {key}")) == ":1\r\n"
+    }
+
+    /// The server that has a key at this moment.
+    pub(crate) fn home_of(&mut self, key: &str) -> usize {
+        let slot = slot::of_key(key.as_bytes());
+        let Some(map) = &self.map else { return 0 };
+        match map.moving {
+            Some((moving, from, to)) if moving == slot => {
+                if self.has(from, key) {
+                    from
+                } else {
+                    to
+                }
+            }
+            _ => map.owners[usize::from(slot)],
+        }
+    }
+
+    /// Begins to move the slot of a key to another server.
+    pub(crate) fn begin_move(&mut self, key: &str, to: usize) {
+        let slot = slot::of_key(key.as_bytes());
+        let map = self.map.as_mut().expect("a cluster");
+        let from = map.owners[usize::from(slot)];
+        let is_early = map.before.contains(&(slot, to)) && !self.servers[to].is_idle();
+        if map.moving.is_none() && from != to && !is_early {
+            map.moving = Some((slot, from, to));
+        }
+    }
+
+    /// Moves the key of the slot that is on its way.
+    pub(crate) fn move_key(&mut self, key: &str) {
+        let Some((slot, from, to)) = self.map.as_ref().and_then(|map| map.moving) else { return };
+        if slot::of_key(key.as_bytes()) != slot || !self.has(from, key) {
+            return;
+        }
+        let value = self.directly(from, &format!("GET {key}"));
+        let value = value.split("\r\n").nth(1).unwrap_or_default().to_owned();
+        self.directly(to, &format!("SET {key} {value}"));
+        self.directly(from, &format!("DEL {key}"));
+    }
+
+    /// The slot that is on its way has arrived; its key goes with it. It does not come back to a
+    /// server that has not looked at all that it was sent while the slot was another's: that takes
+    /// longer than a request is under way. See "Order" in [`crate::cluster`].
+    pub(crate) fn end_move(&mut self, keys: &[&str]) {
+        let Some((slot, from, to)) = self.map.as_ref().and_then(|map| map.moving) else { return };
+        let had = self.map.as_ref().is_some_and(|map| map.before.contains(&(slot, to)));
+        if had && !self.servers[to].is_idle() {
+            return;
+        }
+        for key in keys {
+            self.move_key(key);
+        }
+        if let Some(map) = &mut self.map {
+            map.moving = None;
+            map.owners[usize::from(slot)] = to;
+            map.before.push((slot, from));
+        }
     }
 
     /// The worker is given what a server has said on a connection, if anything.
@@ -352,8 +503,9 @@ impl Rig {
     }
 
     /// Whether a server has said something that the worker was not given.
-    pub(crate) fn has_undelivered(&self, server: usize) -> bool {
-        self.servers[server].connections.iter().any(|connection| !connection.output.is_empty())
+    pub(crate) fn has_undelivered(&self) -> bool {
+        let mut connections = self.servers.iter().flat_map(|server| &server.connections);
+        connections.any(|connection| !connection.output.is_empty())
     }
 
     /// Whether the worker was given something that it has not looked at.
@@ -463,6 +615,12 @@ impl Rig {
 }
 
 impl ServerConnection {
+    /// Nothing is under way on it, in either direction.
+    fn is_idle(&self) -> bool {
+        let Self { requests, received, output, end, .. } = self;
+        requests.is_empty() && received.is_empty() && output.is_empty() && end.is_idle()
+    }
+
     fn receive(&mut self) {
         self.received.extend(self.end.take_all());
         loop {
@@ -476,6 +634,10 @@ impl ServerConnection {
 }
 
 impl Server {
+    fn is_idle(&self) -> bool {
+        self.connections.iter().all(ServerConnection::is_idle)
+    }
+
     fn collect_output(&mut self) {
         while let Some(id) = self.engine.next_dirty() {
             let output = self.engine.take_output(id);
@@ -517,5 +679,21 @@ mod tests {
         rig.directly(0, "SET k 2");
         rig.settle();
         assert_eq!(rig.ask(client, "GET k"), "$1\r\n2\r\n");
+    }
+
+    #[test]
+    fn a_slot_that_moves_is_followed() {
+        let mut rig = Rig::before_cluster(3);
+        let client = rig.client();
+        assert_eq!(rig.ask(client, "SET k 1"), "+OK\r\n");
+        let (home, other) = (rig.home_of("k"), (rig.home_of("k") + 1) % 3);
+        rig.begin_move("k", other);
+        assert_eq!(rig.ask(client, "GET k"), "$1\r\n1\r\n");
+        rig.move_key("k");
+        // ASK, and then MOVED.
+        assert_eq!(rig.ask(client, "APPEND k 2"), ":2\r\n");
+        rig.end_move(&["k"]);
+        assert_eq!(rig.ask(client, "GET k"), "$2\r\n12\r\n");
+        assert_eq!(rig.directly(home, "EXISTS k"), ":0\r\n");
     }
 }
