@@ -1,20 +1,93 @@
 //! The one place where it is decided what becomes of a request.
 //!
-//! Called by: `intake`, for each request that is not plainly passed on.
-//! A pure function of the command and of the client's state, which is settled (every earlier
-//! request answered) wherever the decision depends on it.
+//! Called by: `intake` and `dispatch`, with each request before anything is done about it.
+//! A pure function of the command, of what its client is in the middle of, and of one look at the hot
+//! keys. The table in `decide/table.txt` has what is decided about every kind of command in every state
+//! of a client; a test compares it.
 
-use heatsink_resp::command::Role;
+#[cfg(test)]
+mod tests;
+
+use heatsink_resp::command::{Command, Role};
 
 use crate::downstream::connection::{Client, Lost};
 use crate::downstream::intake::BIG_REQUEST_BYTES;
 use crate::downstream::request::Request;
+use crate::reserved::{listings, names};
 use crate::session::dedicated::{Dedicated, Expected, Transaction};
+
+/// What a client is in the middle of, as far as that matters to its next request.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
+pub(crate) struct Situation<'a> {
+    /// Its dedicated connection.
+    pub(crate) dedicated: Option<&'a Dedicated>,
+    /// What it has lost, and is not told yet.
+    pub(crate) lost: Lost,
+    /// Whether all that it asked before is answered.
+    pub(crate) is_settled: bool,
+    /// Whether it waits for reads or changes of hot keys, which took a way of their own.
+    pub(crate) awaits_hot: bool,
+    /// It reads so slowly that it has to be on a connection of its own.
+    pub(crate) is_bulky: bool,
+    /// Somebody knows who it is, or need not.
+    pub(crate) is_known: bool,
+    /// It moves data for this process: what it asks is passed on as it is.
+    pub(crate) is_within: bool,
+    /// It is in a transaction on a cluster, whose node may not be known yet.
+    pub(crate) in_transaction: bool,
+    /// The upstream is a cluster.
+    pub(crate) is_clustered: bool,
+    /// Logins are checked here: the server is never asked to.
+    pub(crate) checks_logins: bool,
+}
+
+impl<'a> Situation<'a> {
+    #[inline]
+    pub(crate) fn of(client: &'a Client, is_clustered: bool, checks_logins: bool) -> Self {
+        Self {
+            dedicated: client.dedicated.as_deref(),
+            lost: client.lost,
+            is_settled: client.is_settled(),
+            awaits_hot: client.hot.awaits(),
+            is_bulky: client.bulky,
+            is_known: client.is_known,
+            is_within: client.within,
+            in_transaction: client.transaction.is_some(),
+            is_clustered,
+            checks_logins,
+        }
+    }
+
+    /// Nothing stands between it and the connections that clients share.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.dedicated.is_none()
+            && self.lost == Lost::Nothing
+            && self.is_known
+            && !self.is_bulky
+            && !self.in_transaction
+    }
+}
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Passed on along the pipelines that clients share.
+    /// It waits until all that its client asked before is answered, or is not about hot keys any more.
+    Wait,
+    /// Passed on along the connections that clients share; nothing of its client stands in the way.
+    Pass,
+    /// It touches hot keys, and may be served without the server, or together with others.
+    Mitigate,
+    /// It tells of keys or channels: those of the fleet are left out of the reply.
+    ListNames,
+    /// It names a key or a channel of the fleet.
+    RefuseReserved,
+    /// Its client has to authenticate first.
+    RefuseUnknown,
+    /// Part of a transaction on a cluster.
+    StepTransaction,
+    /// Passed on along the connections that clients share, by a client that may have state elsewhere.
     Forward,
     /// Passed on along a dedicated connection of the client.
     Dedicated(Expected),
@@ -71,7 +144,7 @@ pub(crate) enum LostStep {
 
 /// The decision depends on what the server will have answered to earlier requests, or the
 /// request is answered here and must not overtake them.
-pub(crate) fn needs_settled(role: Option<Role>, client: &Client) -> bool {
+fn needs_settled(role: Option<Role>, client: &Situation<'_>) -> bool {
     if client.lost != Lost::Nothing {
         return true;
     }
@@ -90,18 +163,88 @@ pub(crate) fn needs_settled(role: Option<Role>, client: &Client) -> bool {
     }
 }
 
-/// On a cluster, where a client's dedicated connection leads to one node only: what needs no state
-/// goes to the node of its keys all the same, and `MULTI` waits for a key.
-pub(crate) fn decide_clustered(
-    role: Option<Role>,
+/// Decides about a request of a client. `touches_hot` tells whether the request names a hot key or may
+/// touch one, and is asked once at most.
+#[inline]
+pub(crate) fn decide(
+    client: &Situation<'_>,
+    command: Option<&Command>,
     request: Request<'_>,
-    client: &Client,
-    service: bool,
+    touches_hot: impl FnOnce(&Command) -> bool,
 ) -> Decision {
-    if matches!(client.lost, Lost::Nothing | Lost::Watch | Lost::Moved)
+    let is_reserved = client.is_known && !client.is_within && names::is_named(command, request);
+    match command {
+        Some(command) if command.role == Role::Plain && client.is_plain() && !is_reserved => {
+            decide_plain(client, command, request, touches_hot)
+        }
+        _ if is_reserved => Decision::RefuseReserved,
+        _ => decide_in_state(client, command, request, touches_hot),
+    }
+}
+
+/// The usual case: a command like any other of a client with no state of its own.
+#[inline]
+fn decide_plain(
+    client: &Situation<'_>,
+    command: &Command,
+    request: Request<'_>,
+    touches_hot: impl FnOnce(&Command) -> bool,
+) -> Decision {
+    if client.is_within {
+        return pass(client, request);
+    }
+    if client.awaits_hot && command.keys.is_empty() {
+        // It may be about anything, and must not overtake what its client has asked of hot keys: a
+        // `DBSIZE` behind an `INCR` that makes the key.
+        return Decision::Wait;
+    }
+    if listings::tells_names(command) {
+        return Decision::ListNames;
+    }
+    if touches_hot(command) { Decision::Mitigate } else { pass(client, request) }
+}
+
+/// A large request is not passed on where others would wait behind it.
+#[inline]
+fn pass(client: &Situation<'_>, request: Request<'_>) -> Decision {
+    if request.bytes.len() >= BIG_REQUEST_BYTES && !client.is_clustered {
+        Decision::Dedicated(Expected::Plain)
+    } else {
+        Decision::Pass
+    }
+}
+
+/// A client with state of its own, or a command that makes or needs some.
+fn decide_in_state(
+    client: &Situation<'_>,
+    command: Option<&Command>,
+    request: Request<'_>,
+    touches_hot: impl FnOnce(&Command) -> bool,
+) -> Decision {
+    let role = command.map(|command| command.role);
+    if needs_settled(role, client) && !client.is_settled {
+        return Decision::Wait;
+    }
+    if client.awaits_hot
+        && command.is_none_or(|command| command.keys.is_empty() || touches_hot(command))
+    {
+        return Decision::Wait;
+    }
+    let may_be_unknown = matches!(role, Some(Role::Auth | Role::Hello | Role::Quit | Role::Reset))
+        || role.is_none() && is_from_browser(request);
+    if !client.is_known && !may_be_unknown {
+        return Decision::RefuseUnknown;
+    }
+    if client.in_transaction {
+        return Decision::StepTransaction;
+    }
+    if client.is_clustered
+        && matches!(client.lost, Lost::Nothing | Lost::Watch | Lost::Moved)
         && let Some(role) = role
     {
-        match (role, &client.dedicated) {
+        // A client's dedicated connection leads to one node only: what needs no state goes to the node
+        // of its keys all the same, and `MULTI` waits for a key.
+        match (role, client.dedicated) {
             (Role::Plain, Some(dedicated)) if dedicated.is_free_beside() => {
                 return Decision::Forward;
             }
@@ -111,15 +254,14 @@ pub(crate) fn decide_clustered(
             _ => {}
         }
     }
-    decide(role, request, client, service)
+    decide_by_role(client, role, request)
 }
 
-/// With `service_auth`, logins are checked here: the server is never asked to.
-pub(crate) fn decide(
+/// What becomes of a request whose turn it is, by what its command does to a connection.
+pub(crate) fn decide_by_role(
+    client: &Situation<'_>,
     role: Option<Role>,
     request: Request<'_>,
-    client: &Client,
-    service: bool,
 ) -> Decision {
     if let Some(step) = lost(role, client.lost) {
         return Decision::Lost(step);
@@ -136,9 +278,9 @@ pub(crate) fn decide(
         return Decision::LongChannel;
     }
     let is_big = request.bytes.len() >= BIG_REQUEST_BYTES;
-    match &client.dedicated {
-        Some(dedicated) => decide_beside_dedicated(role, request, dedicated, service),
-        None => decide_shared(role, request, client.bulky || is_big),
+    match client.dedicated {
+        Some(dedicated) => decide_beside_dedicated(role, request, dedicated, client.checks_logins),
+        None => decide_shared(role, request, client.is_bulky || is_big),
     }
 }
 
@@ -175,10 +317,11 @@ fn decide_beside_dedicated(
     role: Role,
     request: Request<'_>,
     dedicated: &Dedicated,
-    service: bool,
+    checks_logins: bool,
 ) -> Decision {
     let queueing = dedicated.transaction == Transaction::Queueing;
-    let login = service && (role == Role::Auth || role == Role::Hello && has_auth_option(request));
+    let login =
+        checks_logins && (role == Role::Auth || role == Role::Hello && has_auth_option(request));
     match role {
         Role::Auth if login && !queueing && !dedicated.is_confined() => Decision::Auth,
         Role::Auth | Role::Hello if login => Decision::Barred,

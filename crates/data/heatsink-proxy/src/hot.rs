@@ -424,12 +424,6 @@ impl Worker {
         self.clients.get_ref(key).is_some_and(|client| client.hot.awaits())
     }
 
-    /// Whether a request may be about anything, and must not overtake what its client has
-    /// asked of hot keys: a `DBSIZE` behind an `INCR` that makes the key.
-    pub(crate) fn waits_for_hot(&self, key: ClientKey, command: Option<&Command>) -> bool {
-        command.is_none_or(|command| command.keys.is_empty()) && self.awaits_hot(key)
-    }
-
     /// Whether a request names a hot key, or may touch one without naming it.
     pub(crate) fn touches_hot_keys(&self, request: Request<'_>, command: &Command) -> bool {
         if let Some(index) = command.single_key_index() {

@@ -9,7 +9,7 @@
 use heatsink_resp::command::{Command, Role};
 
 use crate::cluster::route::Slots;
-use crate::decide::decide;
+use crate::decide::{Situation, decide_by_role};
 use crate::downstream::connection::{ClientKey, Lost};
 use crate::downstream::intake::Flow;
 use crate::downstream::request::Request;
@@ -95,7 +95,8 @@ impl Worker {
                     if role == Some(Role::Quit) || request.len() == 1 =>
                 {
                     client.transaction = None;
-                    let decision = decide(role, request, client, service);
+                    let client = Situation::of(client, true, service);
+                    let decision = decide_by_role(&client, role, request);
                     return self.carry_out(key, request, command, decision);
                 }
                 _ => {}
@@ -123,7 +124,7 @@ impl Worker {
             }
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let decision = decide(role, request, client, service);
+        let decision = decide_by_role(&Situation::of(client, true, service), role, request);
         let flow = self.carry_out(key, request, command, decision);
         if flow == Flow::Taken
             && !ends

@@ -9,20 +9,20 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::rc::Rc;
 
-use heatsink_resp::command::{Command, CommandTable, Role};
+use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::{ProtocolError, RequestScan, Status};
 
 use crate::cluster::node_batches::Text;
+use crate::decide::Decision;
 pub(crate) use crate::downstream::batch::Batch;
 use crate::downstream::clients::MAX_OUTSTANDING;
-use crate::downstream::connection::{Client, ClientKey, Closing, Lost, Replies};
+use crate::downstream::connection::{Client, ClientKey, Closing, Replies};
 use crate::downstream::request::Request;
 use crate::hot::runs::Run;
 use crate::hot::{Hotness, Verdict};
 use crate::observe::Mark;
-use crate::reserved::listings;
-use crate::reserved::names;
 use crate::runtime::worker::Worker;
+use crate::session::dedicated::Expected;
 
 /// Requests above this size are passed on before they are complete, if all their keys are known; and
 /// not along the pipelines that clients share, unless they touch hot keys.
@@ -279,43 +279,12 @@ impl Worker {
                     let request = Request { bytes: &buf[at..at + len], args };
                     let name = &buf[at + args[0].start..at + args[0].end];
                     let command = memo.lookup(table, name, request.arg(1));
-                    let role = command.map(|command| command.role);
                     *last = command.map(|command| &*command.name);
-                    let plain = role == Some(Role::Plain) && self.is_plain(key);
-                    if plain && !within && names::is_named(command, request) {
-                        self.forward_batch(key, buf, batch);
-                        if self.refuse_reserved(key) == Flow::Wait {
-                            self.stop(key);
-                            break;
-                        }
-                        self.taken += 1;
-                        at += len;
-                        continue;
-                    }
+                    let Some(mut decision) = self.decide(key, command, request) else {
+                        return buf.len();
+                    };
                     let mut hot = None;
-                    let cools = plain && self.mitigations.is_active() && !within;
-                    if cools && self.waits_for_hot(key, command) {
-                        self.stop(key);
-                        break;
-                    }
-                    if plain
-                        && !within
-                        && let Some(command) = command
-                        && listings::tells_names(command)
-                    {
-                        self.forward_batch(key, buf, batch);
-                        let waits = self.make_whole(key, request, command);
-                        let flow =
-                            waits.unwrap_or_else(|| self.ask_for_names(key, request, command));
-                        if flow == Flow::Wait {
-                            self.stop(key);
-                            break;
-                        }
-                        self.taken += 1;
-                        at += len;
-                        continue;
-                    }
-                    if cools
+                    if decision == Decision::Mitigate
                         && let Some(command) = command
                         && self.hotness(key, request, command) == Hotness::Hot
                     {
@@ -346,58 +315,68 @@ impl Worker {
                             Verdict::Pass => {}
                         }
                     }
-                    if plain
-                        && self.cluster.view.is_some()
-                        && let Some(command) = command
-                    {
-                        if let Some(node) =
-                            self.fast_path_node(key, request, command, &batch.node_batches)
-                        {
-                            let text = Text::Asked(at..at + len);
-                            self.join_batch(key, request, command, at, (node, text), batch);
+                    if decision == Decision::Mitigate {
+                        // No mitigation takes it: it goes on as if its keys were not hot.
+                        let goes_alone = len >= BIG_REQUEST_BYTES
+                            && hot.is_none()
+                            && self.cluster.view.is_none();
+                        decision = if goes_alone {
+                            Decision::Dedicated(Expected::Plain)
                         } else {
+                            Decision::Pass
+                        };
+                    }
+                    match (decision, command) {
+                        (Decision::Pass, Some(command)) if self.cluster.view.is_some() => {
+                            if let Some(node) =
+                                self.fast_path_node(key, request, command, &batch.node_batches)
+                            {
+                                let text = Text::Asked(at..at + len);
+                                self.join_batch(key, request, command, at, (node, text), batch);
+                            } else {
+                                self.forward_batch(key, buf, batch);
+                                if self.forward_clustered(key, request, command) == Flow::Wait {
+                                    self.stop(key);
+                                    break;
+                                }
+                            }
+                        }
+                        (Decision::Pass, _) => {
+                            if batch.bytes.end != at {
+                                self.forward_batch(key, buf, batch);
+                                batch.bytes.start = at;
+                            }
+                            if batch.marks.is_empty()
+                                && let Some(flow) = self.behind_old_map(key)
+                            {
+                                debug_assert_eq!(flow, Flow::Wait);
+                                self.stop(key);
+                                break;
+                            }
+                            let place = batch.marks.len();
+                            let mark = hot.unwrap_or_else(|| match (command, &mut self.observer) {
+                                (Some(command), Some(observer)) if !within => {
+                                    observer.sent_in_batch(key, command, request, at, place)
+                                }
+                                _ => Mark::Nothing,
+                            });
+                            batch.marks.push(mark);
+                            batch.bytes.end = at + len;
+                            if batch.marks.len() as u32 >= MAX_OUTSTANDING / 4 {
+                                self.taken += 1;
+                                at += len;
+                                self.forward_batch(key, buf, batch);
+                                continue;
+                            }
+                        }
+                        (decision, command) => {
                             self.forward_batch(key, buf, batch);
-                            if self.forward_clustered(key, request, command) == Flow::Wait {
+                            let flow = self.settle_and_carry_out(key, request, command, decision);
+                            if flow == Flow::Wait {
                                 self.stop(key);
                                 break;
                             }
                         }
-                        self.taken += 1;
-                        at += len;
-                        continue;
-                    }
-                    if plain && (len < BIG_REQUEST_BYTES || hot.is_some()) {
-                        if batch.bytes.end != at {
-                            self.forward_batch(key, buf, batch);
-                            batch.bytes.start = at;
-                        }
-                        if batch.marks.is_empty()
-                            && let Some(flow) = self.behind_old_map(key)
-                        {
-                            debug_assert_eq!(flow, Flow::Wait);
-                            self.stop(key);
-                            break;
-                        }
-                        let place = batch.marks.len();
-                        let mark = hot.unwrap_or_else(|| match (command, &mut self.observer) {
-                            (Some(command), Some(observer)) if !within => {
-                                observer.sent_in_batch(key, command, request, at, place)
-                            }
-                            _ => Mark::Nothing,
-                        });
-                        batch.marks.push(mark);
-                        batch.bytes.end = at + len;
-                        self.taken += 1;
-                        at += len;
-                        if batch.marks.len() as u32 >= MAX_OUTSTANDING / 4 {
-                            self.forward_batch(key, buf, batch);
-                        }
-                        continue;
-                    }
-                    self.forward_batch(key, buf, batch);
-                    if self.dispatch(key, request, command) == Flow::Wait {
-                        self.stop(key);
-                        break;
                     }
                     self.taken += 1;
                     at += len;
@@ -445,19 +424,6 @@ impl Worker {
             }
         }
         at
-    }
-
-    /// Nothing in the client's state stands between it and the shared pipeline.
-    #[inline]
-    fn is_plain(&self, key: ClientKey) -> bool {
-        let client = self.clients.get_ref(key);
-        client.is_some_and(|client| {
-            client.dedicated.is_none()
-                && client.lost == Lost::Nothing
-                && !client.bulky
-                && client.transaction.is_none()
-                && client.is_known
-        })
     }
 
     /// The small limits hold: the server has asked for a password and got none yet.

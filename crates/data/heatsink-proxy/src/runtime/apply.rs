@@ -27,6 +27,11 @@ impl Worker {
         decision: Decision,
     ) -> Flow {
         match (decision, command) {
+            (Decision::StepTransaction, command) => self.step_transaction(key, request, command),
+            // In the telnet form, or behind a command that made the client wait.
+            (Decision::Pass | Decision::Mitigate, command) => {
+                self.carry_out(key, request, command, Decision::Forward)
+            }
             (Decision::Forward, Some(command)) if self.hides_names(key, command) => {
                 self.ask_for_names(key, request, command)
             }
@@ -64,7 +69,16 @@ impl Worker {
         decision: Decision,
     ) -> Flow {
         match decision {
-            Decision::Forward => self.forward(key, request.bytes, 1),
+            Decision::Wait => Flow::Wait,
+            Decision::Pass | Decision::Mitigate | Decision::ListNames | Decision::Forward => {
+                self.forward(key, request.bytes, 1)
+            }
+            Decision::StepTransaction => self.step_transaction(key, request, None),
+            Decision::RefuseReserved => self.refuse_reserved(key),
+            Decision::RefuseUnknown => {
+                self.refuse_unknown(key, None);
+                Flow::Taken
+            }
             Decision::Dedicated(expected) => {
                 let node = self.home(key);
                 self.send_dedicated(key, node, request.bytes, expected)

@@ -9,12 +9,11 @@ use heatsink_resp::command::{Command, CommandTable, Role};
 use heatsink_resp::request::{ProtocolError, RequestScan};
 use heatsink_resp::{encode, inline};
 
-use crate::decide::{decide, decide_clustered, needs_settled};
+use crate::decide::{Decision, Situation, decide};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
 use crate::downstream::request::Request;
 use crate::observe::{Observer, Writer};
-use crate::reserved::names;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::Expected;
 
@@ -47,22 +46,47 @@ impl Worker {
         request: Request<'_>,
         command: Option<&Command>,
     ) -> Flow {
-        let role = command.map(|command| command.role);
-        let service = self.shared.verifier.is_some();
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let within = client.within;
-        if client.is_known && !within && names::is_named(command, request) {
-            return self.refuse_reserved(key);
+        match self.decide(key, command, request) {
+            Some(decision) => self.settle_and_carry_out(key, request, command, decision),
+            None => Flow::Taken,
         }
-        if needs_settled(role, client) && !client.is_settled() {
-            return Flow::Wait;
-        }
-        let touches = |command: &Command| self.touches_hot_keys(request, command);
-        if self.waits_for_hot(key, command) || self.awaits_hot(key) && command.is_none_or(touches) {
-            return Flow::Wait;
-        }
-        if let Some(flow) = self.refuse_unknown(key, role, request) {
-            return flow;
+    }
+
+    /// What becomes of a request of a client that is still there.
+    #[inline]
+    pub(crate) fn decide(
+        &self,
+        key: ClientKey,
+        command: Option<&Command>,
+        request: Request<'_>,
+    ) -> Option<Decision> {
+        let client = self.clients.get_ref(key)?;
+        let (is_clustered, checks_logins) =
+            (self.cluster.view.is_some(), self.shared.verifier.is_some());
+        let situation = Situation::of(client, is_clustered, checks_logins);
+        let touches_hot = |command: &Command| {
+            self.mitigations.is_active() && self.touches_hot_keys(request, command)
+        };
+        Some(decide(&situation, command, request, touches_hot))
+    }
+
+    /// Carries out what was decided about a request, when keys that it touches are whole, and notes
+    /// what it may have done to others.
+    pub(crate) fn settle_and_carry_out(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: Option<&Command>,
+        decision: Decision,
+    ) -> Flow {
+        match decision {
+            Decision::Wait => return Flow::Wait,
+            Decision::RefuseReserved => return self.refuse_reserved(key),
+            Decision::RefuseUnknown => {
+                self.refuse_unknown(key, command.map(|command| command.role));
+                return Flow::Taken;
+            }
+            _ => {}
         }
         let waits = match command {
             Some(command) => self.make_whole(key, request, command),
@@ -71,21 +95,16 @@ impl Worker {
         if let Some(flow) = waits {
             return flow;
         }
+        if let (Decision::ListNames, Some(command)) = (decision, command) {
+            return self.ask_for_names(key, request, command);
+        }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         let queueing = client.is_queueing();
         if let Some(dedicated) = &mut client.dedicated {
             dedicated.unmarked = false;
         }
         let counted = self.observer.as_ref().map(Observer::counted);
-        let flow = if client.transaction.is_some() {
-            self.step_transaction(key, request, command)
-        } else {
-            let decision = match self.cluster.view {
-                Some(_) => decide_clustered(role, request, client, service),
-                None => decide(role, request, client, service),
-            };
-            self.carry_out(key, request, command, decision)
-        };
+        let flow = self.carry_out(key, request, command, decision);
         if flow == Flow::Taken && command.is_none() {
             self.touch_all(key);
             if let Some(client) = self.clients.get(key).filter(|_| queueing) {

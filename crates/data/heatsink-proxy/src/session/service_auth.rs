@@ -13,10 +13,8 @@ use heatsink_upstream::Login;
 use heatsink_upstream::address::Credentials;
 use heatsink_users::Verdict;
 
-use crate::decide::is_from_browser;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::downstream::request::Request;
 use crate::runtime::worker::Worker;
 use crate::session::login_queue::{Tried, Turn, Wanted};
 use crate::session::switch::Session;
@@ -51,24 +49,9 @@ pub(crate) struct Verification {
 
 impl Worker {
     /// What a client is told that is not known yet and asks for anything but to be.
-    pub(crate) fn refuse_unknown(
-        &mut self,
-        key: ClientKey,
-        role: Option<Role>,
-        request: Request<'_>,
-    ) -> Option<Flow> {
-        let client = self.clients.get(key)?;
-        if client.is_known
-            || matches!(role, Some(Role::Auth | Role::Hello | Role::Quit | Role::Reset))
-        {
-            return None;
-        }
-        match role {
-            Some(Role::Exec) => self.clients.reply(key, NO_AUTH_EXEC),
-            None if is_from_browser(request) => return None,
-            _ => self.clients.reply(key, NO_AUTH),
-        }
-        Some(Flow::Taken)
+    pub(crate) fn refuse_unknown(&mut self, key: ClientKey, role: Option<Role>) {
+        let refusal = if role == Some(Role::Exec) { NO_AUTH_EXEC } else { NO_AUTH };
+        self.clients.reply(key, refusal);
     }
 
     /// `HELLO`, well-formed.
