@@ -50,6 +50,7 @@ use heatsink_resp::command::{Access, Command, Unnamed};
 use slab::Slab;
 
 use crate::config;
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::intake::Flow;
 use crate::downstream::request::Request;
@@ -268,6 +269,30 @@ impl Mitigations {
     fn time(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.origin)
     }
+
+    /// A client has gone: it waits for nothing any more.
+    pub(crate) fn forget_waits(&mut self, key: ClientKey) {
+        self.coalescing.flights.leave(|waiter| waiter.is_of(key));
+        self.combining.batches.leave(|waiter| waiter.is_of(key));
+    }
+
+    /// Whether a request names a hot key, or may touch one without naming it.
+    pub(crate) fn touches_hot_keys(&self, request: Request<'_>, command: &Command) -> bool {
+        if let Some(index) = command.single_key_index() {
+            return request.arg(index).is_some_and(|name| self.is_hot(name));
+        }
+        let mut touches = match request.unnamed(command) {
+            Unnamed::Nothing => false,
+            Unnamed::Matching => self.keys.iter().any(|(name, _)| request.matches(command, name)),
+            // A flush, a script that names no keys, or something of the kind.
+            Unnamed::Anything => true,
+        };
+        let arg = |index| request.arg(index).unwrap_or_default();
+        command.for_each_key(request.len(), arg, |index| {
+            touches |= self.is_hot(arg(index));
+        });
+        touches
+    }
 }
 
 /// A worker's share.
@@ -413,37 +438,6 @@ impl Worker {
         }
     }
 
-    /// A client has gone: it waits for nothing any more.
-    pub(crate) fn forget_waits(&mut self, key: ClientKey) {
-        self.mitigations.coalescing.flights.leave(|waiter| waiter.is_of(key));
-        self.mitigations.combining.batches.leave(|waiter| waiter.is_of(key));
-    }
-
-    /// Whether a client waits for reads or changes of hot keys.
-    pub(crate) fn awaits_hot(&self, key: ClientKey) -> bool {
-        self.clients.get_ref(key).is_some_and(|client| client.hot.awaits())
-    }
-
-    /// Whether a request names a hot key, or may touch one without naming it.
-    pub(crate) fn touches_hot_keys(&self, request: Request<'_>, command: &Command) -> bool {
-        if let Some(index) = command.single_key_index() {
-            return request.arg(index).is_some_and(|name| self.mitigations.is_hot(name));
-        }
-        let mut touches = match request.unnamed(command) {
-            Unnamed::Nothing => false,
-            Unnamed::Matching => {
-                self.mitigations.keys.iter().any(|(name, _)| request.matches(command, name))
-            }
-            // A flush, a script that names no keys, or something of the kind.
-            Unnamed::Anything => true,
-        };
-        let arg = |index| request.arg(index).unwrap_or_default();
-        command.for_each_key(request.len(), arg, |index| {
-            touches |= self.mitigations.is_hot(arg(index));
-        });
-        touches
-    }
-
     /// A request that touches hot keys. One that stays `together` with those before or behind it goes
     /// along the shared link, if its key is where it belongs.
     pub(crate) fn mitigate(
@@ -520,5 +514,12 @@ impl Worker {
             let tokens = client.hot.end_apart(now, &self.world.clock);
             self.forget_touched(tokens);
         }
+    }
+}
+
+impl Clients {
+    /// Whether a client waits for reads or changes of hot keys.
+    pub(crate) fn awaits_hot(&self, key: ClientKey) -> bool {
+        self.get_ref(key).is_some_and(|client| client.hot.awaits())
     }
 }

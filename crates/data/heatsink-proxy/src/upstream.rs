@@ -16,9 +16,11 @@ pub(crate) mod sentinel;
 pub(crate) mod ticket;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use slab::Slab;
 
+use crate::observe::Mark;
 use crate::runtime::replies::Kept;
 use nodes::Node;
 use pools::{Pool, Ticket, Upstream};
@@ -58,6 +60,54 @@ impl Room {
             eager_links: Vec::new(),
             kept: Vec::new(),
             goes_around: false,
+        }
+    }
+
+    /// Queues requests on a link; it is flushed at the end of the turn.
+    #[inline]
+    pub(crate) fn push_to_link(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        bytes: &[u8],
+        ticket: Ticket,
+        count: u32,
+    ) {
+        let upstream = &mut self.links[slot];
+        upstream.requests += u64::from(count);
+        upstream.link.push(bytes, ticket, count, now);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+    }
+
+    /// The same for requests of which something is remembered.
+    #[inline]
+    pub(crate) fn push_marked(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        bytes: &[u8],
+        ticket: Ticket,
+        marks: &[Mark],
+    ) {
+        let upstream = &mut self.links[slot];
+        upstream.requests += marks.len() as u64;
+        upstream.link.push_marked(bytes, ticket, marks, now);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+    }
+
+    /// A link has something to send.
+    pub(crate) fn touch_link(&mut self, slot: usize) {
+        if let Some(upstream) = self.links.get_mut(slot)
+            && !upstream.dirty
+        {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
         }
     }
 }

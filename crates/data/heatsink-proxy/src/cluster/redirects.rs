@@ -13,12 +13,14 @@ use heatsink_cluster::topology::NodeAddress;
 use heatsink_resp::command::CommandTable;
 use heatsink_upstream::address::Endpoint;
 
+use crate::cluster;
 use crate::cluster::replay::Plan;
 use crate::cluster::route;
 use crate::downstream::clients::{Clients, error_line};
 use crate::downstream::connection::ClientKey;
 use crate::hot::splitting::WRONG_TYPE;
 use crate::runtime::worker::Worker;
+use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket};
 
@@ -197,7 +199,7 @@ impl Worker {
             self.conclude(ticket, error);
             return;
         }
-        if self.is_of_wait(ticket) {
+        if self.cluster.is_of_wait(ticket) {
             return self.conclude(ticket, b"-TRYAGAIN heatsink: a slot is being moved\r\n");
         }
         if error.starts_with(WRONG_TYPE) {
@@ -223,10 +225,10 @@ impl Worker {
                     self.want_topology();
                 }
                 if let Some(to) = self.named_node(from, host, port) {
-                    if self.parts_ways(ticket, slot, to) {
+                    if self.cluster.parts_ways(ticket, slot, to) {
                         return self.send_later(pool, to, ticket, request);
                     }
-                    self.note_sent(ticket, slot, to);
+                    self.cluster.note_sent(ticket, slot, to);
                     self.resend(pool, to, ticket, &request, asking);
                 } else {
                     // It may have joined a moment ago.
@@ -234,7 +236,7 @@ impl Worker {
                     self.try_again(pool, from, ticket, request, told, standing);
                 }
             }
-            Redirect::Loading | Redirect::MasterDown if self.is_replica(from) && !leads => {
+            Redirect::Loading | Redirect::MasterDown if self.cluster.is_replica(from) && !leads => {
                 if let Some(view) = &mut self.cluster.view {
                     view.avoid(from, self.now + Duration::from_secs(1));
                 }
@@ -382,18 +384,6 @@ impl Worker {
         (Some(until), before.refusal)
     }
 
-    /// A request that has waited is on its way again, or answered.
-    pub(crate) fn go_on_waiting(
-        &mut self,
-        ticket: Ticket,
-        until: Option<Instant>,
-        refusal: Refusal,
-    ) {
-        // It may be sent to a shard of its key, which is of another slot.
-        let (hops, sent_to, slot) = (0, None, None);
-        self.cluster.redirects.insert(ticket, Redirection { hops, sent_to, until, refusal, slot });
-    }
-
     pub(crate) fn resend(
         &mut self,
         pool: usize,
@@ -410,9 +400,15 @@ impl Worker {
             Ok(link) => {
                 if asking {
                     let ignored = Ticket::internal(Purpose::Ignored);
-                    self.push_to_link(link, b"*1\r\n$6\r\nASKING\r\n", ignored, 1);
+                    self.upstream.push_to_link(
+                        self.now,
+                        link,
+                        b"*1\r\n$6\r\nASKING\r\n",
+                        ignored,
+                        1,
+                    );
                 }
-                self.push_to_link(link, request, ticket, 1);
+                self.upstream.push_to_link(self.now, link, request, ticket, 1);
                 self.extend_fences(link, ticket.client);
             }
             Err(why) => self.conclude(ticket, &error_line(&why)),
@@ -479,13 +475,6 @@ impl Worker {
         })
     }
 
-    /// The requests that a link has not answered.
-    pub(crate) fn unanswered_requests(&self, slot: usize) -> Vec<(Ticket, Vec<u8>)> {
-        let Some(upstream) = self.upstream.links.get(slot) else { return Vec::new() };
-        let unanswered = upstream.link.unanswered();
-        unanswered.map(|(ticket, request)| (ticket, request.to_vec())).collect()
-    }
-
     /// A link is given up: what it was asked is asked of the primaries, where `may` allows it.
     pub(crate) fn send_elsewhere(
         &mut self,
@@ -549,7 +538,7 @@ impl Worker {
                     let slot = self.slot_of_request(&request);
                     let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));
                     if let Some(slot) = slot {
-                        self.note_sent(ticket, slot, to);
+                        self.cluster.note_sent(ticket, slot, to);
                     }
                     self.resend(pool, to, ticket, &request, false);
                 }
@@ -568,5 +557,28 @@ impl Worker {
                 }
             }
         }
+    }
+}
+
+impl cluster::Room {
+    /// A request that has waited is on its way again, or answered.
+    pub(crate) fn go_on_waiting(
+        &mut self,
+        ticket: Ticket,
+        until: Option<Instant>,
+        refusal: Refusal,
+    ) {
+        // It may be sent to a shard of its key, which is of another slot.
+        let (hops, sent_to, slot) = (0, None, None);
+        self.redirects.insert(ticket, Redirection { hops, sent_to, until, refusal, slot });
+    }
+}
+
+impl upstream::Room {
+    /// The requests that a link has not answered.
+    pub(crate) fn unanswered_requests(&self, slot: usize) -> Vec<(Ticket, Vec<u8>)> {
+        let Some(upstream) = self.links.get(slot) else { return Vec::new() };
+        let unanswered = upstream.link.unanswered();
+        unanswered.map(|(ticket, request)| (ticket, request.to_vec())).collect()
     }
 }

@@ -21,6 +21,7 @@ use std::collections::hash_map::Entry;
 
 use foldhash::fast::FixedState;
 
+use crate::cluster;
 use crate::cluster::redirects::{Later, RETRY_PAUSE};
 use crate::cluster::replay::is_before;
 use crate::downstream::clients::error_line;
@@ -64,26 +65,6 @@ impl RedirectsInFlight {
 }
 
 impl Worker {
-    /// A request is sent on to a node.
-    pub(super) fn note_sent(&mut self, ticket: Ticket, slot: u16, to: NodeId) {
-        if let Some(redirect) = self.cluster.redirects.get_mut(&ticket) {
-            let before = redirect.sent_to.replace((slot, to));
-            self.cluster.redirects_in_flight.add(slot, to);
-            self.cluster.redirects_in_flight.remove(before);
-        }
-    }
-
-    /// Whether a request of the same client for the same slot that was sent before this one is on
-    /// its way to another node than the one this is to go to, or waits for that.
-    pub(super) fn parts_ways(&self, ticket: Ticket, slot: u16, to: NodeId) -> bool {
-        self.cluster.redirects_in_flight.has_other(slot, to)
-            && self.cluster.redirects.iter().any(|(other, redirect)| {
-                other.client == ticket.client
-                    && redirect.sent_to.is_some_and(|(of, node)| of == slot && node != to)
-                    && is_before(*other, ticket)
-            })
-    }
-
     /// Sends a request on when all that its client sent before it for the slot is answered.
     pub(super) fn send_later(&mut self, pool: usize, to: NodeId, ticket: Ticket, request: Vec<u8>) {
         let Some(serial) = self.upstream.pools.get(pool).map(|pool| pool.serial) else {
@@ -91,10 +72,32 @@ impl Worker {
         };
         self.hold_back(ticket, &request, self.now + self.live.timeouts.cluster_retry);
         if let Some(slot) = self.slot_of_request(&request) {
-            self.note_sent(ticket, slot, NodeId::NONE);
+            self.cluster.note_sent(ticket, slot, NodeId::NONE);
         }
         let at = self.now + RETRY_PAUSE;
         self.cluster.later.push(Later::Shared { at, pool, serial, from: to, ticket, request });
         self.next_tick = self.next_tick.min(at);
+    }
+}
+
+impl cluster::Room {
+    /// A request is sent on to a node.
+    pub(crate) fn note_sent(&mut self, ticket: Ticket, slot: u16, to: NodeId) {
+        if let Some(redirect) = self.redirects.get_mut(&ticket) {
+            let before = redirect.sent_to.replace((slot, to));
+            self.redirects_in_flight.add(slot, to);
+            self.redirects_in_flight.remove(before);
+        }
+    }
+
+    /// Whether a request of the same client for the same slot that was sent before this one is on
+    /// its way to another node than the one this is to go to, or waits for that.
+    pub(crate) fn parts_ways(&self, ticket: Ticket, slot: u16, to: NodeId) -> bool {
+        self.redirects_in_flight.has_other(slot, to)
+            && self.redirects.iter().any(|(other, redirect)| {
+                other.client == ticket.client
+                    && redirect.sent_to.is_some_and(|(of, node)| of == slot && node != to)
+                    && is_before(*other, ticket)
+            })
     }
 }

@@ -13,6 +13,7 @@ use heatsink_resp::value::Value;
 use heatsink_upstream::address::Endpoint;
 use heatsink_upstream::error::LinkError;
 
+use crate::cluster;
 use crate::cluster::silent_nodes::LOOKS_APART;
 use crate::cluster::topology::{Cluster, Routes};
 use crate::downstream::connection::ClientKey;
@@ -96,10 +97,6 @@ impl Worker {
         }
     }
 
-    pub(crate) fn is_replica(&self, node: NodeId) -> bool {
-        self.cluster.view.as_ref().is_some_and(|view| view.routes.is_replica(node))
-    }
-
     /// Takes over what other workers found out.
     #[inline]
     pub(crate) fn renew_topology(&mut self) {
@@ -139,7 +136,7 @@ impl Worker {
             let Owner::Client(key) = upstream.owner else { return None };
             let dedicated = self.clients.get_ref(key)?.dedicated.as_ref()?;
             let ending = dedicated.expected.contains(&Expected::Exec) && dedicated.is_asked(slot);
-            (ending && self.is_replaced(upstream.node, before))
+            (ending && self.cluster.is_replaced(upstream.node, before))
                 .then_some((slot, upstream.generation))
         };
         let changed: Vec<_> = self.upstream.links.iter().filter_map(changed).collect();
@@ -155,21 +152,9 @@ impl Worker {
             let link = self.upstream.links.get(slot).filter(|link| link.generation == generation);
             let Some(upstream) = link else { continue };
             // One that was a primary and is none any more may not have noticed.
-            let replaced = self.is_replaced(upstream.node, before);
+            let replaced = self.cluster.is_replaced(upstream.node, before);
             self.retire_link(slot, replaced);
         }
-    }
-
-    /// Whether a node was a primary, and one of its replicas is it now.
-    fn is_replaced(&self, node: NodeId, before: &Routes) -> bool {
-        let shards = before.shards.iter().filter(|shard| shard.primary == node);
-        !self.leads(node) && shards.flat_map(|shard| &shard.replicas).any(|heir| self.leads(*heir))
-    }
-
-    /// Whether a node is a primary.
-    fn leads(&self, node: NodeId) -> bool {
-        let view = self.cluster.view.as_ref();
-        view.is_some_and(|view| view.routes.shards.iter().any(|shard| shard.primary == node))
     }
 
     /// A reason to look at the map.
@@ -281,9 +266,9 @@ impl Worker {
         }
         // Nodes without a slot are part of the cluster too: one may be about to get some.
         let bytes = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n";
-        self.push_to_link(slot, bytes, Ticket::internal(Purpose::Members), 1);
+        self.upstream.push_to_link(self.now, slot, bytes, Ticket::internal(Purpose::Members), 1);
         let bytes = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
-        self.push_to_link(slot, bytes, Ticket::internal(Purpose::Topology), 1);
+        self.upstream.push_to_link(self.now, slot, bytes, Ticket::internal(Purpose::Topology), 1);
     }
 
     pub(crate) fn forget_topology_question(&mut self) {
@@ -414,5 +399,23 @@ impl Worker {
                 Some(Flow::Taken)
             }
         }
+    }
+}
+
+impl cluster::Room {
+    /// Whether a node was a primary, and one of its replicas is it now.
+    pub(crate) fn is_replaced(&self, node: NodeId, before: &Routes) -> bool {
+        let shards = before.shards.iter().filter(|shard| shard.primary == node);
+        !self.leads(node) && shards.flat_map(|shard| &shard.replicas).any(|heir| self.leads(*heir))
+    }
+
+    pub(crate) fn is_replica(&self, node: NodeId) -> bool {
+        self.view.as_ref().is_some_and(|view| view.routes.is_replica(node))
+    }
+
+    /// Whether a node is a primary.
+    pub(crate) fn leads(&self, node: NodeId) -> bool {
+        let view = self.view.as_ref();
+        view.is_some_and(|view| view.routes.shards.iter().any(|shard| shard.primary == node))
     }
 }

@@ -8,6 +8,7 @@ use heatsink_resp::glob;
 
 use crate::cluster::node_batches::{Departing, NodeBatches};
 use crate::cluster::scatter_gather::{Ending, Targets};
+use crate::downstream::clients::Clients;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::intake::{Batch, Flow};
@@ -68,7 +69,7 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Flow {
-        if let Some(flow) = self.without_map(key).or_else(|| self.wait_for_reader(key)) {
+        if let Some(flow) = self.without_map(key).or_else(|| self.clients.wait_for_reader(key)) {
             return flow;
         }
         let single = command.single_key_index().and_then(|index| request.arg(index));
@@ -179,21 +180,6 @@ impl Worker {
             }
         }
         node_batches.clear();
-    }
-
-    /// A client that does not read its replies gets no more of them.
-    #[inline]
-    fn wait_for_reader(&mut self, key: ClientKey) -> Option<Flow> {
-        let client = self.clients.get(key)?;
-        if !client.bulky {
-            return None;
-        }
-        if client.output.len() <= crate::downstream::clients::BULKY_BYTES / 2 {
-            client.bulky = false;
-            return None;
-        }
-        // Resumed by a flush.
-        Some(Flow::Wait)
     }
 
     /// The primary of a slot; any node, which will say what is wrong, if it has none.
@@ -402,6 +388,23 @@ impl Worker {
     /// author, or a module's.
     pub(crate) fn may_be_made_up(&self, request: &[u8]) -> bool {
         may_be_made_up(&self.table, request)
+    }
+}
+
+impl Clients {
+    /// A client that does not read its replies gets no more of them.
+    #[inline]
+    pub(crate) fn wait_for_reader(&mut self, key: ClientKey) -> Option<Flow> {
+        let client = self.get(key)?;
+        if !client.bulky {
+            return None;
+        }
+        if client.output.len() <= crate::downstream::clients::BULKY_BYTES / 2 {
+            client.bulky = false;
+            return None;
+        }
+        // Resumed by a flush.
+        Some(Flow::Wait)
     }
 }
 

@@ -7,6 +7,7 @@ use heatsink_cluster::cursor;
 use heatsink_cluster::join::{self, Join};
 use heatsink_cluster::split::Piece;
 
+use crate::cluster;
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
@@ -15,6 +16,7 @@ use crate::hot::splitting::{Collected, Fenced, FrozenRead};
 use crate::observe::Mark;
 use crate::reserved::listings::Telling;
 use crate::runtime::worker::Worker;
+use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Purpose, Ticket, Upstream};
 
@@ -178,14 +180,14 @@ impl Worker {
                 Ok(link) => {
                     if apart == Some(true) {
                         let writing = self.writing_to(question.node);
-                        let ticket = self.part_that_writes(join, ticket);
-                        self.push_to_link(link, &writing.request, ticket, 1);
+                        let ticket = self.cluster.part_that_writes(join, ticket);
+                        self.upstream.push_to_link(self.now, link, &writing.request, ticket, 1);
                         if let Some(removal) = writing.removal {
                             let ticket = Ticket::internal(Purpose::Ignored);
-                            self.push_to_link(link, &removal, ticket, 1);
+                            self.upstream.push_to_link(self.now, link, &removal, ticket, 1);
                         }
                     }
-                    self.push_to_link(link, question.bytes, ticket, 1);
+                    self.upstream.push_to_link(self.now, link, question.bytes, ticket, 1);
                     if apart.is_none() && self.upstream.links[link].is_full() {
                         self.throttle(key, pool, link);
                     }
@@ -193,7 +195,7 @@ impl Worker {
                 Err(why) => self.conclude(ticket, &error_line(&why)),
             }
         }
-        self.stop_if_many(key);
+        self.clients.stop_if_many(key);
         Flow::Taken
     }
 
@@ -245,7 +247,7 @@ impl Worker {
             };
             match link {
                 Ok(link) => {
-                    self.push_to_link(link, &bytes, ticket, 1);
+                    self.upstream.push_to_link(self.now, link, &bytes, ticket, 1);
                     if self.upstream.links[link].is_full() {
                         self.throttle(key, pool, link);
                     }
@@ -285,22 +287,6 @@ impl Worker {
         let link = self.take_link(pool, node, Owner::Once)?;
         self.upstream.links[link].link.set_framing(heatsink_upstream::link::Framing::Replies);
         Ok(link)
-    }
-
-    /// One more part, for what stands before the `WAIT` with this ticket.
-    fn part_that_writes(&mut self, join: usize, ticket: Ticket) -> Ticket {
-        let gather = &mut self.cluster.gathers[join];
-        gather.parts.push(Part { writes: true, ..Part::default() });
-        gather.missing += 1;
-        let part = gather.parts.len() as u32 - 1;
-        Ticket { purpose: Purpose::Part { join: join as u32, part }, ..ticket }
-    }
-
-    /// Whether a ticket is that of what stands before a `WAIT`, which is of no use elsewhere.
-    pub(crate) fn is_of_wait(&self, ticket: Ticket) -> bool {
-        let Purpose::Part { join, part } = ticket.purpose else { return false };
-        let gather = self.cluster.gathers.get(join as usize);
-        gather.is_some_and(|gather| gather.parts.get(part as usize).is_some_and(|p| p.writes))
     }
 
     /// One of the replies has come.
@@ -357,6 +343,34 @@ impl Worker {
         self.clients.fill(gather.client, gather.seq, &reply);
     }
 
+    /// A client has gone: what it had dedicated connections for is given up with them.
+    pub(crate) fn forget_apart(&mut self, key: ClientKey) {
+        for link in self.upstream.links_apart(key) {
+            self.drop_link(link);
+        }
+        self.cluster.gathers.retain(|_, gather| !(gather.apart && gather.client == key));
+    }
+}
+
+impl cluster::Room {
+    /// One more part, for what stands before the `WAIT` with this ticket.
+    pub(crate) fn part_that_writes(&mut self, join: usize, ticket: Ticket) -> Ticket {
+        let gather = &mut self.gathers[join];
+        gather.parts.push(Part { writes: true, ..Part::default() });
+        gather.missing += 1;
+        let part = gather.parts.len() as u32 - 1;
+        Ticket { purpose: Purpose::Part { join: join as u32, part }, ..ticket }
+    }
+
+    /// Whether a ticket is that of what stands before a `WAIT`, which is of no use elsewhere.
+    pub(crate) fn is_of_wait(&self, ticket: Ticket) -> bool {
+        let Purpose::Part { join, part } = ticket.purpose else { return false };
+        let gather = self.gathers.get(join as usize);
+        gather.is_some_and(|gather| gather.parts.get(part as usize).is_some_and(|p| p.writes))
+    }
+}
+
+impl upstream::Room {
     /// The connections that a client has for requests apart.
     pub(crate) fn links_apart(&self, key: ClientKey) -> Vec<usize> {
         let asks = |(slot, upstream): (usize, &Upstream)| {
@@ -364,14 +378,6 @@ impl Worker {
             let asks = upstream.owner == Owner::Once && waiters.any(|w| w.client == key);
             asks.then_some(slot)
         };
-        self.upstream.links.iter().filter_map(asks).collect()
-    }
-
-    /// A client has gone: what it had dedicated connections for is given up with them.
-    pub(crate) fn forget_apart(&mut self, key: ClientKey) {
-        for link in self.links_apart(key) {
-            self.drop_link(link);
-        }
-        self.cluster.gathers.retain(|_, gather| !(gather.apart && gather.client == key));
+        self.links.iter().filter_map(asks).collect()
     }
 }

@@ -24,6 +24,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::downstream::clients::Clients;
 use crate::runtime::worker::Worker;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Upstream};
@@ -37,6 +38,26 @@ pub(super) const LOOKS_APART: Duration = Duration::from_millis(600);
 pub(crate) const LAST_WORD: Duration = Duration::from_millis(100);
 
 impl Worker {
+    /// Nodes that may have been replaced. What is known to have been is not among them.
+    pub(super) fn silent_nodes(&self) -> Vec<NodeId> {
+        let retired = |upstream: &Upstream| matches!(upstream.owner, Owner::Retired { .. });
+        self.upstream
+            .links
+            .iter()
+            .filter(|(_, upstream)| !retired(upstream) && is_silent(upstream, self.now))
+            .filter(|(slot, upstream)| self.clients.owes_answer(*slot, upstream))
+            .map(|(_, upstream)| upstream.node)
+            .collect()
+    }
+
+    /// Whether a link's node was replaced, and has had time to say so itself.
+    pub(crate) fn is_outlived(&self, upstream: &Upstream) -> bool {
+        let Owner::Retired { since } = upstream.owner else { return false };
+        upstream.is_replaced && is_silent(upstream, self.now) && self.now >= since + LAST_WORD
+    }
+}
+
+impl Clients {
     /// Whether a link's server is to say something soon.
     pub(crate) fn owes_answer(&self, slot: usize, upstream: &Upstream) -> bool {
         if upstream.link.is_shut() {
@@ -46,8 +67,7 @@ impl Worker {
         match upstream.owner {
             Owner::Pool | Owner::Tracked | Owner::Retired { .. } => upstream.link.waiting() > 0,
             Owner::Client(key) => {
-                let dedicated =
-                    self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+                let dedicated = self.get_ref(key).and_then(|client| client.dedicated.as_ref());
                 dedicated.is_some_and(|dedicated| {
                     dedicated.awaits_prompt_answer() && dedicated.is_asked(slot)
                 })
@@ -57,24 +77,6 @@ impl Worker {
             // It is asked all the time whether it is there.
             Owner::Listener => true,
         }
-    }
-
-    /// Nodes that may have been replaced. What is known to have been is not among them.
-    pub(super) fn silent_nodes(&self) -> Vec<NodeId> {
-        let retired = |upstream: &Upstream| matches!(upstream.owner, Owner::Retired { .. });
-        self.upstream
-            .links
-            .iter()
-            .filter(|(_, upstream)| !retired(upstream) && is_silent(upstream, self.now))
-            .filter(|(slot, upstream)| self.owes_answer(*slot, upstream))
-            .map(|(_, upstream)| upstream.node)
-            .collect()
-    }
-
-    /// Whether a link's node was replaced, and has had time to say so itself.
-    pub(crate) fn is_outlived(&self, upstream: &Upstream) -> bool {
-        let Owner::Retired { since } = upstream.owner else { return false };
-        upstream.is_replaced && is_silent(upstream, self.now) && self.now >= since + LAST_WORD
     }
 }
 

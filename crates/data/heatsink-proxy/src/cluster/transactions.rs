@@ -10,6 +10,7 @@ use heatsink_resp::command::{Command, Role};
 
 use crate::cluster::route::Slots;
 use crate::decide::{Situation, decide_by_role};
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::{ClientKey, Lost};
 use crate::downstream::intake::Flow;
 use crate::downstream::request::Request;
@@ -49,18 +50,6 @@ impl Transaction {
 }
 
 impl Worker {
-    /// `MULTI` outside of any state.
-    pub(crate) fn begin_transaction(&mut self, key: ClientKey) -> Flow {
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        if !client.is_settled() {
-            return Flow::Wait;
-        }
-        client.transaction = Some(Box::default());
-        client.record.facts().in_transaction = true;
-        self.clients.reply(key, b"+OK\r\n");
-        Flow::Taken
-    }
-
     /// A request inside a transaction.
     pub(crate) fn step_transaction(
         &mut self,
@@ -120,7 +109,7 @@ impl Worker {
             let node =
                 slots.first().map_or_else(|| self.home(key), |slot| self.primary_of(slot, key));
             if let Err(why) = self.begin_transaction_at(key, node, false) {
-                return self.transaction_unavailable(key, &why, ends);
+                return self.clients.transaction_unavailable(key, &why, ends);
             }
         }
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
@@ -139,14 +128,33 @@ impl Worker {
         }
         flow
     }
+}
+
+impl Clients {
+    /// `MULTI` outside of any state.
+    pub(crate) fn begin_transaction(&mut self, key: ClientKey) -> Flow {
+        let Some(client) = self.get(key) else { return Flow::Taken };
+        if !client.is_settled() {
+            return Flow::Wait;
+        }
+        client.transaction = Some(Box::default());
+        client.record.facts().in_transaction = true;
+        self.reply(key, b"+OK\r\n");
+        Flow::Taken
+    }
 
     /// The node cannot be reached: nothing of the transaction will be executed.
-    fn transaction_unavailable(&mut self, key: ClientKey, why: &str, ends: bool) -> Flow {
-        if let Some(client) = self.clients.get(key) {
+    pub(crate) fn transaction_unavailable(
+        &mut self,
+        key: ClientKey,
+        why: &str,
+        ends: bool,
+    ) -> Flow {
+        if let Some(client) = self.get(key) {
             client.transaction = None;
             client.lost = if ends { Lost::Nothing } else { Lost::Transaction };
         }
-        self.clients.error(key, why);
+        self.error(key, why);
         Flow::Taken
     }
 }

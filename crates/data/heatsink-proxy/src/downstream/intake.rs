@@ -15,6 +15,7 @@ use heatsink_resp::request::{ProtocolError, RequestScan, Status};
 use crate::cluster::node_batches::Text;
 use crate::decide::Decision;
 pub(crate) use crate::downstream::batch::Batch;
+use crate::downstream::clients::Clients;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{Client, ClientKey, Closing, Replies};
 use crate::downstream::request::Request;
@@ -192,7 +193,7 @@ impl Worker {
         let taken_before = self.taken;
         let used = self.take_each(key, buf, &table, &mut args, &mut batch, &mut last);
         self.forward_batch(key, buf, &mut batch);
-        self.is_leaving_out(key, self.taken > taken_before);
+        self.clients.is_leaving_out(key, self.taken > taken_before);
         let (spread, now) = (self.cluster.view.is_some(), self.now);
         if let (Some(name), Some(client)) = (last, self.clients.get(key)) {
             if spread {
@@ -230,7 +231,7 @@ impl Worker {
                 return buf.len();
             }
             if client.retrying > 0 || client.alone && client.order.outstanding() > 0 {
-                self.stop(key);
+                self.clients.stop(key);
                 break;
             }
             client.alone = false;
@@ -249,13 +250,14 @@ impl Worker {
                 && !within
                 && !self.follow_hot_keys(key)
             {
-                self.stop(key);
+                self.clients.stop(key);
                 break;
             }
-            if replies != Replies::On && self.is_leaving_out(key, self.taken > taken_before) {
+            if replies != Replies::On && self.clients.is_leaving_out(key, self.taken > taken_before)
+            {
                 self.forward_batch(key, buf, batch);
-                if self.waits_for_left_out(key) {
-                    self.stop(key);
+                if self.clients.waits_for_left_out(key) {
+                    self.clients.stop(key);
                     break;
                 }
             }
@@ -296,7 +298,7 @@ impl Worker {
                         self.forward_batch(key, buf, batch);
                         // Before anything is remembered of it: a request that waits comes again.
                         if self.behind_old_map(key).is_some() {
-                            self.stop(key);
+                            self.clients.stop(key);
                             break;
                         }
                         let together =
@@ -308,7 +310,7 @@ impl Worker {
                                 continue;
                             }
                             Verdict::Done(Flow::Wait) => {
-                                self.stop(key);
+                                self.clients.stop(key);
                                 break;
                             }
                             Verdict::Marked(mark) => hot = Some(mark),
@@ -336,7 +338,7 @@ impl Worker {
                             } else {
                                 self.forward_batch(key, buf, batch);
                                 if self.forward_clustered(key, request, command) == Flow::Wait {
-                                    self.stop(key);
+                                    self.clients.stop(key);
                                     break;
                                 }
                             }
@@ -350,7 +352,7 @@ impl Worker {
                                 && let Some(flow) = self.behind_old_map(key)
                             {
                                 debug_assert_eq!(flow, Flow::Wait);
-                                self.stop(key);
+                                self.clients.stop(key);
                                 break;
                             }
                             let place = batch.marks.len();
@@ -373,7 +375,7 @@ impl Worker {
                             self.forward_batch(key, buf, batch);
                             let flow = self.settle_and_carry_out(key, request, command, decision);
                             if flow == Flow::Wait {
-                                self.stop(key);
+                                self.clients.stop(key);
                                 break;
                             }
                         }
@@ -389,10 +391,10 @@ impl Worker {
                             at += len;
                         }
                         Ok(Flow::Wait) => {
-                            self.stop(key);
+                            self.clients.stop(key);
                             break;
                         }
-                        Err(error) => return self.refuse(key, error, buf.len(), at),
+                        Err(error) => return self.clients.refuse(key, error, buf.len(), at),
                     }
                 }
                 Ok(Status::Empty { len }) => at += len,
@@ -406,7 +408,7 @@ impl Worker {
                         // The next round passes on what is there.
                         Some(Flow::Taken) => {}
                         Some(Flow::Wait) => {
-                            self.stop(key);
+                            self.clients.stop(key);
                             break;
                         }
                         None => {
@@ -419,7 +421,7 @@ impl Worker {
                 }
                 Err(error) => {
                     self.forward_batch(key, buf, batch);
-                    return self.refuse(key, error, buf.len(), at);
+                    return self.clients.refuse(key, error, buf.len(), at);
                 }
             }
         }
@@ -435,11 +437,13 @@ impl Worker {
                 && client.dedicated.as_ref().is_none_or(|dedicated| !dedicated.strayed)
         })
     }
+}
 
+impl Clients {
     /// Whether the reply to the last request that was taken is to be left out; `is_taken` if one was
     /// taken since the client said so.
-    fn is_leaving_out(&mut self, key: ClientKey, is_taken: bool) -> bool {
-        let Some(client) = self.clients.get(key) else { return false };
+    pub(crate) fn is_leaving_out(&mut self, key: ClientKey, is_taken: bool) -> bool {
+        let Some(client) = self.get(key) else { return false };
         if client.replies == Replies::SkipNext && is_taken {
             client.replies = Replies::Skipping;
         }
@@ -447,38 +451,44 @@ impl Worker {
     }
 
     /// Goes on with a client as before when the request is answered; true if it is not yet.
-    fn waits_for_left_out(&mut self, key: ClientKey) -> bool {
-        let Some(client) = self.clients.get(key) else { return false };
+    pub(crate) fn waits_for_left_out(&mut self, key: ClientKey) -> bool {
+        let Some(client) = self.get(key) else { return false };
         if !client.is_settled() {
             return true;
         }
-        self.clients.drop_left_out(key);
-        if let Some(client) = self.clients.get(key) {
+        self.drop_left_out(key);
+        if let Some(client) = self.get(key) {
             client.replies = Replies::On;
         }
         false
     }
 
     pub(crate) fn stop(&mut self, key: ClientKey) {
-        if let Some(client) = self.clients.get(key) {
+        if let Some(client) = self.get(key) {
             client.stopped = true;
         }
     }
 
     /// A request that breaks the protocol or a limit: said so, then closed.
-    fn refuse(&mut self, key: ClientKey, error: ProtocolError, len: usize, at: usize) -> usize {
-        let settled = self.clients.get_ref(key).is_none_or(Client::is_settled);
+    pub(crate) fn refuse(
+        &mut self,
+        key: ClientKey,
+        error: ProtocolError,
+        len: usize,
+        at: usize,
+    ) -> usize {
+        let settled = self.get_ref(key).is_none_or(Client::is_settled);
         if !settled {
             // Its turn comes when what was asked before has been answered.
-            if let Some(client) = self.clients.get(key) {
+            if let Some(client) = self.get(key) {
                 client.scan = RequestScan::default();
                 client.stopped = true;
             }
             return at;
         }
         tracing::info!(%error, "a client was closed");
-        self.clients.error(key, &format!("ERR {error}"));
-        self.clients.close_after_replies(key);
+        self.error(key, &format!("ERR {error}"));
+        self.close_after_replies(key);
         len
     }
 }

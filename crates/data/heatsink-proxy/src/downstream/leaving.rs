@@ -112,7 +112,7 @@ impl Worker {
 
     /// The client's requests on connections apart: the servers are told that it has left.
     fn shut_apart(&mut self, key: ClientKey) {
-        for link in self.links_apart(key) {
+        for link in self.upstream.links_apart(key) {
             self.shut_link(link);
         }
     }

@@ -95,28 +95,6 @@ impl Listening {
 }
 
 impl Worker {
-    /// A server has refused to tell of changes. What says nothing about that, an error because it
-    /// has too many clients, say, leaves it unknown.
-    pub(crate) fn tracking_refused(&mut self, node: NodeId, error: &LinkError) {
-        let listening = &mut self.mitigations.listening;
-        if error.is_unsupported() {
-            let before = listening.refusals.insert(node, Refusal::Unsupported);
-            if before != Some(Refusal::Unsupported) {
-                tracing::warn!(
-                    "the server does not tell of changes; Heatsinks tell each other: {error}"
-                );
-            }
-        } else if error.is_not_allowed() {
-            listening.refusals.entry(node).or_insert(Refusal::NotAllowed);
-            if !std::mem::replace(&mut listening.reported, true) {
-                tracing::warn!(
-                    "hot keys are not cached for a user that needs the rights \
-                     client|tracking and client|caching: {error}"
-                );
-            }
-        }
-    }
-
     /// A server was lost, and may be another when it is back; or it does tell of changes.
     pub(crate) fn forget_refusal(&mut self, node: NodeId) {
         let Self { mitigations, .. } = self;
@@ -211,7 +189,7 @@ impl Worker {
         encode::command(&mut bytes, &[&b"SUBSCRIBE"[..], CHANNEL]);
         upstream.link.push_unmatched(&bytes);
         self.mitigations.listening.link = Some((slot, upstream.generation));
-        self.touch_link(slot);
+        self.upstream.touch_link(slot);
     }
 
     /// The link is gone: nothing is served that depended on it.
@@ -261,18 +239,7 @@ impl Worker {
             && self.mitigations.listening.is_open
         {
             self.upstream.links[slot].link.push_unmatched(PING);
-            self.touch_link(slot);
-        }
-    }
-
-    /// Something came on the link: word of the server's, or of others.
-    pub(super) fn heard(&mut self, items: &[Value]) {
-        let word = items.first().and_then(Value::text).unwrap_or_default();
-        match (word, items.get(2).and_then(Value::text)) {
-            (b"message", Some([ONE, name @ ..])) => self.mitigations.cache.invalidated(name),
-            (b"message", _) => self.mitigations.cache.flushed(),
-            (b"subscribe", _) => self.mitigations.listening.is_open = true,
-            _ => {}
+            self.upstream.touch_link(slot);
         }
     }
 
@@ -314,7 +281,48 @@ impl Worker {
         for message in news {
             bytes.clear();
             encode::command(&mut bytes, &[&b"PUBLISH"[..], CHANNEL, &message]);
-            self.push_to_link(link, &bytes, Ticket::internal(Purpose::Ignored), 1);
+            self.upstream.push_to_link(
+                self.now,
+                link,
+                &bytes,
+                Ticket::internal(Purpose::Ignored),
+                1,
+            );
+        }
+    }
+}
+
+impl Mitigations {
+    /// A server has refused to tell of changes. What says nothing about that, an error because it
+    /// has too many clients, say, leaves it unknown.
+    pub(crate) fn tracking_refused(&mut self, node: NodeId, error: &LinkError) {
+        let listening = &mut self.listening;
+        if error.is_unsupported() {
+            let before = listening.refusals.insert(node, Refusal::Unsupported);
+            if before != Some(Refusal::Unsupported) {
+                tracing::warn!(
+                    "the server does not tell of changes; Heatsinks tell each other: {error}"
+                );
+            }
+        } else if error.is_not_allowed() {
+            listening.refusals.entry(node).or_insert(Refusal::NotAllowed);
+            if !std::mem::replace(&mut listening.reported, true) {
+                tracing::warn!(
+                    "hot keys are not cached for a user that needs the rights \
+                     client|tracking and client|caching: {error}"
+                );
+            }
+        }
+    }
+
+    /// Something came on the link: word of the server's, or of others.
+    pub(crate) fn heard(&mut self, items: &[Value]) {
+        let word = items.first().and_then(Value::text).unwrap_or_default();
+        match (word, items.get(2).and_then(Value::text)) {
+            (b"message", Some([ONE, name @ ..])) => self.cache.invalidated(name),
+            (b"message", _) => self.cache.flushed(),
+            (b"subscribe", _) => self.listening.is_open = true,
+            _ => {}
         }
     }
 }

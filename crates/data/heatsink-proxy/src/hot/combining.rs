@@ -233,7 +233,13 @@ impl Worker {
         };
         match link {
             Ok(link) => {
-                self.push_to_link(link, &bytes, Ticket::internal(Purpose::Combined(id)), 1);
+                self.upstream.push_to_link(
+                    self.now,
+                    link,
+                    &bytes,
+                    Ticket::internal(Purpose::Combined(id)),
+                    1,
+                );
             }
             Err(why) => self.batch_lost(id, &error_line(&why)),
         }
@@ -247,7 +253,7 @@ impl Worker {
         if matches!(frame.first(), Some(b'-' | b'!')) {
             return self.batch_refused(id, frame);
         }
-        let Some(shape) = self.shape_of(id) else { return };
+        let Some(shape) = self.mitigations.shape_of(id) else { return };
         if shape == Shape::AsIs {
             return self.batch_relayed(id, frame);
         }
@@ -278,19 +284,8 @@ impl Worker {
                 let departure = Departure { changes, pool, serial };
                 self.mitigations.combining.held.push(Held { hold, departure });
             }
-            _ => self.go_on(next, &sent),
+            _ => self.mitigations.go_on(next, &sent),
         }
-    }
-
-    /// The way that a batch takes, which shards have refused, and how long it may wait in all.
-    pub(super) fn patience_with(&mut self, id: u32) -> Option<((usize, u64), Instant)> {
-        let sent = self.mitigations.combining.sent.get_mut(&id)?;
-        let until = *sent.until.get_or_insert(self.now + PATIENCE);
-        Some(((sent.pool, sent.serial), until))
-    }
-
-    fn shape_of(&self, id: u32) -> Option<Shape> {
-        self.mitigations.combining.batches.shape(self.mitigations.combining.sent.get(&id)?.batch)
     }
 
     /// A change that went alone was answered; there is nothing to find out in that.
@@ -299,19 +294,19 @@ impl Worker {
         let mut waiters = Vec::new();
         let next = self.mitigations.combining.batches.relayed(sent.batch, &mut waiters);
         self.tell_changes(waiters, frame, told);
-        self.go_on(next, &sent);
+        self.mitigations.go_on(next, &sent);
     }
 
     /// Nothing of the batch was carried out: the server has said why.
     fn batch_refused(&mut self, id: u32, error: &[u8]) {
-        if matches!(self.shape_of(id), Some(Shape::Score | Shape::Text)) {
+        if matches!(self.mitigations.shape_of(id), Some(Shape::Score | Shape::Text)) {
             self.rest_scripts(id);
         }
         let Some((sent, told)) = self.end_batch(id) else { return };
         let mut waiters = Vec::new();
         let next = self.mitigations.combining.batches.refused(sent.batch, &mut waiters);
         self.tell_changes(waiters, error, told);
-        self.go_on(next, &sent);
+        self.mitigations.go_on(next, &sent);
     }
 
     /// Nobody knows what became of the batch, or nothing could be sent.
@@ -320,7 +315,7 @@ impl Worker {
         let mut waiters = Vec::new();
         let next = self.mitigations.combining.batches.lost(sent.batch, &mut waiters);
         self.tell_changes(waiters, error, told);
-        self.go_on(next, &sent);
+        self.mitigations.go_on(next, &sent);
     }
 
     /// The value is none that increments are combined for, or the server lets this user run no
@@ -345,13 +340,6 @@ impl Worker {
             self.write_over(token);
         }
         Some((sent, told))
-    }
-
-    fn go_on(&mut self, next: Option<PoolId>, sent: &SentBatch) {
-        if let Some(changes) = next {
-            let SentBatch { pool, serial, .. } = *sent;
-            self.mitigations.combining.departing.push(Departure { changes, pool, serial });
-        }
     }
 
     fn tell_changes(&mut self, waiters: Vec<Waiter>, reply: &[u8], told: bool) {
@@ -389,6 +377,30 @@ impl Worker {
         let text = "ERR heatsink: a change of a hot key waited too long behind another; \
                     it was not carried out";
         self.tell_changes(waiters, &error_line(text), false);
+    }
+}
+
+impl Mitigations {
+    /// The way that a batch takes, which shards have refused, and how long it may wait in all.
+    pub(crate) fn patience_with(
+        &mut self,
+        now: Instant,
+        id: u32,
+    ) -> Option<((usize, u64), Instant)> {
+        let sent = self.combining.sent.get_mut(&id)?;
+        let until = *sent.until.get_or_insert(now + PATIENCE);
+        Some(((sent.pool, sent.serial), until))
+    }
+
+    pub(crate) fn shape_of(&self, id: u32) -> Option<Shape> {
+        self.combining.batches.shape(self.combining.sent.get(&id)?.batch)
+    }
+
+    pub(crate) fn go_on(&mut self, next: Option<PoolId>, sent: &SentBatch) {
+        if let Some(changes) = next {
+            let SentBatch { pool, serial, .. } = *sent;
+            self.combining.departing.push(Departure { changes, pool, serial });
+        }
     }
 }
 

@@ -42,6 +42,7 @@ use heatsink_split::layout;
 
 use super::Mitigations;
 use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::downstream::clients::Clients;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
@@ -146,11 +147,11 @@ impl Worker {
             let may = copies.read && cacheable(&args).is_some() && self.may_read_copies(key);
             let place = self.clients.get_ref(key)?.record.id as usize % (copies.names.len() + 1);
             if !may || place == 0 {
-                return Some(self.reads_key(key));
+                return Some(self.clients.reads_key(key));
             }
             return Some(Served::Done(self.read_copy(key, request, command, index, place - 1)));
         }
-        if self.has_asked(key) {
+        if self.clients.has_asked(key) {
             // It goes to the key in its second round, by the map of that time, and would come there
             // before what was sent by an older one:
             //
@@ -189,13 +190,6 @@ impl Worker {
         };
         self.write_copied(asker, write, mark);
         Some(Served::Done(Flow::Taken))
-    }
-
-    /// A read that goes to the key itself must not overtake one that was sent to a copy, and may
-    /// be sent to the key later.
-    fn reads_key(&self, key: ClientKey) -> Served {
-        let waits = self.clients.get_ref(key).is_some_and(|client| client.hot.copies.reads > 0);
-        if waits { Served::Done(Flow::Wait) } else { Served::Pass }
     }
 
     /// Whether a client may be given what a copy says: its rights are those on the key. One that
@@ -243,7 +237,7 @@ impl Worker {
         client.hot.copies.off_until = None;
         let pool = client.pool;
         self.ask_several(pool, asker, &question, Ending::CopyRead(Box::new(read)), mark);
-        self.stop_if_many(key);
+        self.clients.stop_if_many(key);
         Flow::Taken
     }
 
@@ -252,7 +246,7 @@ impl Worker {
         let gone =
             self.clients.get_ref(asker.client).is_some_and(|client| client.hot.copies.is_gone);
         if !gone && !is_nothing(reply) {
-            self.end_copy_read(asker);
+            self.clients.end_copy_read(asker);
             return self.end_read(asker, mark, reply);
         }
         // What was asked behind it may have been answered by a copy that was filled since, and be
@@ -275,20 +269,8 @@ impl Worker {
 
     /// The key itself has answered, where a copy could not.
     pub(crate) fn key_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
-        self.end_copy_read(asker);
+        self.clients.end_copy_read(asker);
         self.end_read(asker, mark, reply);
-    }
-
-    fn end_copy_read(&mut self, asker: Asker) {
-        if let Some(client) = self.clients.get(asker.client) {
-            client.hot.copies.reads -= 1;
-            if client.hot.copies.reads == 0 {
-                client.hot.copies.is_gone = false;
-                if client.stopped {
-                    self.clients.resume.push(asker.client);
-                }
-            }
-        }
     }
 
     /// Sends what the stage of a write asks for.
@@ -386,6 +368,27 @@ impl Worker {
             }
         }
         self.end_read(asker, mark, &write.reply);
+    }
+}
+
+impl Clients {
+    /// A read that goes to the key itself must not overtake one that was sent to a copy, and may
+    /// be sent to the key later.
+    pub(in crate::hot) fn reads_key(&self, key: ClientKey) -> Served {
+        let waits = self.get_ref(key).is_some_and(|client| client.hot.copies.reads > 0);
+        if waits { Served::Done(Flow::Wait) } else { Served::Pass }
+    }
+
+    pub(crate) fn end_copy_read(&mut self, asker: Asker) {
+        if let Some(client) = self.get(asker.client) {
+            client.hot.copies.reads -= 1;
+            if client.hot.copies.reads == 0 {
+                client.hot.copies.is_gone = false;
+                if client.stopped {
+                    self.resume.push(asker.client);
+                }
+            }
+        }
     }
 }
 

@@ -95,7 +95,11 @@ impl Worker {
         {
             return self.hotness_of_read(key, request, name);
         }
-        if self.touches_hot_keys(request, command) { Hotness::Hot } else { Hotness::Cold }
+        if self.mitigations.touches_hot_keys(request, command) {
+            Hotness::Hot
+        } else {
+            Hotness::Cold
+        }
     }
 
     fn hotness_of_read(&mut self, key: ClientKey, request: Request<'_>, name: &[u8]) -> Hotness {

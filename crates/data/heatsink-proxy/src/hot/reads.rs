@@ -20,6 +20,7 @@ use super::hash_fields;
 use super::stale_replies::{StaleReplies, max_stale, may_be_told};
 use super::{Mitigations, longest_wait};
 use crate::config;
+use crate::downstream::clients::Clients;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
@@ -115,15 +116,6 @@ impl Coalescing {
 }
 
 impl Worker {
-    fn reader(&self, pool: usize) -> Reader {
-        let pool = &self.upstream.pools[pool];
-        let protocol = match pool.login.protocol {
-            Protocol::Resp2 => Spoken::Resp2,
-            Protocol::Resp3 => Spoken::Resp3,
-        };
-        Reader { login: LoginId(pool.serial as u32), protocol }
-    }
-
     /// Answers a read of a hot key, or sees to it that it is answered; `None` if its reply cannot be
     /// kept, or if it goes `bypass` the link that others wait on, and is not cached.
     pub(super) fn serve_read(
@@ -149,7 +141,7 @@ impl Worker {
         if !client.hot.reads.is_empty() && self.would_overtake_read(key, name, request.bytes) {
             return Some(Flow::Wait);
         }
-        let reader = self.reader(pool);
+        let reader = self.upstream.reader(pool);
         let time = self.mitigations.time(self.now);
         if alone {
             let Self { mitigations, clients, observer, .. } = self;
@@ -185,7 +177,7 @@ impl Worker {
         match self.mitigations.coalescing.flights.join(time, reader, name, request.bytes, waiter) {
             Joined::Send(flight) => {
                 let mark = self.observe(key, command, request);
-                self.begin_wait(waiter, flight);
+                self.clients.begin_wait(waiter, flight);
                 self.send_flight(pool, flight, how, mark);
                 if treatment.may_pass() {
                     self.mitigations.note_led(name);
@@ -195,13 +187,13 @@ impl Worker {
                 // It stands for those who come behind it. What it is answered does not matter.
                 let mark = self.observe(key, command, request);
                 self.give_up(mark);
-                self.begin_wait(waiter, flight);
+                self.clients.begin_wait(waiter, flight);
                 if treatment.may_pass() {
                     self.mitigations.note_led(name);
                 }
             }
             Joined::Waiting(flight) => {
-                self.begin_wait(waiter, flight);
+                self.clients.begin_wait(waiter, flight);
                 if let Some(work) = self.mitigations.work.get_mut(name) {
                     work.joined += 1;
                     work.joins.joined();
@@ -260,7 +252,7 @@ impl Worker {
         let caches = is_there && self.mitigations.cache.key_id(&name).is_some();
         let tracked = if caches { self.tracked_link(pool, node) } else { None };
         let link_id = match tracked {
-            Some(link) => self.link_id(link),
+            Some(link) => self.mitigations.link_id(link),
             None if caches => self.broadcast_link(pool, node, &name),
             None => None,
         };
@@ -301,9 +293,21 @@ impl Worker {
         match link {
             Ok(link) => {
                 if stores && tracked.is_some() {
-                    self.push_to_link(link, CACHING, Ticket::internal(Purpose::Caching(fill)), 1);
+                    self.upstream.push_to_link(
+                        self.now,
+                        link,
+                        CACHING,
+                        Ticket::internal(Purpose::Caching(fill)),
+                        1,
+                    );
                 }
-                self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(fill)), 1);
+                self.upstream.push_to_link(
+                    self.now,
+                    link,
+                    &request,
+                    Ticket::internal(Purpose::Fill(fill)),
+                    1,
+                );
                 if stores && matches!(about, Fields::Paired | Fields::Listed) {
                     if let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) {
                         fill.asks_on = Some(link);
@@ -327,36 +331,36 @@ impl Worker {
     /// and the key.
     fn ask_ttls(&mut self, link: usize, fill: u32, name: &[u8], about_fields: Option<&[u8]>) {
         if let Some(question) = about_fields {
-            self.push_to_link(link, question, Ticket::internal(Purpose::FillFields(fill)), 1);
+            self.upstream.push_to_link(
+                self.now,
+                link,
+                question,
+                Ticket::internal(Purpose::FillFields(fill)),
+                1,
+            );
         }
         let mut pttl = Vec::new();
         encode::command(&mut pttl, &[b"PTTL", name]);
-        self.push_to_link(link, &pttl, Ticket::internal(Purpose::FillTtl(fill)), 1);
+        self.upstream.push_to_link(
+            self.now,
+            link,
+            &pttl,
+            Ticket::internal(Purpose::FillTtl(fill)),
+            1,
+        );
     }
 
     /// Reads for one client only, along the shared link.
     fn read_alone(&mut self, pool: usize, waiter: Waiter, name: &[u8], request: &[u8]) {
         let node = self.node_of(name);
-        self.end_wait(waiter);
+        self.clients.end_wait(waiter);
         // Not one of those that others are told of: whatever is behind it waits.
-        self.keep_unseen(waiter.client);
+        self.clients.keep_unseen(waiter.client);
         let purpose = Purpose::Redirect(waiter.place);
         let ticket = Ticket { client: waiter.client, seq: 0, purpose };
         match self.pool_link(pool, node) {
-            Ok(link) => self.push_to_link(link, request, ticket, 1),
+            Ok(link) => self.upstream.push_to_link(self.now, link, request, ticket, 1),
             Err(why) => self.clients.fill(waiter.client, waiter.place, &error_line(&why)),
-        }
-    }
-
-    pub(super) fn end_wait(&mut self, waiter: Waiter) {
-        if let Some(client) = self.clients.get(waiter.client) {
-            client.hot.reads.retain(|(place, _)| *place != waiter.place);
-        }
-    }
-
-    fn begin_wait(&mut self, waiter: Waiter, flight: FlightId) {
-        if let Some(client) = self.clients.get(waiter.client) {
-            client.hot.reads.push((waiter.place, flight));
         }
     }
 
@@ -401,7 +405,7 @@ impl Worker {
             return;
         }
         self.refuse_tracked(slot);
-        self.tracking_refused(node, &error);
+        self.mitigations.tracking_refused(node, &error);
     }
 
     /// A read is answered; `redirected` if not by the link that it was sent along.
@@ -428,7 +432,7 @@ impl Worker {
             self.note_untracked(pool, flight);
         }
         if let Some(link) = link {
-            self.heard_on(link, sent_at);
+            self.mitigations.heard_on(link, sent_at);
         }
         let Mitigations { coalescing: Coalescing { flights, late, .. }, keys: hot, .. } =
             &mut self.mitigations;
@@ -444,7 +448,7 @@ impl Worker {
         let next = self.mitigations.coalescing.flights.answered(flight, &mut waiters);
         if let Some(reply) = converted.map(OwnedReply::new) {
             for waiter in waiters {
-                self.end_wait(waiter);
+                self.clients.end_wait(waiter);
                 self.clients.fill_reply(waiter.client, waiter.place, reply.as_reply());
             }
             if let Some(observer) = &mut self.observer {
@@ -489,17 +493,6 @@ impl Worker {
         match hash_fields::about_told(name, frame, how.fields()) {
             Ok(question) => self.ask_ttls(link, id, name, question.as_deref()),
             Err(hash_fields::Strange) => drop(self.mitigations.coalescing.fills.remove(&id)),
-        }
-    }
-
-    /// When the fields of a reply end, before [`Self::fill_ttl_arrived`].
-    pub(crate) fn fill_fields_arrived(&mut self, id: u32, frame: &[u8]) {
-        let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) else { return };
-        let reply = fill.reply.as_ref().map(OwnedReply::bytes);
-        match reply.map(|reply| hash_fields::first_end(frame, reply, fill.how.fields())) {
-            Some(Ok(first_end)) => fill.first_end = first_end,
-            // Nobody knows: it is not kept.
-            None | Some(Err(hash_fields::Strange)) => fill.token = None,
         }
     }
 
@@ -558,17 +551,12 @@ impl Worker {
             let old =
                 old.as_ref().filter(|(sent_at, _)| may_be_told(&self.clients, waiter, *sent_at));
             let told = old.map_or(error, |(_, reply)| reply);
-            self.end_wait(waiter);
+            self.clients.end_wait(waiter);
             self.clients.fill(waiter.client, waiter.place, told);
         }
         if let Some(next) = next {
             self.send_flight(fill.pool, next, fill.how, Mark::Nothing);
         }
-    }
-
-    /// Whether a read went along a link of the cache, so that the usual way is left if that is lost.
-    pub(crate) fn may_read_as_usual(&self, id: u32) -> bool {
-        self.mitigations.coalescing.fills.get(&id).is_some_and(|fill| fill.tracked)
     }
 
     /// The link of the cache that a read was sent along, or was to be, is lost: it was silent for
@@ -586,7 +574,13 @@ impl Worker {
         let node = self.node_of(&name);
         match self.link_for_many(pool, node) {
             Ok(link) => {
-                self.push_to_link(link, &request, Ticket::internal(Purpose::Fill(id)), 1);
+                self.upstream.push_to_link(
+                    self.now,
+                    link,
+                    &request,
+                    Ticket::internal(Purpose::Fill(id)),
+                    1,
+                );
             }
             Err(why) => self.fill_failed(id, &error_line(&why)),
         }
@@ -612,12 +606,55 @@ impl Worker {
             mitigations.cache.overtaken(name);
         }
     }
+}
+
+impl upstream::Room {
+    pub(crate) fn reader(&self, pool: usize) -> Reader {
+        let pool = &self.pools[pool];
+        let protocol = match pool.login.protocol {
+            Protocol::Resp2 => Spoken::Resp2,
+            Protocol::Resp3 => Spoken::Resp3,
+        };
+        Reader { login: LoginId(pool.serial as u32), protocol }
+    }
+}
+
+impl Clients {
+    pub(crate) fn end_wait(&mut self, waiter: Waiter) {
+        if let Some(client) = self.get(waiter.client) {
+            client.hot.reads.retain(|(place, _)| *place != waiter.place);
+        }
+    }
+
+    pub(crate) fn begin_wait(&mut self, waiter: Waiter, flight: FlightId) {
+        if let Some(client) = self.get(waiter.client) {
+            client.hot.reads.push((waiter.place, flight));
+        }
+    }
+}
+
+impl Mitigations {
+    /// When the fields of a reply end, before [`Self::fill_ttl_arrived`].
+    pub(crate) fn fill_fields_arrived(&mut self, id: u32, frame: &[u8]) {
+        let Some(fill) = self.coalescing.fills.get_mut(&id) else { return };
+        let reply = fill.reply.as_ref().map(OwnedReply::bytes);
+        match reply.map(|reply| hash_fields::first_end(frame, reply, fill.how.fields())) {
+            Some(Ok(first_end)) => fill.first_end = first_end,
+            // Nobody knows: it is not kept.
+            None | Some(Err(hash_fields::Strange)) => fill.token = None,
+        }
+    }
+
+    /// Whether a read went along a link of the cache, so that the usual way is left if that is lost.
+    pub(crate) fn may_read_as_usual(&self, id: u32) -> bool {
+        self.coalescing.fills.get(&id).is_some_and(|fill| fill.tracked)
+    }
 
     /// Its time to live will not come: the reply is not kept.
     pub(crate) fn fill_ttl_failed(&mut self, id: u32) {
         // Unless its reply is still to come, or to be given up.
-        if self.mitigations.coalescing.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
-            self.mitigations.coalescing.fills.remove(&id);
+        if self.coalescing.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
+            self.coalescing.fills.remove(&id);
         }
     }
 }

@@ -84,7 +84,7 @@ impl Worker {
         let Some(treatment) = self.mitigations.keys.get(name) else { return false };
         let reads = command.access == Access::Read;
         // What is cached is not asked for.
-        if !treatment.coalesce || reads && treatment.local_cache || self.awaits_hot(key) {
+        if !treatment.coalesce || reads && treatment.local_cache || self.clients.awaits_hot(key) {
             return false;
         }
         let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];

@@ -164,7 +164,7 @@ impl Worker {
                     // 2. SADD key x: refused, too; it waits
                     // 3. the split is known: SADD shard x, executed
                     // 4. the key is whole: SRANDMEMBER key, executed last, tells of x
-                    return self.has_asked(key).then_some(Flow::Wait);
+                    return self.clients.has_asked(key).then_some(Flow::Wait);
                 }
                 Some(self.hold(key))
             }
@@ -365,12 +365,12 @@ impl Worker {
             && names == Names::Live
             && let Some(flow) = self.serve_change(key, request, command)
         {
-            return self.note_taken(key, flow);
+            return self.clients.note_taken(key, flow);
         }
         if is_about_time(&command.name) && (layout.expires || is_never_empty(layout.kind)) {
             // The marker has it.
             let flow = self.forward_marker(key, request, command);
-            return self.note_taken(key, flow);
+            return self.clients.note_taken(key, flow);
         }
         let mut few = [&[][..]; FEW_ARGS];
         let many: Vec<&[u8]>;
@@ -386,7 +386,9 @@ impl Worker {
         let stamp = if is_list { self.shared.split_mailbox.stamps(args.len()) } else { 0 };
         let context = Context { layout, names: Names::Live, resp3, turn, stamp };
         let plan = plan::plan(&context, args);
-        if matches!(&plan, Plan::Many { merge, .. } if merge.asks_again()) && self.has_asked(key) {
+        if matches!(&plan, Plan::Many { merge, .. } if merge.asks_again())
+            && self.clients.has_asked(key)
+        {
             // Its later rounds go by the map of their time, and would come to a shard that has moved
             // before what was sent to it by an older one:
             //
@@ -398,7 +400,7 @@ impl Worker {
         }
         let asked = !matches!(plan, Plan::Whole);
         if asked {
-            self.note_asked(key);
+            self.clients.note_asked(key);
         }
         match (plan, names) {
             (Plan::Whole, _) => {
@@ -436,7 +438,7 @@ impl Worker {
             }
             (Plan::Many { parts, merge }, _) => {
                 let mark = self.observe(key, command, request);
-                self.note_read(key, layout);
+                self.clients.note_read(key, layout);
                 let context = Context { names, ..context };
                 let parts = match names {
                     Names::Live => parts,

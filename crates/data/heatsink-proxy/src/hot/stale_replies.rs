@@ -102,7 +102,7 @@ impl Worker {
         let mut late = Vec::new();
         self.mitigations.coalescing.flights.expired(time, &mut late);
         for waiter in late {
-            self.end_wait(waiter);
+            self.clients.end_wait(waiter);
             self.clients.fill(waiter.client, waiter.place, &error);
         }
     }
@@ -134,7 +134,7 @@ impl Worker {
             },
         );
         for (waiter, reply) in answered {
-            self.end_wait(waiter);
+            self.clients.end_wait(waiter);
             self.clients.fill(waiter.client, waiter.place, &reply);
         }
     }

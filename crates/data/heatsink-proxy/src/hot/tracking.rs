@@ -7,6 +7,7 @@ use heatsink_cache::local::LinkId;
 use heatsink_resp::value::Value;
 
 use super::{SILENCE, TrackedLink};
+use crate::hot::Mitigations;
 use crate::runtime::worker::Worker;
 use crate::upstream::pools::{Owner, Purpose, Ticket};
 
@@ -43,11 +44,6 @@ impl Worker {
         }
     }
 
-    /// What the cache calls a link, once it is ready.
-    pub(super) fn link_id(&self, slot: usize) -> Option<LinkId> {
-        self.mitigations.links.iter().find(|link| link.slot == slot).map(|link| link.id)
-    }
-
     /// Looks into what the server has told by itself, before any reply that came with it.
     pub(crate) fn look_at_pushes(&mut self) {
         if self.mitigations.pushes.is_empty() {
@@ -61,7 +57,7 @@ impl Worker {
             }
             let items = value.array();
             if items.first().and_then(Value::text) != Some(b"invalidate") {
-                self.heard(items);
+                self.mitigations.heard(items);
             }
             let is_invalidation =
                 items.first().and_then(Value::text).is_some_and(|word| word == b"invalidate");
@@ -114,17 +110,9 @@ impl Worker {
         if link.asked_at.is_none() {
             // Not the time of the turn, which may have gone on for a while.
             link.asked_at = Some(self.world.now());
-            self.push_to_link(slot, PING, Ticket::internal(Purpose::Pulse), 1);
+            self.upstream.push_to_link(self.now, slot, PING, Ticket::internal(Purpose::Pulse), 1);
             // When nothing was out at the last look, the next one may be a second away.
             self.next_tick = self.next_tick.min(self.now + SILENCE);
-        }
-    }
-
-    /// A read along a link of the cache is answered that was sent at that time: what the server had to
-    /// tell until then has been heard.
-    pub(super) fn heard_on(&mut self, id: LinkId, sent_at: Instant) {
-        if let Some(link) = self.mitigations.links.iter_mut().find(|link| link.id == id) {
-            link.heard_up_to = link.heard_up_to.max(sent_at);
         }
     }
 
@@ -136,6 +124,21 @@ impl Worker {
         {
             link.delay = self.world.now().saturating_duration_since(asked_at);
             link.heard_up_to = link.heard_up_to.max(asked_at);
+        }
+    }
+}
+
+impl Mitigations {
+    /// What the cache calls a link, once it is ready.
+    pub(crate) fn link_id(&self, slot: usize) -> Option<LinkId> {
+        self.links.iter().find(|link| link.slot == slot).map(|link| link.id)
+    }
+
+    /// A read along a link of the cache is answered that was sent at that time: what the server had to
+    /// tell until then has been heard.
+    pub(crate) fn heard_on(&mut self, id: LinkId, sent_at: Instant) {
+        if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
+            link.heard_up_to = link.heard_up_to.max(sent_at);
         }
     }
 }

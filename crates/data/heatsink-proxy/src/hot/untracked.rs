@@ -40,6 +40,7 @@ use std::time::Instant;
 
 use super::Mitigations;
 use super::reads::RIGHTS_TIME;
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
 use crate::runtime::worker::Worker;
 
@@ -53,14 +54,6 @@ impl Mitigations {
 }
 
 impl Worker {
-    /// A request of a client may touch any key, or take for ever.
-    pub(super) fn keep_unseen(&mut self, key: ClientKey) {
-        if let Some(client) = self.clients.get(key) {
-            client.hot.apart = true;
-            client.hot.unknown = true;
-        }
-    }
-
     /// Keys have become hot: so far nobody has noted what is under way for them.
     pub(super) fn suspect_unanswered(&mut self) {
         for (_, client) in &mut self.clients.slab {
@@ -85,5 +78,15 @@ impl Worker {
             self.ask_for_word(pool, since);
         }
         has_heard
+    }
+}
+
+impl Clients {
+    /// A request of a client may touch any key, or take for ever.
+    pub(crate) fn keep_unseen(&mut self, key: ClientKey) {
+        if let Some(client) = self.get(key) {
+            client.hot.apart = true;
+            client.hot.unknown = true;
+        }
     }
 }

@@ -113,7 +113,7 @@ impl Worker {
     fn touched(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Touched {
         let unnamed = request.unnamed(command);
         if unnamed == Unnamed::Anything {
-            self.keep_unseen(key);
+            self.clients.keep_unseen(key);
             let writes = command.access == Access::Write;
             let is_told = !is_untold(command) && self.all_tell_of_changes();
             if writes && !is_told {
@@ -217,7 +217,7 @@ impl Worker {
     /// A request went along a dedicated connection of the client, or in another unusual way: what
     /// it touches is pending until the client is settled.
     pub(crate) fn touch_apart(&mut self, key: ClientKey, command: &Command, request: Request<'_>) {
-        if !self.mitigations.is_active() || !self.touches_hot_keys(request, command) {
+        if !self.mitigations.is_active() || !self.mitigations.touches_hot_keys(request, command) {
             return;
         }
         let touched = self.touched(key, request, command);
@@ -262,7 +262,7 @@ impl Worker {
         if !self.mitigations.is_active() {
             return;
         }
-        self.keep_unseen(key);
+        self.clients.keep_unseen(key);
         if !self.all_tell_of_changes() {
             let tokens = vec![self.mitigations.cache.write_sent_to_all()];
             self.keep_touched(key, Touched { tokens, told: false });

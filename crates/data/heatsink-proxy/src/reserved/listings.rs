@@ -18,7 +18,9 @@ use heatsink_split::placement;
 use heatsink_upstream::Protocol;
 use memchr::{memchr, memmem};
 
+use crate::cluster;
 use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
 use crate::downstream::request::Request;
@@ -112,13 +114,6 @@ fn count(parts: &[Vec<u8>], nodes: usize) -> Vec<u8> {
 }
 
 impl Worker {
-    /// Whether a client is told of keys without those of the fleet.
-    pub(crate) fn hides_names(&self, key: ClientKey, command: &Command) -> bool {
-        let client = self.clients.get_ref(key);
-        client.is_some_and(|client| !client.within && client.dedicated.is_none())
-            && tells_names(command)
-    }
-
     /// Asks what was asked, so that the reply can be told without names of the fleet.
     pub(crate) fn ask_for_names(
         &mut self,
@@ -139,7 +134,7 @@ impl Worker {
             primaries.into_iter().map(|node| (node, bytes.clone())).collect::<Vec<_>>()
         };
         let (questions, telling) = match &*command.name {
-            "scan" => match self.scan_question(request) {
+            "scan" => match self.cluster.scan_question(request) {
                 Some((question, of)) => (vec![question], Telling::Scan(of)),
                 // The server says what is wrong, or there is nothing left to tell.
                 None => return self.scan_in_vain(key, request),
@@ -172,28 +167,8 @@ impl Worker {
             Ending::Names(Box::new(telling)),
             Mark::Nothing,
         );
-        self.stop_if_many(key);
+        self.clients.stop_if_many(key);
         Flow::Taken
-    }
-
-    /// Which server is asked to scan next, and whose cursor it is.
-    #[expect(clippy::type_complexity, reason = "a question, and where its answer belongs")]
-    fn scan_question(
-        &self,
-        request: Request<'_>,
-    ) -> Option<((NodeId, Vec<u8>), Option<(usize, usize)>)> {
-        let Some(view) = &self.cluster.view else {
-            return Some(((NodeId::FIRST, request.bytes.to_vec()), None));
-        };
-        let count = view.routes.shards.len();
-        let (shard, cursor) = request.arg(1).and_then(cursor::unpack)?;
-        let node = view.routes.shards.get(shard)?.primary;
-        let cursor = cursor.to_string();
-        let mut args: Vec<_> = request.args_from(0).collect();
-        args[1] = cursor.as_bytes();
-        let mut bytes = Vec::new();
-        encode::command(&mut bytes, &args);
-        Some(((node, bytes), Some((shard, count))))
     }
 
     fn scan_in_vain(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
@@ -297,6 +272,37 @@ impl Worker {
         let ending = Ending::Names(Box::new(Telling::Random(rounds - 1)));
         self.ask_several(pool, asker, &questions, ending, Mark::Nothing);
         None
+    }
+}
+
+impl Clients {
+    /// Whether a client is told of keys without those of the fleet.
+    pub(crate) fn hides_names(&self, key: ClientKey, command: &Command) -> bool {
+        let client = self.get_ref(key);
+        client.is_some_and(|client| !client.within && client.dedicated.is_none())
+            && tells_names(command)
+    }
+}
+
+impl cluster::Room {
+    /// Which server is asked to scan next, and whose cursor it is.
+    #[expect(clippy::type_complexity, reason = "a question, and where its answer belongs")]
+    pub(crate) fn scan_question(
+        &self,
+        request: Request<'_>,
+    ) -> Option<((NodeId, Vec<u8>), Option<(usize, usize)>)> {
+        let Some(view) = &self.view else {
+            return Some(((NodeId::FIRST, request.bytes.to_vec()), None));
+        };
+        let count = view.routes.shards.len();
+        let (shard, cursor) = request.arg(1).and_then(cursor::unpack)?;
+        let node = view.routes.shards.get(shard)?.primary;
+        let cursor = cursor.to_string();
+        let mut args: Vec<_> = request.args_from(0).collect();
+        args[1] = cursor.as_bytes();
+        let mut bytes = Vec::new();
+        encode::command(&mut bytes, &args);
+        Some(((node, bytes), Some((shard, count))))
     }
 }
 

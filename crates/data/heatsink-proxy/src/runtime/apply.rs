@@ -8,6 +8,7 @@ use crate::cluster::route::Slots;
 use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::cluster::transactions::CROSS_SLOT;
 use crate::decide::{Decision, LostStep};
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::{Client, ClientKey, Lost};
 use crate::downstream::intake::Flow;
 use crate::downstream::request::Request;
@@ -32,7 +33,7 @@ impl Worker {
             (Decision::Pass | Decision::Mitigate, command) => {
                 self.carry_out(key, request, command, Decision::Forward)
             }
-            (Decision::Forward, Some(command)) if self.hides_names(key, command) => {
+            (Decision::Forward, Some(command)) if self.clients.hides_names(key, command) => {
                 self.ask_for_names(key, request, command)
             }
             (Decision::Forward, Some(command)) if self.cluster.view.is_some() => {
@@ -76,7 +77,7 @@ impl Worker {
             Decision::StepTransaction => self.step_transaction(key, request, None),
             Decision::RefuseReserved => self.refuse_reserved(key),
             Decision::RefuseUnknown => {
-                self.refuse_unknown(key, None);
+                self.clients.refuse_unknown(key, None);
                 Flow::Taken
             }
             Decision::Dedicated(expected) => {
@@ -89,7 +90,7 @@ impl Worker {
             Decision::Misplaced => {
                 self.refuse_misplaced(key, "ERR heatsink: not possible inside a transaction")
             }
-            Decision::Multi => self.begin_transaction(key),
+            Decision::Multi => self.clients.begin_transaction(key),
             Decision::Auth => self.auth(key, request),
             Decision::Hello => self.hello(key, request),
             Decision::Select => self.select(key, request),
@@ -104,7 +105,7 @@ impl Worker {
                 Flow::Taken
             }
             Decision::Barred => {
-                if self.is_queueing(key) {
+                if self.clients.is_queueing(key) {
                     self.end_dedicated_state(key);
                 }
                 let text = "ERR heatsink: a login is not possible in the middle of this";
@@ -112,7 +113,7 @@ impl Worker {
                 Flow::Taken
             }
             Decision::LongChannel => {
-                if self.is_queueing(key) {
+                if self.clients.is_queueing(key) {
                     self.end_dedicated_state(key);
                 }
                 let text =
@@ -160,7 +161,7 @@ impl Worker {
         }
         if let Some(command) = command
             && command.role == Role::Urgent
-            && !self.is_queueing(key)
+            && !self.clients.is_queueing(key)
         {
             let dedicated = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
             if dedicated.is_some_and(|dedicated| !dedicated.is_settled()) {
@@ -214,11 +215,6 @@ impl Worker {
         flow
     }
 
-    pub(crate) fn is_queueing(&self, key: ClientKey) -> bool {
-        let dedicated = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
-        dedicated.is_some_and(|dedicated| dedicated.transaction == Transaction::Queueing)
-    }
-
     /// Asks each primary on connections where nobody waits behind it.
     pub(crate) fn ask_apart(
         &mut self,
@@ -244,7 +240,7 @@ impl Worker {
     fn take_over(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         let clustered = self.cluster.view.is_some();
         let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
-        let queueing = client.transaction.is_some() || self.is_queueing(key);
+        let queueing = client.transaction.is_some() || self.clients.is_queueing(key);
         let is_for_nodes =
             ["readonly", "readwrite", "asking"].iter().any(|name| request.is(0, name));
         if is_for_nodes && !clustered {
@@ -271,7 +267,7 @@ impl Worker {
         if !client.is_settled() {
             return Flow::Wait;
         }
-        if client.transaction.is_some() || self.is_queueing(key) {
+        if client.transaction.is_some() || self.clients.is_queueing(key) {
             self.end_dedicated_state(key);
         }
         self.clients.error(key, text);
@@ -333,5 +329,12 @@ impl Worker {
                 self.clients.reply(key, b"+OK\r\n");
             }
         }
+    }
+}
+
+impl Clients {
+    pub(crate) fn is_queueing(&self, key: ClientKey) -> bool {
+        let dedicated = self.get_ref(key).and_then(|client| client.dedicated.as_ref());
+        dedicated.is_some_and(|dedicated| dedicated.transaction == Transaction::Queueing)
     }
 }

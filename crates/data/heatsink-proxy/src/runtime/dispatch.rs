@@ -65,7 +65,7 @@ impl Worker {
             (self.cluster.view.is_some(), self.shared.verifier.is_some());
         let situation = Situation::of(client, is_clustered, checks_logins);
         let touches_hot = |command: &Command| {
-            self.mitigations.is_active() && self.touches_hot_keys(request, command)
+            self.mitigations.is_active() && self.mitigations.touches_hot_keys(request, command)
         };
         Some(decide(&situation, command, request, touches_hot))
     }
@@ -83,7 +83,7 @@ impl Worker {
             Decision::Wait => return Flow::Wait,
             Decision::RefuseReserved => return self.refuse_reserved(key),
             Decision::RefuseUnknown => {
-                self.refuse_unknown(key, command.map(|command| command.role));
+                self.clients.refuse_unknown(key, command.map(|command| command.role));
                 return Flow::Taken;
             }
             _ => {}

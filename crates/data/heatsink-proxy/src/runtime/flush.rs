@@ -108,7 +108,7 @@ impl Worker {
             let of_pool =
                 owner == Owner::Pool && !self.upstream.pools[upstream.pool].throttled.is_empty();
             let pool = upstream.pool;
-            let full = upstream.is_full() || (of_pool && self.is_pool_full(pool));
+            let full = upstream.is_full() || (of_pool && self.upstream.is_pool_full(pool));
             if !full {
                 let upstream = &self.upstream.links[slot];
                 match upstream.owner {

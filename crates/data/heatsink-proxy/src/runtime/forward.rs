@@ -6,6 +6,7 @@
 //! Invariant: requests of a client that took another way, by a map that no longer holds, are
 //! answered before the next one is sent.
 
+use crate::downstream::clients::Clients;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
@@ -61,7 +62,7 @@ impl Worker {
                     client.stopped = true;
                 }
                 let ticket = Ticket { client: key, seq, purpose: Purpose::Forward };
-                self.push_marked(link, bytes, ticket, marks);
+                self.upstream.push_marked(self.now, link, bytes, ticket, marks);
                 if self.upstream.links[link].is_full() {
                     self.throttle(key, pool, link);
                 }
@@ -75,15 +76,6 @@ impl Worker {
         }
     }
 
-    /// A client with too many unanswered requests sends no more of them.
-    pub(crate) fn stop_if_many(&mut self, key: ClientKey) {
-        if let Some(client) = self.clients.get(key)
-            && client.order.outstanding() >= MAX_OUTSTANDING
-        {
-            client.stopped = true;
-        }
-    }
-
     /// The shared link has more to send than it should: send now, or wait.
     pub(crate) fn throttle(&mut self, key: ClientKey, pool: usize, link: usize) {
         self.close_flights();
@@ -92,8 +84,19 @@ impl Worker {
             return;
         }
         if self.upstream.links[link].is_full() {
-            self.stop(key);
+            self.clients.stop(key);
             self.upstream.pools[pool].throttled.push(key);
+        }
+    }
+}
+
+impl Clients {
+    /// A client with too many unanswered requests sends no more of them.
+    pub(crate) fn stop_if_many(&mut self, key: ClientKey) {
+        if let Some(client) = self.get(key)
+            && client.order.outstanding() >= MAX_OUTSTANDING
+        {
+            client.stopped = true;
         }
     }
 }

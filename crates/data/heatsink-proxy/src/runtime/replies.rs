@@ -287,7 +287,7 @@ impl Worker {
             Purpose::Members => self.learn_members(frame),
             Purpose::Topology => self.learn_topology(frame),
             Purpose::Fill(fill) => self.fill_arrived(fill, frame, redirected),
-            Purpose::FillFields(fill) => self.fill_fields_arrived(fill, frame),
+            Purpose::FillFields(fill) => self.mitigations.fill_fields_arrived(fill, frame),
             Purpose::FillTtl(fill) => self.fill_ttl_arrived(fill, frame),
             Purpose::Combined(batch) => self.batch_arrived(batch, frame),
             Purpose::Health(node) => self.learn_health(node, frame),
@@ -304,7 +304,7 @@ impl Worker {
             return;
         }
         let ticket = Ticket::internal(Purpose::Commands);
-        self.push_to_link(link, b"*1\r\n$7\r\nCOMMAND\r\n", ticket, 1);
+        self.upstream.push_to_link(self.now, link, b"*1\r\n$7\r\nCOMMAND\r\n", ticket, 1);
     }
 
     /// The server may come back with other commands.

@@ -123,12 +123,12 @@ impl Worker {
         self.world.remove_client(&mut client.socket);
         self.shared.directory.remove(client.record.id);
         self.shared.client_count.fetch_sub(usize::from(!client.within), Ordering::AcqRel);
-        self.leave_pool(client.pool);
+        self.upstream.leave_pool(self.now, client.pool);
         if client.apart > 0 {
             self.forget_apart(key);
         }
         if client.hot.awaits() {
-            self.forget_waits(key);
+            self.mitigations.forget_waits(key);
         }
         self.forget_touched(std::mem::take(&mut client.hot.touched));
         if let Some(session) = client.session {

@@ -39,7 +39,7 @@ use crate::runtime::world::{Ready, Rest, World};
 use crate::session;
 use crate::upstream;
 use crate::upstream::nodes::{Node, NodeId};
-use crate::upstream::pools::{Owner, Ticket};
+use crate::upstream::pools::Owner;
 
 /// The token of a worker's mailbox.
 pub(crate) const MAIL: Token = Token(usize::MAX - 1);
@@ -433,7 +433,7 @@ impl Worker {
         client.is_known = known;
         client.within = within;
         entry.insert(client);
-        self.enter_pool(self.upstream.base_pool);
+        self.upstream.enter_pool(self.upstream.base_pool);
         Some(key)
     }
 
@@ -475,48 +475,6 @@ impl Worker {
             upstream.readable = true;
             upstream.hung_up |= event.read_closed;
             self.read_link(slot);
-        }
-    }
-
-    /// Queues requests on a link; it is flushed at the end of the turn.
-    #[inline]
-    pub(crate) fn push_to_link(&mut self, slot: usize, bytes: &[u8], ticket: Ticket, count: u32) {
-        let now = self.now;
-        let upstream = &mut self.upstream.links[slot];
-        upstream.requests += u64::from(count);
-        upstream.link.push(bytes, ticket, count, now);
-        if !upstream.dirty {
-            upstream.dirty = true;
-            self.upstream.dirty_links.push(slot);
-        }
-    }
-
-    /// A link has something to send.
-    pub(crate) fn touch_link(&mut self, slot: usize) {
-        if let Some(upstream) = self.upstream.links.get_mut(slot)
-            && !upstream.dirty
-        {
-            upstream.dirty = true;
-            self.upstream.dirty_links.push(slot);
-        }
-    }
-
-    /// The same for requests of which something is remembered.
-    #[inline]
-    pub(crate) fn push_marked(
-        &mut self,
-        slot: usize,
-        bytes: &[u8],
-        ticket: Ticket,
-        marks: &[Mark],
-    ) {
-        let now = self.now;
-        let upstream = &mut self.upstream.links[slot];
-        upstream.requests += marks.len() as u64;
-        upstream.link.push_marked(bytes, ticket, marks, now);
-        if !upstream.dirty {
-            upstream.dirty = true;
-            self.upstream.dirty_links.push(slot);
         }
     }
 

@@ -11,6 +11,7 @@ use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
 use crate::cluster::scatter_gather::{Ending, Targets};
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::{ClientKey, Replies};
 use crate::downstream::directory::ClientRecord;
 use crate::downstream::intake::Flow;
@@ -190,7 +191,7 @@ impl Worker {
         }
         match (sub.as_slice(), request.len()) {
             // Not as Heatsink spells its own words on such connections; see `monitor`.
-            (b"id" | b"setname", _) if self.is_queueing(key) => {
+            (b"id" | b"setname", _) if self.clients.is_queueing(key) => {
                 let args = request.args_from(2);
                 let words: Vec<_> =
                     [&b"client"[..], sub.as_slice()].into_iter().chain(args).collect();
@@ -227,15 +228,15 @@ impl Worker {
                 }
                 None => self.plain(key, request.bytes),
             },
-            (b"getredir", 2) => match self.tracking_of(key) {
+            (b"getredir", 2) => match self.clients.tracking_of(key) {
                 Some(redirect) => self.answer(key, request.bytes, Answer::Redirect(redirect)),
                 None => self.plain(key, request.bytes),
             },
-            (b"trackinginfo", 2) if self.tracking_of(key).is_some() => {
+            (b"trackinginfo", 2) if self.clients.tracking_of(key).is_some() => {
                 self.pin(key, request.bytes, Expected::TrackingInfo)
             }
             // Queued, it would be the server's to carry out, on its own connections.
-            (b"kill", _) if self.is_queueing(key) => {
+            (b"kill", _) if self.clients.is_queueing(key) => {
                 let bytes = self.harmless_kill(key, request);
                 self.plain(key, &bytes)
             }
@@ -254,7 +255,7 @@ impl Worker {
                 self.plain(key, &bytes)
             }
             (b"tracking", _) if on => self.begin_tracking(key, request),
-            (b"tracking", _) if self.has_dedicated(key) => {
+            (b"tracking", _) if self.clients.has_dedicated(key) => {
                 self.pin(key, request.bytes, Expected::Tracking { redirect: None })
             }
             (b"no-evict" | b"no-touch", 3) if on => self.pin(key, request.bytes, Expected::Pinning),
@@ -302,20 +303,11 @@ impl Worker {
 
     /// Passed on like any other command, wherever the client's commands go.
     fn plain(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
-        if self.has_dedicated(key) {
+        if self.clients.has_dedicated(key) {
             let node = self.home(key);
             return self.send_dedicated(key, node, bytes, Expected::Plain);
         }
         self.forward(key, bytes, 1)
-    }
-
-    fn has_dedicated(&self, key: ClientKey) -> bool {
-        self.clients.get_ref(key).is_some_and(|client| client.dedicated.is_some())
-    }
-
-    /// Where the client's changes are redirected to, if it tracks any.
-    fn tracking_of(&self, key: ClientKey) -> Option<i64> {
-        self.clients.get_ref(key)?.dedicated.as_ref()?.tracking
     }
 
     /// What is different if each client has to do with many servers.
@@ -328,7 +320,7 @@ impl Worker {
         match sub {
             b"id" => return None,
             // What they name, or change, is not the one node of the transaction.
-            _ if self.is_queueing(key) => self.end_dedicated_state(key),
+            _ if self.clients.is_queueing(key) => self.end_dedicated_state(key),
             b"tracking" | b"no-evict" | b"no-touch" if request.is(2, "on") => {}
             b"unblock" if matches!(request.len(), 3 | 4) => {
                 let id = request.arg(2).and_then(parse);
@@ -487,6 +479,17 @@ impl Worker {
             }
         };
         self.clients.reply(key, &reply);
+    }
+}
+
+impl Clients {
+    pub(crate) fn has_dedicated(&self, key: ClientKey) -> bool {
+        self.get_ref(key).is_some_and(|client| client.dedicated.is_some())
+    }
+
+    /// Where the client's changes are redirected to, if it tracks any.
+    pub(crate) fn tracking_of(&self, key: ClientKey) -> Option<i64> {
+        self.get_ref(key)?.dedicated.as_ref()?.tracking
     }
 }
 

@@ -130,7 +130,7 @@ impl Worker {
         debug_assert_eq!(flow, Flow::Taken, "nothing of the client is under way");
         self.clients.resume.push(key);
         self.read_dedicated_again(key);
-        self.finish_if_leaving(key);
+        self.clients.finish_if_leaving(key);
     }
 
     /// Without an id the server says that there is no such client.

@@ -13,6 +13,7 @@ use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::Framing;
 
 use crate::decide::LostStep;
+use crate::downstream::clients::Clients;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{ClientKey, Lost};
 use crate::downstream::intake::{BACKLOG_BYTES, Flow};
@@ -35,7 +36,7 @@ impl Worker {
         expected: Expected,
     ) -> Flow {
         let gone = self.clients.get_ref(key).is_some_and(|client| client.gone);
-        if gone && expected == Expected::Blocking && !self.is_queueing(key) {
+        if gone && expected == Expected::Blocking && !self.clients.is_queueing(key) {
             // What it takes would be nobody's; as if it had found nothing, and waited.
             self.close_client(key);
             return Flow::Taken;
@@ -308,7 +309,7 @@ impl Worker {
         client.record.set_upstream_node(node);
         client.record.set_upstream_id(upstream.link.connection_id());
         client.dedicated = Some(Box::new(Dedicated::new(link, node, protocol)));
-        self.wait_in_line(key, link);
+        self.upstream.wait_in_line(key, link);
         self.keep_spare(pool, node);
         self.name_dedicated(key);
         Ok(())
@@ -376,7 +377,7 @@ impl Worker {
             // It leads to one node only. The command has named no key that anybody knows of, and
             // what it may have left behind goes with its connection.
             self.end_dedicated_state(key);
-            return self.finish_if_leaving(key);
+            return self.clients.finish_if_leaving(key);
         }
         if strayed {
             // After a command that nobody knew it is too late to wait for that.
@@ -397,20 +398,7 @@ impl Worker {
             }
             self.spare_link(link);
         }
-        self.finish_if_leaving(key);
-    }
-
-    /// A client that waits to leave may be waiting for just what has happened.
-    pub(crate) fn finish_if_leaving(&mut self, key: ClientKey) {
-        if let Some(client) = self.clients.get(key)
-            && (client.eof
-                || client.hung_up
-                || client.closing != crate::downstream::connection::Closing::No)
-            && !client.dirty
-        {
-            client.dirty = true;
-            self.clients.dirty.push(key);
-        }
+        self.clients.finish_if_leaving(key);
     }
 
     /// There is no connection to be had: the answer is an error, and a transaction that could
@@ -474,7 +462,7 @@ impl Worker {
             self.clients.close_after_replies(key);
         }
         self.clients.resume.push(key);
-        self.finish_if_leaving(key);
+        self.clients.finish_if_leaving(key);
     }
 
     /// The answer to a request whose reply will not come.
@@ -498,6 +486,21 @@ impl Worker {
                 self.clients.error(key, text);
             }
             _ => self.clients.error(key, text),
+        }
+    }
+}
+
+impl Clients {
+    /// A client that waits to leave may be waiting for just what has happened.
+    pub(crate) fn finish_if_leaving(&mut self, key: ClientKey) {
+        if let Some(client) = self.get(key)
+            && (client.eof
+                || client.hung_up
+                || client.closing != crate::downstream::connection::Closing::No)
+            && !client.dirty
+        {
+            client.dirty = true;
+            self.dirty.push(key);
         }
     }
 }

@@ -41,6 +41,7 @@ use heatsink_upstream::address::Credentials;
 use crate::downstream::connection::ClientKey;
 use crate::runtime::worker::Worker;
 use crate::session;
+use crate::upstream;
 use crate::upstream::pools::Pool;
 
 /// Pools of a worker that have a connection, and that no server has accepted yet.
@@ -143,7 +144,7 @@ impl Worker {
     ) -> Result<(), Instant> {
         let Some(client) = self.clients.get_ref(key) else { return Ok(()) };
         if let Wanted::Login(login) = wanted {
-            let pool = self.pool_that_can_tell(login);
+            let pool = self.upstream.pool_that_can_tell(login);
             let is_here = pool.is_some_and(|pool| self.upstream.pools[pool].login == *login);
             if client.within || is_here || self.is_proven_anywhere(login) {
                 return Ok(());
@@ -222,15 +223,6 @@ impl Worker {
         clients.resume.extend(logins.waiting.iter().map(|(key, _)| *key));
     }
 
-    /// The pool that the server can be asked on about a login: its own, or the one that all
-    /// passwords of its user share.
-    pub(crate) fn pool_that_can_tell(&self, login: &Login) -> Option<usize> {
-        self.find_pool(login).or_else(|| {
-            let shared = self.find_pool(&with_any_password(login)?)?;
-            self.upstream.pools[shared].is_proven.then_some(shared)
-        })
-    }
-
     /// What to ask the server about the user of a pool that has just been accepted, if it has so
     /// many pools that any password may do. Not on a cluster, where another node may need one.
     pub(crate) fn question_of_any(&self, pool: usize) -> Option<[&[u8]; 3]> {
@@ -238,27 +230,17 @@ impl Worker {
             self.upstream.pools[pool].login.credentials.as_ref()?;
         let is_asked = self.cluster.view.is_none()
             && password != ANY_PASSWORD
-            && self.siblings(pool).count() > MAX_PASSWORDS;
+            && self.upstream.siblings(pool).count() > MAX_PASSWORDS;
         is_asked.then_some([b"AUTH", user.as_deref()?, ANY_PASSWORD])
-    }
-
-    /// The pools of the same user, database and protocol, itself included, that were accepted: not
-    /// those that somebody is just guessing.
-    fn siblings(&self, pool: usize) -> impl Iterator<Item = (usize, &Pool)> {
-        let login = &self.upstream.pools[pool].login;
-        self.upstream.pools.iter().filter(move |(_, other)| {
-            let same = other.login.db == login.db && other.login.protocol == login.protocol;
-            other.is_proven && same && is_same_user(&other.login, login)
-        })
     }
 
     /// On a cluster, pools that nobody is in are given up where a user has too many.
     pub(crate) fn shed_siblings(&mut self, pool: usize) {
-        if self.cluster.view.is_some() && self.siblings(pool).count() > MAX_PASSWORDS {
+        if self.cluster.view.is_some() && self.upstream.siblings(pool).count() > MAX_PASSWORDS {
             let is_idle = |(slot, other): &(usize, &Pool)| {
                 other.clients == 0 && *slot != self.upstream.base_pool
             };
-            let idle = self.siblings(pool).filter(is_idle);
+            let idle = self.upstream.siblings(pool).filter(is_idle);
             let idle: Vec<_> = idle.map(|(slot, other)| (slot, other.serial)).collect();
             self.upstream.surplus_pools.extend(idle);
         }
@@ -285,13 +267,34 @@ impl Worker {
         let login = with_any_password(&self.upstream.pools[pool].login);
         let Some(shared) = login.and_then(|login| self.pool_for(&login)) else { return pool };
         self.set_proven(shared, true);
-        self.enter_pool(shared);
-        self.leave_pool(pool);
+        self.upstream.enter_pool(shared);
+        self.upstream.leave_pool(self.now, pool);
         if self.upstream.pools[pool].clients == 0 {
             // Not at once: its connection is being read from.
             self.upstream.surplus_pools.push((pool, self.upstream.pools[pool].serial));
         }
         shared
+    }
+}
+
+impl upstream::Room {
+    /// The pool that the server can be asked on about a login: its own, or the one that all
+    /// passwords of its user share.
+    pub(crate) fn pool_that_can_tell(&self, login: &Login) -> Option<usize> {
+        self.find_pool(login).or_else(|| {
+            let shared = self.find_pool(&with_any_password(login)?)?;
+            self.pools[shared].is_proven.then_some(shared)
+        })
+    }
+
+    /// The pools of the same user, database and protocol, itself included, that were accepted: not
+    /// those that somebody is just guessing.
+    pub(crate) fn siblings(&self, pool: usize) -> impl Iterator<Item = (usize, &Pool)> {
+        let login = &self.pools[pool].login;
+        self.pools.iter().filter(move |(_, other)| {
+            let same = other.login.db == login.db && other.login.protocol == login.protocol;
+            other.is_proven && same && is_same_user(&other.login, login)
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use heatsink_upstream::Login;
 use heatsink_upstream::address::Credentials;
 use heatsink_users::Verdict;
 
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
 use crate::runtime::worker::Worker;
@@ -48,12 +49,6 @@ pub(crate) struct Verification {
 }
 
 impl Worker {
-    /// What a client is told that is not known yet and asks for anything but to be.
-    pub(crate) fn refuse_unknown(&mut self, key: ClientKey, role: Option<Role>) {
-        let refusal = if role == Some(Role::Exec) { NO_AUTH_EXEC } else { NO_AUTH };
-        self.clients.reply(key, refusal);
-    }
-
     /// `HELLO`, well-formed.
     pub(crate) fn hello_service(
         &mut self,
@@ -131,7 +126,7 @@ impl Worker {
             self.clients.resume.push(key);
         }
         self.read_dedicated_again(key);
-        self.finish_if_leaving(key);
+        self.clients.finish_if_leaving(key);
     }
 
     fn admit(&mut self, key: ClientKey, user: &[u8], attempt: Attempt) {
@@ -144,5 +139,13 @@ impl Worker {
             }
             None => self.clients.reply(key, b"+OK\r\n"),
         }
+    }
+}
+
+impl Clients {
+    /// What a client is told that is not known yet and asks for anything but to be.
+    pub(crate) fn refuse_unknown(&mut self, key: ClientKey, role: Option<Role>) {
+        let refusal = if role == Some(Role::Exec) { NO_AUTH_EXEC } else { NO_AUTH };
+        self.reply(key, refusal);
     }
 }

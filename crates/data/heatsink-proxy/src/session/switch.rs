@@ -155,8 +155,8 @@ impl Worker {
             facts.subscriber = false;
             facts.in_transaction = false;
         }
-        self.enter_pool(base_pool);
-        self.leave_pool(old);
+        self.upstream.enter_pool(base_pool);
+        self.upstream.leave_pool(self.now, old);
         if let Some(dedicated) = dedicated {
             self.drop_dedicated_links(key, &dedicated);
         }
@@ -193,12 +193,12 @@ impl Worker {
         hello: bool,
         tried: Option<Tried>,
     ) {
-        let pool = self.pool_that_can_tell(login).or_else(|| self.pool_for(login));
+        let pool = self.upstream.pool_that_can_tell(login).or_else(|| self.pool_for(login));
         let Some(pool) = pool else {
             self.clients.error(key, "ERR heatsink: too many different logins at once");
             return;
         };
-        self.enter_pool(pool);
+        self.upstream.enter_pool(pool);
         self.ask(key, pool, bytes, Session::Move(Move { pool, name, hello, tried }));
     }
 
@@ -211,7 +211,7 @@ impl Worker {
                 client.session = Some(Box::new(session));
                 let seq = client.order.reserve(buffers);
                 let ticket = Ticket { client: key, seq, purpose: Purpose::Session };
-                self.push_to_link(link, bytes, ticket, 1);
+                self.upstream.push_to_link(self.now, link, bytes, ticket, 1);
             }
             Err(why) => {
                 self.forget_session(&session);
@@ -262,7 +262,7 @@ impl Worker {
         let Some(link) = self.upstream.pools[to.pool].open_link(self.home(ticket.client)) else {
             return false;
         };
-        self.push_to_link(link, &bytes, ticket, 1);
+        self.upstream.push_to_link(self.now, link, &bytes, ticket, 1);
         true
     }
 
@@ -289,7 +289,7 @@ impl Worker {
         // The answer stands behind the one that the server was to give.
         self.clients.fill(key, ticket.seq, b"");
         self.read_dedicated_again(key);
-        self.finish_if_leaving(key);
+        self.clients.finish_if_leaving(key);
     }
 
     /// A client's dedicated connection is not read from while something else is being answered.
@@ -306,7 +306,7 @@ impl Worker {
     /// Nothing comes of a session: a pool that was made for it goes.
     pub(crate) fn forget_session(&mut self, session: &Session) {
         if let Session::Move(Move { pool, .. }) | Session::Share(Move { pool, .. }, _) = session {
-            self.leave_pool(*pool);
+            self.upstream.leave_pool(self.now, *pool);
             self.drop_pool_if_unused(*pool);
         }
     }
@@ -325,7 +325,7 @@ impl Worker {
         if let Some(name) = to.name {
             client.record.facts().name = name;
         }
-        self.leave_pool(old);
+        self.upstream.leave_pool(self.now, old);
         self.shed_siblings(to.pool);
         self.note_login(key);
         if to.hello {

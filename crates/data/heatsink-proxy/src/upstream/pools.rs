@@ -184,7 +184,7 @@ impl Pool {
 impl Worker {
     /// The pool for a login, made if there is none; `None` if there are too many.
     pub(crate) fn pool_for(&mut self, login: &Login) -> Option<usize> {
-        if let Some(slot) = self.find_pool(login) {
+        if let Some(slot) = self.upstream.find_pool(login) {
             return Some(slot);
         }
         if self.upstream.pools.len() >= MAX_POOLS {
@@ -217,22 +217,6 @@ impl Worker {
         }))
     }
 
-    /// The pool of a login, if there is one.
-    pub(crate) fn find_pool(&self, login: &Login) -> Option<usize> {
-        self.upstream.pools.iter().find(|(_, pool)| pool.login == *login).map(|(slot, _)| slot)
-    }
-
-    /// A client joins a pool.
-    pub(crate) fn enter_pool(&mut self, pool: usize) {
-        self.upstream.pools[pool].clients += 1;
-    }
-
-    /// A client leaves a pool.
-    pub(crate) fn leave_pool(&mut self, pool: usize) {
-        self.upstream.pools[pool].clients -= 1;
-        self.upstream.pools[pool].idle_since = self.now;
-    }
-
     /// The shared link of a pool to a node, opened if it is not there; else why there is none.
     #[inline]
     pub(crate) fn pool_link(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
@@ -243,26 +227,11 @@ impl Worker {
     }
 
     fn open_pool_link(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
-        self.silence_failed(pool, node)?;
+        self.upstream.silence_failed(self.now, pool, node)?;
         let opened = self.open_link(pool, node, Owner::Pool);
         let link = opened.map_err(|error| unavailable(&self.endpoint(node), &error))?;
         self.upstream.pools[pool].way(node).link = Some(link);
         Ok(link)
-    }
-
-    pub(crate) fn silence_failed(&mut self, pool: usize, node: NodeId) -> Result<(), String> {
-        match &self.upstream.pools[pool].way(node).failed {
-            Some((at, why)) if self.now.saturating_duration_since(*at) < RETRY_AFTER => {
-                Err(why.clone())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The last attempt to connect has failed, and not longer ago than that.
-    pub(crate) fn has_failed_within(&mut self, pool: usize, node: NodeId, time: Duration) -> bool {
-        let failed = self.upstream.pools[pool].way(node).failed.as_ref();
-        failed.is_some_and(|(at, _)| self.now.saturating_duration_since(*at) < time)
     }
 
     /// The link of a pool on which the server tells of changes, opened if it is not there;
@@ -285,17 +254,6 @@ impl Worker {
         Some(link)
     }
 
-    /// A tracked link is gone. If it never worked, it is not tried again for a while.
-    fn forget_tracked(&mut self, pool: usize, node: NodeId, refused: bool) {
-        let now = self.now;
-        if let Some(way) =
-            self.upstream.pools.get_mut(pool).and_then(|l| l.tracked.get_mut(node.index()))
-        {
-            way.link = None;
-            way.refused_at = refused.then_some(now);
-        }
-    }
-
     /// The server does not track what is read along a link of the cache: it is used no more, and
     /// no other is tried for a while.
     pub(crate) fn refuse_tracked(&mut self, slot: usize) {
@@ -306,7 +264,7 @@ impl Worker {
         };
         let (pool, node) = (upstream.pool, upstream.node);
         self.retire_link(slot, false);
-        self.forget_tracked(pool, node, true);
+        self.upstream.forget_tracked(self.now, pool, node, true);
     }
 
     /// A link for one use: a spare one, or a new one.
@@ -326,15 +284,9 @@ impl Worker {
             links[slot].owner = owner;
             return Ok(slot);
         }
-        self.silence_failed(pool, node)?;
+        self.upstream.silence_failed(self.now, pool, node)?;
         let opened = self.open_link(pool, node, owner);
         opened.map_err(|error| unavailable(&self.endpoint(node), &error))
-    }
-
-    /// Nodes that a pool has a shared link to.
-    pub(crate) fn connected_nodes(&self, pool: usize) -> impl Iterator<Item = NodeId> {
-        let ways = self.upstream.pools[pool].ways.iter().enumerate();
-        ways.filter(|(_, way)| way.link.is_some()).map(|(node, _)| NodeId(node as u16))
     }
 
     /// Gives a link back that no client needs any more and that carries no state.
@@ -375,7 +327,7 @@ impl Worker {
             }
             if upstream.owner == Owner::Tracked {
                 let refused = !upstream.link.is_ready();
-                self.forget_tracked(upstream.pool, upstream.node, refused);
+                self.upstream.forget_tracked(self.now, upstream.pool, upstream.node, refused);
                 self.tracking_lost(upstream.generation);
             }
             if upstream.owner == Owner::Listener {
@@ -413,12 +365,6 @@ impl Worker {
         }
     }
 
-    /// Whether one of a pool's shared links has more to send, or to wait for, than it should.
-    pub(crate) fn is_pool_full(&self, pool: usize) -> bool {
-        let links = self.upstream.pools[pool].ways.iter().flat_map(|way| [way.link, way.second]);
-        links.flatten().filter_map(|link| self.upstream.links.get(link)).any(Upstream::is_full)
-    }
-
     /// Uses a shared link no more; what was asked on it may still be answered, or be sent on
     /// from there. If its node was `replaced` by another one, it may not have noticed, and
     /// acknowledge what the other will never know of.
@@ -434,7 +380,7 @@ impl Worker {
         upstream.owner = Owner::Retired { since };
         let (index, node, generation) = (upstream.pool, upstream.node, upstream.generation);
         if tracked {
-            self.forget_tracked(index, node, false);
+            self.upstream.forget_tracked(self.now, index, node, false);
             self.tracking_lost(generation);
         } else {
             let way = self.upstream.pools[index].way(node);
@@ -451,7 +397,7 @@ impl Worker {
                 return;
             }
             self.upstream.links[slot].link.hold_replies();
-            let requests = self.unanswered_requests(slot);
+            let requests = self.upstream.unanswered_requests(slot);
             for (at, (_, request)) in requests.iter().enumerate() {
                 let in_vain = self.may_write(request);
                 self.upstream.links[slot].suspects.at(at).in_vain = in_vain;
@@ -461,7 +407,7 @@ impl Worker {
         }
         if !ready {
             // Nothing of it has been sent: all of it can go where it belongs now.
-            let requests = self.unanswered_requests(slot);
+            let requests = self.upstream.unanswered_requests(slot);
             self.drop_link(slot);
             self.send_elsewhere(index, requests, |_, _| true);
         }
@@ -490,7 +436,7 @@ impl Worker {
             shared: owner == Owner::Pool,
             keeps_requests: matches!(owner, Owner::Pool | Owner::Tracked)
                 && self.cluster.view.is_some(),
-            replica: self.is_replica(node),
+            replica: self.cluster.is_replica(node),
             marks: true,
             tracking: owner == Owner::Tracked,
         };
@@ -567,7 +513,7 @@ impl Worker {
     ) {
         let why = unavailable(endpoint, error);
         let told = &why["ERR heatsink: ".len()..];
-        let outage = !self.is_clients_own(pool, error);
+        let outage = !self.upstream.is_clients_own(pool, error);
         if error.is_refused_login() {
             self.set_proven(pool, false);
         }
@@ -592,18 +538,6 @@ impl Worker {
             }
             self.node_failed(node);
         }
-    }
-
-    /// Whether a connection failed for who a client says it is, or for the database or protocol
-    /// that it wants. Anybody can bring that about, and all others are served.
-    fn is_clients_own(&self, pool: usize, error: &LinkError) -> bool {
-        let (login, base) =
-            (&self.upstream.pools[pool].login, &self.upstream.pools[self.upstream.base_pool].login);
-        let wrong_password =
-            matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS"));
-        let clients_word =
-            login.credentials != base.credentials || (login != base && !wrong_password);
-        clients_word && error.is_refused_login()
     }
 
     /// Called when a link has read something: the first time it is ready, see to what waits
@@ -655,14 +589,14 @@ impl Worker {
         let (pool, node, owner) = (upstream.pool, upstream.node, upstream.owner);
         let (address, endpoint) = (upstream.link.address(), upstream.endpoint.clone());
         let replica = upstream.replica;
-        let mut reads = if replica { self.unanswered_requests(slot) } else { Vec::new() };
+        let mut reads = if replica { self.upstream.unanswered_requests(slot) } else { Vec::new() };
         let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
         let mut suspects = std::mem::take(&mut upstream.suspects);
         let (part_sent, abandoned) = upstream.link.abandon();
         let mut abandoned: Vec<_> = abandoned.collect();
         self.drop_link(slot);
         if owner == Owner::Tracked && matches!(error, LinkError::Refused(_)) {
-            self.tracking_refused(node, error);
+            self.mitigations.tracking_refused(node, error);
         } else if error.before_ready() {
             self.note_failure(pool, node, &endpoint, error, address);
         } else if owner == Owner::Pool {
@@ -718,7 +652,7 @@ impl Worker {
                 }
                 Purpose::Commands => self.forget_commands(),
                 Purpose::Topology => self.forget_topology_question(),
-                Purpose::Fill(fill) if self.may_read_as_usual(fill) => {
+                Purpose::Fill(fill) if self.mitigations.may_read_as_usual(fill) => {
                     self.end_redirect(ticket);
                     self.fill_as_usual(fill, &told);
                 }
@@ -726,7 +660,9 @@ impl Worker {
                     self.end_redirect(ticket);
                     self.fill_failed(fill, &told);
                 }
-                Purpose::FillFields(fill) | Purpose::FillTtl(fill) => self.fill_ttl_failed(fill),
+                Purpose::FillFields(fill) | Purpose::FillTtl(fill) => {
+                    self.mitigations.fill_ttl_failed(fill);
+                }
                 Purpose::Combined(batch) => {
                     self.end_redirect(ticket);
                     self.batch_lost(batch, &told);
@@ -773,7 +709,7 @@ impl Worker {
                     Owner::Tracked | Owner::Listener => Some(SILENCE),
                     _ => timeouts.silence.map(|time| time + upstream.link.taking_time()),
                 };
-                let silence = bound.filter(|_| self.owes_answer(slot, upstream));
+                let silence = bound.filter(|_| self.clients.owes_answer(slot, upstream));
                 let way = self.upstream.pools[upstream.pool].ways.get(upstream.node.index());
                 let connect = match way {
                     // The server says nothing anyway.
@@ -855,6 +791,85 @@ impl Worker {
         if let Some(pool) = self.upstream.pools.try_remove(pool) {
             self.forget_listening_pool(pool.serial);
         }
+    }
+}
+
+impl upstream::Room {
+    /// A client leaves a pool.
+    pub(crate) fn leave_pool(&mut self, now: Instant, pool: usize) {
+        self.pools[pool].clients -= 1;
+        self.pools[pool].idle_since = now;
+    }
+
+    pub(crate) fn silence_failed(
+        &mut self,
+        now: Instant,
+        pool: usize,
+        node: NodeId,
+    ) -> Result<(), String> {
+        match &self.pools[pool].way(node).failed {
+            Some((at, why)) if now.saturating_duration_since(*at) < RETRY_AFTER => Err(why.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The last attempt to connect has failed, and not longer ago than that.
+    pub(crate) fn has_failed_within(
+        &mut self,
+        now: Instant,
+        pool: usize,
+        node: NodeId,
+        time: Duration,
+    ) -> bool {
+        let failed = self.pools[pool].way(node).failed.as_ref();
+        failed.is_some_and(|(at, _)| now.saturating_duration_since(*at) < time)
+    }
+
+    /// A tracked link is gone. If it never worked, it is not tried again for a while.
+    pub(crate) fn forget_tracked(
+        &mut self,
+        now: Instant,
+        pool: usize,
+        node: NodeId,
+        refused: bool,
+    ) {
+        if let Some(way) = self.pools.get_mut(pool).and_then(|l| l.tracked.get_mut(node.index())) {
+            way.link = None;
+            way.refused_at = refused.then_some(now);
+        }
+    }
+
+    /// The pool of a login, if there is one.
+    pub(crate) fn find_pool(&self, login: &Login) -> Option<usize> {
+        self.pools.iter().find(|(_, pool)| pool.login == *login).map(|(slot, _)| slot)
+    }
+
+    /// A client joins a pool.
+    pub(crate) fn enter_pool(&mut self, pool: usize) {
+        self.pools[pool].clients += 1;
+    }
+
+    /// Nodes that a pool has a shared link to.
+    pub(crate) fn connected_nodes(&self, pool: usize) -> impl Iterator<Item = NodeId> {
+        let ways = self.pools[pool].ways.iter().enumerate();
+        ways.filter(|(_, way)| way.link.is_some()).map(|(node, _)| NodeId(node as u16))
+    }
+
+    /// Whether one of a pool's shared links has more to send, or to wait for, than it should.
+    pub(crate) fn is_pool_full(&self, pool: usize) -> bool {
+        let links = self.pools[pool].ways.iter().flat_map(|way| [way.link, way.second]);
+        links.flatten().filter_map(|link| self.links.get(link)).any(Upstream::is_full)
+    }
+
+    /// Whether a connection failed for who a client says it is, or for the database or protocol
+    /// that it wants. Anybody can bring that about, and all others are served.
+    pub(crate) fn is_clients_own(&self, pool: usize, error: &LinkError) -> bool {
+        let (login, base) = (&self.pools[pool].login, &self.pools[self.base_pool].login);
+        let wrong_password =
+            matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS"));
+        let clients_word =
+            login.credentials != base.credentials || (login != base && !wrong_password);
+        clients_word && error.is_refused_login()
     }
 }
 

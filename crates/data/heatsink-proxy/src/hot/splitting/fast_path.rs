@@ -70,7 +70,7 @@ impl Worker {
         if command.access == Access::Write {
             self.mitigations.note_shard_write(first + shard);
         }
-        self.note_asked(key);
+        self.clients.note_asked(key);
         Some(node)
     }
 }

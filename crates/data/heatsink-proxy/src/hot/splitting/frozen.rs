@@ -62,6 +62,7 @@ use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
 use crate::downstream::request::{Request, spans};
+use crate::hot::Mitigations;
 use crate::observe::Mark;
 use crate::runtime::worker::Worker;
 use crate::splits::Splitting;
@@ -193,29 +194,10 @@ impl Worker {
             since: self.now,
             step: Step::Fences(None),
         };
-        read.open = self.open_splits(&read);
+        read.open = self.mitigations.open_splits(&read);
         self.ask_value(Asker { client: key, place }, read, mark);
-        self.stop_if_many(key);
+        self.clients.stop_if_many(key);
         Some(Flow::Taken)
-    }
-
-    /// The splits of a read's keys that may be under way, as far as is known now.
-    fn open_splits(&self, read: &FrozenRead) -> Vec<Open> {
-        let open = |key: &Vec<u8>| {
-            let (layout, permit) = match self.mitigations.keys.split(key)? {
-                Splitting::Freezing { layout, permit } => (layout, Some(Arc::clone(permit))),
-                Splitting::Split(layout) | Splitting::Draining(layout) => (layout, None),
-            };
-            let open = Open { key: key.clone(), layout: Arc::clone(layout), permit };
-            (!read.over.contains(&layout.id)).then_some(open)
-        };
-        read.keys.iter().filter_map(open).collect()
-    }
-
-    /// A split has come to be known since the read was sent.
-    fn is_outdated(&self, read: &FrozenRead) -> bool {
-        let known = |id: &str| read.open.iter().any(|open| open.layout.id == id);
-        self.open_splits(read).iter().any(|open| !known(&open.layout.id))
     }
 
     /// Whether the client logged in as the user who may ask for shards. Permits and markers are
@@ -226,7 +208,7 @@ impl Worker {
     }
 
     fn ask_value(&mut self, asker: Asker, mut read: FrozenRead, mark: Mark) {
-        let Some(pool) = self.pool_of(asker) else { return self.give_up(mark) };
+        let Some(pool) = self.clients.pool_of(asker) else { return self.give_up(mark) };
         let (questions, how) = self.places_of(&read.request, asker.client);
         read.step = Step::Value(how);
         self.ask_frozen(pool, asker, &questions, read, mark);
@@ -280,7 +262,7 @@ impl Worker {
         mark: Mark,
         replies: &[Vec<u8>],
     ) {
-        if self.pool_of(asker).is_none() {
+        if self.clients.pool_of(asker).is_none() {
             return self.give_up(mark);
         }
         match std::mem::replace(&mut read.step, Step::Fences(None)) {
@@ -371,7 +353,7 @@ impl Worker {
 
     /// The value is in the shards: its marker stood at the key after the read had come.
     fn read_shards(&mut self, asker: Asker, read: FrozenRead, mark: Mark, layout: &Arc<Layout>) {
-        let Some(pool) = self.pool_of(asker) else { return self.give_up(mark) };
+        let Some(pool) = self.clients.pool_of(asker) else { return self.give_up(mark) };
         let resp3 = self.upstream.pools[pool].login.protocol == Protocol::Resp3;
         let Some(args) = spans(&read.request) else { return self.give_up(mark) };
         let args: Vec<&[u8]> = args.iter().map(|span| &read.request[span.clone()]).collect();
@@ -393,7 +375,7 @@ impl Worker {
 
     /// The read waits until what is known of its keys changes.
     fn park(&mut self, asker: Asker, read: FrozenRead, mark: Mark) {
-        if self.pool_of(asker).is_none() {
+        if self.clients.pool_of(asker).is_none() {
             // Nobody wants a key whole for a client that has gone.
             return self.give_up(mark);
         }
@@ -413,7 +395,7 @@ impl Worker {
                 None => {}
             }
         }
-        if is_moved && !self.is_outdated(&read) {
+        if is_moved && !self.mitigations.is_outdated(&read) {
             self.mitigations.splitting.parked.push(Parked { asker, mark, read });
         } else {
             self.read_again(Parked { asker, mark, read });
@@ -435,7 +417,7 @@ impl Worker {
     pub(super) fn read_again(&mut self, parked: Parked) {
         let Parked { asker, mark, mut read } = parked;
         read.tells = false;
-        read.open = self.open_splits(&read);
+        read.open = self.mitigations.open_splits(&read);
         if read.open.iter().all(|open| open.permit.is_some()) {
             self.ask_value(asker, read, mark);
         } else {
@@ -444,7 +426,7 @@ impl Worker {
     }
 
     fn end_unless_outdated(&mut self, asker: Asker, read: FrozenRead, mark: Mark, reply: &[u8]) {
-        if self.is_outdated(&read) {
+        if self.mitigations.is_outdated(&read) {
             self.read_again(Parked { asker, mark, read });
         } else {
             self.end_frozen(asker, &read, mark, reply);
@@ -453,5 +435,26 @@ impl Worker {
 
     fn end_frozen(&mut self, asker: Asker, read: &FrozenRead, mark: Mark, reply: &[u8]) {
         self.end_collecting(asker, read.alone, mark, reply);
+    }
+}
+
+impl Mitigations {
+    /// A split has come to be known since the read was sent.
+    pub(crate) fn is_outdated(&self, read: &FrozenRead) -> bool {
+        let known = |id: &str| read.open.iter().any(|open| open.layout.id == id);
+        self.open_splits(read).iter().any(|open| !known(&open.layout.id))
+    }
+
+    /// The splits of a read's keys that may be under way, as far as is known now.
+    fn open_splits(&self, read: &FrozenRead) -> Vec<Open> {
+        let open = |key: &Vec<u8>| {
+            let (layout, permit) = match self.keys.split(key)? {
+                Splitting::Freezing { layout, permit } => (layout, Some(Arc::clone(permit))),
+                Splitting::Split(layout) | Splitting::Draining(layout) => (layout, None),
+            };
+            let open = Open { key: key.clone(), layout: Arc::clone(layout), permit };
+            (!read.over.contains(&layout.id)).then_some(open)
+        };
+        read.keys.iter().filter_map(open).collect()
     }
 }

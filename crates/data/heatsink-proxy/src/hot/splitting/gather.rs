@@ -68,6 +68,7 @@ use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
 use super::refused::{Fenced, GIVEN_UP};
 use super::{MOVING, PATIENCE, WRONG_TYPE, side_by_side};
 use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::downstream::clients::Clients;
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::spans;
@@ -210,12 +211,7 @@ impl Worker {
         collected.asked = client.hot.asked_shards;
         let asker = Asker { client: key, place };
         self.ask_parts(asker, parts, collected, mark);
-        self.stop_if_many(key);
-    }
-
-    /// The pool of a client that is still there.
-    pub(super) fn pool_of(&self, asker: Asker) -> Option<usize> {
-        self.clients.get_ref(asker.client).map(|client| client.pool)
+        self.clients.stop_if_many(key);
     }
 
     pub(super) fn ask_parts(
@@ -227,8 +223,8 @@ impl Worker {
     ) {
         let pool = match &collected.fenced {
             // Many may wait for it, none of whom asks.
-            Some((fenced, _)) => Some(fenced.pool()).filter(|_| self.has_way(fenced)),
-            None => self.pool_of(asker),
+            Some((fenced, _)) => Some(fenced.pool()).filter(|_| self.upstream.has_way(fenced)),
+            None => self.clients.pool_of(asker),
         };
         match (pool, collected.fenced.take_if(|_| pool.is_none())) {
             (Some(pool), _) => self.ask_parts_along(pool, asker, parts, collected, mark),
@@ -316,7 +312,7 @@ impl Worker {
 
     /// Sealed shards were read: was the value still there?
     fn ask_marker(&mut self, asker: Asker, collected: Collected, mark: Mark) {
-        if self.pool_of(asker).is_none() {
+        if self.clients.pool_of(asker).is_none() {
             return self.give_up(mark);
         }
         let Collected { key, layout, .. } = &collected;
@@ -496,7 +492,9 @@ impl Worker {
         let Some(dedicated) = replies.get(step) else { return };
         if dedicated.starts_with(WRONG_TYPE) {
             let request = std::mem::take(&mut collected.request);
-            let Some((way, until)) = self.patience_with(batch) else { return };
+            let Some((way, until)) = self.mitigations.patience_with(self.now, batch) else {
+                return;
+            };
             let ticket = Ticket::internal(Purpose::Combined(batch));
             let fenced = Fenced::at_shards(ticket, way, collected.key, request, self.now, until);
             return self.refused_again(fenced, &collected.layout.id);
@@ -508,5 +506,12 @@ impl Worker {
             Some(sum) => self.batch_arrived(batch, &sum),
             None => self.batch_lost(batch, &error_line(NO_SUM)),
         }
+    }
+}
+
+impl Clients {
+    /// The pool of a client that is still there.
+    pub(crate) fn pool_of(&self, asker: Asker) -> Option<usize> {
+        self.get_ref(asker.client).map(|client| client.pool)
     }
 }

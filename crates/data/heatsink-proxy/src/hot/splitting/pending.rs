@@ -8,14 +8,22 @@
 use heatsink_split::Layout;
 use heatsink_split::layout::Kind;
 
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
-use crate::runtime::worker::Worker;
 
-impl Worker {
+impl Clients {
+    /// The same, if it was taken.
+    pub(crate) fn note_taken(&mut self, key: ClientKey, flow: Flow) -> Flow {
+        if flow == Flow::Taken {
+            self.note_asked(key);
+        }
+        flow
+    }
+
     /// Whether requests of the client are not answered yet.
-    pub(in crate::hot) fn has_asked(&self, key: ClientKey) -> bool {
-        self.clients.get_ref(key).is_some_and(|client| client.order.outstanding() > 0)
+    pub(crate) fn has_asked(&self, key: ClientKey) -> bool {
+        self.get_ref(key).is_some_and(|client| client.order.outstanding() > 0)
     }
 
     /// A request about all of a key goes to its shards. Increments of a counter that the client sends
@@ -27,9 +35,9 @@ impl Worker {
     /// 4. A: MOVED, GET shard -> B, executed last: it tells of the increment behind it
     ///
     /// So they are not taken before it is answered.
-    pub(super) fn note_read(&mut self, key: ClientKey, layout: &Layout) {
+    pub(crate) fn note_read(&mut self, key: ClientKey, layout: &Layout) {
         if layout.kind == Kind::Counter
-            && let Some(client) = self.clients.get(key)
+            && let Some(client) = self.get(key)
         {
             client.hot.passed_reads = true;
         }
@@ -37,18 +45,10 @@ impl Worker {
 
     /// A request of the client goes to shards, or to the marker: what it sent there before must not
     /// be sent again.
-    pub(super) fn note_asked(&mut self, key: ClientKey) {
-        if let Some(client) = self.clients.get(key) {
+    pub(crate) fn note_asked(&mut self, key: ClientKey) {
+        if let Some(client) = self.get(key) {
             client.hot.held_since = None;
             client.hot.asked_shards = client.hot.asked_shards.wrapping_add(1);
         }
-    }
-
-    /// The same, if it was taken.
-    pub(super) fn note_taken(&mut self, key: ClientKey, flow: Flow) -> Flow {
-        if flow == Flow::Taken {
-            self.note_asked(key);
-        }
-        flow
     }
 }

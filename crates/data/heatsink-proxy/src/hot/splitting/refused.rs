@@ -108,6 +108,7 @@ use crate::observe::Mark;
 use crate::reserved::names;
 use crate::runtime::worker::Worker;
 use crate::splits::Splitting;
+use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket};
 
@@ -327,7 +328,7 @@ impl Worker {
         if is_gone || fenced.until.is_none_or(|until| self.now > until) {
             return self.end_fenced(&fenced, &error_line(MOVING));
         }
-        if !self.has_way(&fenced) {
+        if !self.upstream.has_way(&fenced) {
             return self.end_fenced(&fenced, &error_line(GIVEN_UP));
         }
         let split = |key: &Vec<u8>| self.mitigations.keys.split(key);
@@ -360,11 +361,6 @@ impl Worker {
                 self.mitigations.splitting.fenced.push(fenced);
             }
         }
-    }
-
-    /// Whether the pool that it came along is still there.
-    pub(super) fn has_way(&self, fenced: &Fenced) -> bool {
-        self.upstream.pools.get(fenced.pool).is_some_and(|pool| pool.serial == fenced.serial)
     }
 
     /// Sends it to shards, by the newest map: nothing of its client is under way that it could pass;
@@ -428,14 +424,21 @@ impl Worker {
     }
 
     fn send_fenced(&mut self, fenced: &Fenced, node: NodeId, bytes: &[u8]) {
-        self.go_on_waiting(fenced.ticket, fenced.until, fenced.refusal);
+        self.cluster.go_on_waiting(fenced.ticket, fenced.until, fenced.refusal);
         self.resend(fenced.pool, node, fenced.ticket, bytes, false);
     }
 
     /// The client gets this.
     pub(super) fn end_fenced(&mut self, fenced: &Fenced, reply: &[u8]) {
-        self.go_on_waiting(fenced.ticket, fenced.until, fenced.refusal);
+        self.cluster.go_on_waiting(fenced.ticket, fenced.until, fenced.refusal);
         self.conclude(fenced.ticket, reply);
+    }
+}
+
+impl upstream::Room {
+    /// Whether the pool that it came along is still there.
+    pub(crate) fn has_way(&self, fenced: &Fenced) -> bool {
+        self.pools.get(fenced.pool).is_some_and(|pool| pool.serial == fenced.serial)
     }
 }
 

@@ -37,6 +37,7 @@ use std::time::Duration;
 use heatsink_resp::encode;
 use heatsink_upstream::link::Framing;
 
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::{Dedicated, Expected};
@@ -75,7 +76,7 @@ impl Worker {
         if self.upstream.pools[pool].spare.iter().any(there)
             || !self.node(node).blocks.load(Ordering::Relaxed)
             // Nobody waits for it: a server that has no room is not asked at each tick.
-            || self.has_failed_within(pool, node, SPARE_RETRY)
+            || self.upstream.has_failed_within(self.now, pool, node, SPARE_RETRY)
         {
             return;
         }
@@ -89,19 +90,10 @@ impl Worker {
         let used = |(slot, pool): (usize, &Pool)| (pool.clients > 0).then_some(slot);
         let pools: Vec<usize> = self.upstream.pools.iter().filter_map(used).collect();
         for pool in pools {
-            let nodes: Vec<NodeId> = self.connected_nodes(pool).collect();
+            let nodes: Vec<NodeId> = self.upstream.connected_nodes(pool).collect();
             for node in nodes {
                 self.keep_spare(pool, node);
             }
-        }
-    }
-
-    /// A client has got a connection. If that is not ready, the client waits in line.
-    pub(crate) fn wait_in_line(&mut self, key: ClientKey, link: usize) {
-        let Some(upstream) = self.upstream.links.get_mut(link) else { return };
-        if !upstream.link.is_ready() {
-            upstream.link.hold_back(true);
-            self.upstream.pools[upstream.pool].waiting.push_back((upstream.node, key));
         }
     }
 
@@ -119,16 +111,17 @@ impl Worker {
         let holder = match owner {
             Owner::Spare => None,
             // Not a connection beside its own.
-            Owner::Client(key) if self.dedicated_link_of(key) == Some(slot) => Some(key),
+            Owner::Client(key) if self.clients.dedicated_link_of(key) == Some(slot) => Some(key),
             _ => return,
         };
         let Some(first) = self.first_in_line(pool, node, holder) else { return };
-        let Some(theirs) = self.dedicated_link_of(first).filter(|_| holder != Some(first)) else {
+        let Some(theirs) = self.clients.dedicated_link_of(first).filter(|_| holder != Some(first))
+        else {
             return;
         };
         // What is queued on either is not sent yet.
-        let queued = self.take_queued(theirs);
-        let holders = holder.map(|holder| (holder, self.take_queued(slot)));
+        let queued = self.upstream.take_queued(theirs);
+        let holders = holder.map(|holder| (holder, self.upstream.take_queued(slot)));
         self.move_to_link(first, slot, &queued);
         if let Some((holder, queued)) = holders {
             self.move_to_link(holder, theirs, &queued);
@@ -137,10 +130,6 @@ impl Worker {
             self.upstream.links[theirs].name = Vec::new();
             self.spare_link(theirs);
         }
-    }
-
-    fn dedicated_link_of(&self, key: ClientKey) -> Option<usize> {
-        Some(self.clients.get_ref(key)?.dedicated.as_ref()?.link)
     }
 
     /// Takes whoever has waited longest for a connection of a pool to a node out of the line;
@@ -164,14 +153,6 @@ impl Worker {
         line.retain(|(wanted, key)| *wanted != node || waits(*key));
         let place = line.iter().position(|(wanted, _)| *wanted == node)?;
         line.remove(place).map(|(_, key)| key)
-    }
-
-    fn take_queued(&mut self, link: usize) -> Vec<u8> {
-        let Some(upstream) = self.upstream.links.get_mut(link) else { return Vec::new() };
-        upstream.link.hold_back(true);
-        let queued = upstream.link.take_unmatched();
-        upstream.link.hold_back(!upstream.link.is_ready());
-        queued
     }
 
     /// A client's dedicated connection is another one from now on, on which is said what it had queued.
@@ -198,6 +179,31 @@ impl Worker {
             upstream.link.expect_answer(now);
         }
         client.record.set_upstream_id(upstream.link.connection_id());
-        self.touch_link(link);
+        self.upstream.touch_link(link);
+    }
+}
+
+impl upstream::Room {
+    /// A client has got a connection. If that is not ready, the client waits in line.
+    pub(crate) fn wait_in_line(&mut self, key: ClientKey, link: usize) {
+        let Some(upstream) = self.links.get_mut(link) else { return };
+        if !upstream.link.is_ready() {
+            upstream.link.hold_back(true);
+            self.pools[upstream.pool].waiting.push_back((upstream.node, key));
+        }
+    }
+
+    pub(crate) fn take_queued(&mut self, link: usize) -> Vec<u8> {
+        let Some(upstream) = self.links.get_mut(link) else { return Vec::new() };
+        upstream.link.hold_back(true);
+        let queued = upstream.link.take_unmatched();
+        upstream.link.hold_back(!upstream.link.is_ready());
+        queued
+    }
+}
+
+impl Clients {
+    pub(crate) fn dedicated_link_of(&self, key: ClientKey) -> Option<usize> {
+        Some(self.get_ref(key)?.dedicated.as_ref()?.link)
     }
 }
