@@ -206,8 +206,12 @@ impl Simulation {
         }
         if !lines.is_empty() {
             self.note(|| format!("client {client}: {}", lines.join("; ")));
-            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            self.rig.send(client, &lines);
+            if self.random.u32(0..8) == 0 {
+                self.rig.send_bytes(client, (lines.join("\r\n") + "\r\n").as_bytes());
+            } else {
+                let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+                self.rig.send(client, &lines);
+            }
         }
     }
 

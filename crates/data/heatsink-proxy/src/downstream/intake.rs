@@ -83,6 +83,37 @@ impl<'b, 't> Memo<'b, 't> {
     }
 }
 
+/// What came from a client, while it is acted on.
+struct Intake<'b, 't> {
+    key: ClientKey,
+    buf: &'b [u8],
+    /// It moves data for this process.
+    is_within: bool,
+    table: &'t CommandTable,
+    /// The arguments of the request at hand.
+    args: Vec<Range<usize>>,
+    /// Requests that go on together, and have not left yet.
+    batch: Batch,
+    memo: Memo<'b, 't>,
+    run: Run,
+    /// The last command.
+    last: Option<&'t str>,
+    /// How many requests the worker had taken before.
+    taken_before: u64,
+}
+
+/// Whether the next request of a client may be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    Open,
+    /// Not before something else has happened.
+    Shut,
+    /// A large request is being passed on; what came is a piece of it.
+    Uploading,
+    /// The client is not there any more, or nothing more is taken from it.
+    Gone,
+}
+
 impl Worker {
     /// Reads once from a client and acts on what came.
     pub(crate) fn read_client(&mut self, key: ClientKey) {
@@ -187,12 +218,21 @@ impl Worker {
     /// Acts on the requests in `buf`; returns how many bytes are done with.
     fn take_requests(&mut self, key: ClientKey, buf: &[u8]) -> usize {
         let table = Rc::clone(&self.table);
-        let mut args = std::mem::take(&mut self.scratch.args);
-        let mut batch = std::mem::take(&mut self.scratch.batch);
-        let mut last = None;
-        let taken_before = self.taken;
-        let used = self.take_each(key, buf, &table, &mut args, &mut batch, &mut last);
-        self.forward_batch(key, buf, &mut batch);
+        let mut intake = Intake {
+            key,
+            buf,
+            is_within: self.clients.get_ref(key).is_some_and(|client| client.within),
+            table: &table,
+            args: std::mem::take(&mut self.scratch.args),
+            batch: std::mem::take(&mut self.scratch.batch),
+            memo: Memo::default(),
+            run: Run::default(),
+            last: None,
+            taken_before: self.taken,
+        };
+        let used = self.take_each(&mut intake);
+        self.forward_batch(key, buf, &mut intake.batch);
+        let Intake { mut args, batch, last, taken_before, .. } = intake;
         self.clients.is_leaving_out(key, self.taken > taken_before);
         let (spread, now) = (self.cluster.view.is_some(), self.now);
         if let (Some(name), Some(client)) = (last, self.clients.get(key)) {
@@ -212,220 +252,243 @@ impl Worker {
         used
     }
 
-    fn take_each<'t>(
-        &mut self,
-        key: ClientKey,
-        buf: &[u8],
-        table: &'t CommandTable,
-        args: &mut Vec<Range<usize>>,
-        batch: &mut Batch,
-        last: &mut Option<&'t str>,
-    ) -> usize {
+    fn take_each(&mut self, intake: &mut Intake<'_, '_>) -> usize {
+        let (key, buf) = (intake.key, intake.buf);
         let mut at = 0;
-        let mut memo = Memo::default();
-        let taken_before = self.taken;
-        let mut run = Run::default();
         while at < buf.len() {
-            let Some(client) = self.clients.get(key) else { return buf.len() };
-            if client.closing != Closing::No {
-                return buf.len();
-            }
-            if client.retrying > 0 || client.alone && client.order.outstanding() > 0 {
-                self.clients.stop(key);
-                break;
-            }
-            client.alone = false;
-            if client.stopped || client.session.is_some() {
-                break;
-            }
-            if client.dedicated.as_ref().is_some_and(|dedicated| dedicated.uploading) {
-                match self.pass_on(key, &buf[at..]) {
+            match self.gate(intake) {
+                Gate::Open => {}
+                Gate::Shut => break,
+                Gate::Gone => return buf.len(),
+                Gate::Uploading => match self.pass_on(key, &buf[at..]) {
                     0 => break,
-                    passed => at += passed,
-                }
-                continue;
-            }
-            let (within, replies) = (client.within, client.replies);
-            if client.hot.version != self.mitigations.version()
-                && !within
-                && !self.follow_hot_keys(key)
-            {
-                self.clients.stop(key);
-                break;
-            }
-            if replies != Replies::On && self.clients.is_leaving_out(key, self.taken > taken_before)
-            {
-                self.forward_batch(key, buf, batch);
-                if self.clients.waits_for_left_out(key) {
-                    self.clients.stop(key);
-                    break;
-                }
-            }
-            let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
-            let Some(client) = self.clients.get_ref(key) else { return buf.len() };
-            args.clear();
-            let mut scan = client.scan;
-            let resumed = scan.is_within_request();
-            let mut status = scan.advance(&buf[at..], limits, |span| args.push(span));
-            if resumed && matches!(status, Ok(Status::Complete { .. })) {
-                // The arguments reported before are forgotten by now.
-                args.clear();
-                status = RequestScan::default().advance(&buf[at..], limits, |span| args.push(span));
-            }
-            if let Some(client) = self.clients.get(key) {
-                client.scan = scan;
-                client.held &= scan.is_within_request();
-            }
-            match status {
-                Ok(Status::Complete { len }) => {
-                    let request = Request { bytes: &buf[at..at + len], args };
-                    let name = &buf[at + args[0].start..at + args[0].end];
-                    let command = memo.lookup(table, name, request.arg(1));
-                    *last = command.map(|command| &*command.name);
-                    let Some(mut decision) = self.decide(key, command, request) else {
-                        return buf.len();
-                    };
-                    let mut hot = None;
-                    if decision == Decision::Mitigate
-                        && let Some(command) = command
-                        && self.hotness(key, request, command) == Hotness::Hot
-                    {
-                        if self.join_to_shard(key, request, command, at, batch) {
-                            self.taken += 1;
-                            at += len;
-                            continue;
-                        }
-                        self.forward_batch(key, buf, batch);
-                        // Before anything is remembered of it: a request that waits comes again.
-                        if self.behind_old_map(key).is_some() {
-                            self.clients.stop(key);
-                            break;
-                        }
-                        let together =
-                            self.stays_together(key, (buf, at), request, command, table, &mut run);
-                        match self.mitigate(key, request, command, together) {
-                            Verdict::Done(Flow::Taken) => {
-                                self.taken += 1;
-                                at += len;
-                                continue;
-                            }
-                            Verdict::Done(Flow::Wait) => {
-                                self.clients.stop(key);
-                                break;
-                            }
-                            Verdict::Marked(mark) => hot = Some(mark),
-                            Verdict::Pass => {}
-                        }
+                    passed => {
+                        at += passed;
+                        continue;
                     }
-                    if decision == Decision::Mitigate {
-                        // No mitigation takes it: it goes on as if its keys were not hot.
-                        let goes_alone = len >= BIG_REQUEST_BYTES
-                            && hot.is_none()
-                            && self.cluster.view.is_none();
-                        decision = if goes_alone {
-                            Decision::Dedicated(Expected::Plain)
-                        } else {
-                            Decision::Pass
-                        };
-                    }
-                    match (decision, command) {
-                        (Decision::Pass, Some(command)) if self.cluster.view.is_some() => {
-                            if let Some(node) =
-                                self.fast_path_node(key, request, command, &batch.node_batches)
-                            {
-                                let text = Text::Asked(at..at + len);
-                                self.join_batch(key, request, command, at, (node, text), batch);
-                            } else {
-                                self.forward_batch(key, buf, batch);
-                                if self.forward_clustered(key, request, command) == Flow::Wait {
-                                    self.clients.stop(key);
-                                    break;
-                                }
-                            }
-                        }
-                        (Decision::Pass, _) => {
-                            if batch.bytes.end != at {
-                                self.forward_batch(key, buf, batch);
-                                batch.bytes.start = at;
-                            }
-                            if batch.marks.is_empty()
-                                && let Some(flow) = self.behind_old_map(key)
-                            {
-                                debug_assert_eq!(flow, Flow::Wait);
-                                self.clients.stop(key);
-                                break;
-                            }
-                            let place = batch.marks.len();
-                            let mark = hot.unwrap_or_else(|| match (command, &mut self.observer) {
-                                (Some(command), Some(observer)) if !within => {
-                                    observer.sent_in_batch(key, command, request, at, place)
-                                }
-                                _ => Mark::Nothing,
-                            });
-                            batch.marks.push(mark);
-                            batch.bytes.end = at + len;
-                            if batch.marks.len() as u32 >= MAX_OUTSTANDING / 4 {
-                                self.taken += 1;
-                                at += len;
-                                self.forward_batch(key, buf, batch);
-                                continue;
-                            }
-                        }
-                        (decision, command) => {
-                            self.forward_batch(key, buf, batch);
-                            let flow = self.settle_and_carry_out(key, request, command, decision);
-                            if flow == Flow::Wait {
-                                self.clients.stop(key);
-                                break;
-                            }
-                        }
-                    }
-                    self.taken += 1;
-                    at += len;
-                }
+                },
+            }
+            let (len, flow) = match self.scan_request(intake, at) {
+                Ok(Status::Complete { len }) => (len, self.take_complete(intake, at, len)),
                 Ok(Status::Inline { len }) => {
-                    self.forward_batch(key, buf, batch);
-                    match self.take_inline(key, &buf[at..at + len], table) {
-                        Ok(Flow::Taken) => {
-                            self.taken += 1;
-                            at += len;
-                        }
-                        Ok(Flow::Wait) => {
-                            self.clients.stop(key);
-                            break;
-                        }
+                    self.forward_batch(key, buf, &mut intake.batch);
+                    match self.take_inline(key, &buf[at..at + len], intake.table) {
+                        Ok(flow) => (len, flow),
                         Err(error) => return self.clients.refuse(key, error, buf.len(), at),
                     }
                 }
-                Ok(Status::Empty { len }) => at += len,
-                Ok(Status::Incomplete) => {
-                    let held = self.clients.get_ref(key).is_some_and(|client| client.held);
-                    if held || buf.len() - at < BIG_REQUEST_BYTES {
-                        break;
-                    }
-                    self.forward_batch(key, buf, batch);
-                    match self.begin_upload(key, &buf[at..], table, args) {
-                        // The next round passes on what is there.
-                        Some(Flow::Taken) => {}
-                        Some(Flow::Wait) => {
-                            self.clients.stop(key);
-                            break;
-                        }
-                        None => {
-                            if let Some(client) = self.clients.get(key) {
-                                client.held = true;
-                            }
-                            break;
-                        }
-                    }
+                Ok(Status::Empty { len }) => {
+                    at += len;
+                    continue;
                 }
+                Ok(Status::Incomplete) => match self.take_incomplete(intake, at) {
+                    // The next round passes on what is there.
+                    Some(Flow::Taken) => continue,
+                    Some(Flow::Wait) => (0, Flow::Wait),
+                    None => break,
+                },
                 Err(error) => {
-                    self.forward_batch(key, buf, batch);
+                    self.forward_batch(key, buf, &mut intake.batch);
                     return self.clients.refuse(key, error, buf.len(), at);
                 }
+            };
+            if flow == Flow::Wait {
+                self.clients.stop(key);
+                break;
             }
+            self.taken += 1;
+            at += len;
         }
         at
+    }
+
+    /// Whether the next request of a client may be looked at.
+    #[inline]
+    fn gate(&mut self, intake: &mut Intake<'_, '_>) -> Gate {
+        let key = intake.key;
+        let Some(client) = self.clients.get(key) else { return Gate::Gone };
+        if client.closing != Closing::No {
+            return Gate::Gone;
+        }
+        if client.retrying > 0 || client.alone && client.order.outstanding() > 0 {
+            client.stopped = true;
+            return Gate::Shut;
+        }
+        client.alone = false;
+        if client.stopped || client.session.is_some() {
+            return Gate::Shut;
+        }
+        if client.dedicated.as_ref().is_some_and(|dedicated| dedicated.uploading) {
+            return Gate::Uploading;
+        }
+        let (within, replies) = (client.within, client.replies);
+        if client.hot.version != self.mitigations.version() && !within && !self.follow_hot_keys(key)
+        {
+            self.clients.stop(key);
+            return Gate::Shut;
+        }
+        if replies != Replies::On
+            && self.clients.is_leaving_out(key, self.taken > intake.taken_before)
+        {
+            self.forward_batch(key, intake.buf, &mut intake.batch);
+            if self.clients.waits_for_left_out(key) {
+                self.clients.stop(key);
+                return Gate::Shut;
+            }
+        }
+        Gate::Open
+    }
+
+    /// Looks for the end of the next request, and for its arguments.
+    #[inline]
+    fn scan_request(
+        &mut self,
+        intake: &mut Intake<'_, '_>,
+        at: usize,
+    ) -> Result<Status, ProtocolError> {
+        let Intake { key, buf, args, .. } = intake;
+        let limits = &self.request_limits[usize::from(self.is_unauthenticated(*key))];
+        let Some(client) = self.clients.get(*key) else { return Ok(Status::Incomplete) };
+        args.clear();
+        let resumed = client.scan.is_within_request();
+        let mut status = client.scan.advance(&buf[at..], limits, |span| args.push(span));
+        if resumed && matches!(status, Ok(Status::Complete { .. })) {
+            // The arguments reported before are forgotten by now.
+            args.clear();
+            status = RequestScan::default().advance(&buf[at..], limits, |span| args.push(span));
+        }
+        client.held &= client.scan.is_within_request();
+        status
+    }
+
+    /// A whole request: decides about it, and has it mitigated, passed on or carried out.
+    #[inline]
+    fn take_complete(&mut self, intake: &mut Intake<'_, '_>, at: usize, len: usize) -> Flow {
+        let (key, buf) = (intake.key, intake.buf);
+        let args = std::mem::take(&mut intake.args);
+        let request = Request { bytes: &buf[at..at + len], args: &args };
+        let name = &buf[at + args[0].start..at + args[0].end];
+        let command = intake.memo.lookup(intake.table, name, request.arg(1));
+        intake.last = command.map(|command| &*command.name);
+        let flow = match (self.decide(key, command, request), command) {
+            (Some(Decision::Pass), command) => self.pass(intake, request, command, at, None),
+            (Some(Decision::Mitigate), Some(command)) => {
+                self.take_hot(intake, request, command, at)
+            }
+            (Some(decision), command) if intake.batch.marks.is_empty() => {
+                self.settle_and_carry_out(key, request, command, decision)
+            }
+            (Some(_), command) => {
+                // It depends on what is unanswered, and that on what has left.
+                self.forward_batch(key, buf, &mut intake.batch);
+                self.dispatch(key, request, command)
+            }
+            (None, _) => Flow::Wait,
+        };
+        intake.args = args;
+        flow
+    }
+
+    /// A request that touches hot keys; if no mitigation takes it, it goes on as if they were not hot.
+    fn take_hot(
+        &mut self,
+        intake: &mut Intake<'_, '_>,
+        request: Request<'_>,
+        command: &Command,
+        at: usize,
+    ) -> Flow {
+        let (key, buf) = (intake.key, intake.buf);
+        let mut hot = None;
+        if self.hotness(key, request, command) == Hotness::Hot {
+            if self.join_to_shard(key, request, command, at, &mut intake.batch) {
+                return Flow::Taken;
+            }
+            self.forward_batch(key, buf, &mut intake.batch);
+            // Before anything is remembered of it: a request that waits comes again.
+            if self.behind_old_map(key).is_some() {
+                return Flow::Wait;
+            }
+            let run = &mut intake.run;
+            let together = self.stays_together(key, (buf, at), request, command, intake.table, run);
+            match self.mitigate(key, request, command, together) {
+                Verdict::Done(flow) => return flow,
+                Verdict::Marked(mark) => hot = Some(mark),
+                Verdict::Pass => {}
+            }
+        }
+        let is_big = request.bytes.len() >= BIG_REQUEST_BYTES;
+        if is_big && hot.is_none() && self.cluster.view.is_none() {
+            self.forward_batch(key, buf, &mut intake.batch);
+            let decision = Decision::Dedicated(Expected::Plain);
+            return self.settle_and_carry_out(key, request, Some(command), decision);
+        }
+        self.pass(intake, request, Some(command), at, hot)
+    }
+
+    /// A request goes on along a connection that clients share, with those of its client that came
+    /// before; `hot` is what is remembered of it because it touches hot keys.
+    #[inline]
+    fn pass(
+        &mut self,
+        intake: &mut Intake<'_, '_>,
+        request: Request<'_>,
+        command: Option<&Command>,
+        at: usize,
+        hot: Option<Mark>,
+    ) -> Flow {
+        let Intake { key, buf, batch, is_within, .. } = intake;
+        let (key, len, is_within) = (*key, request.bytes.len(), *is_within);
+        if self.cluster.view.is_some()
+            && let Some(command) = command
+        {
+            let Some(node) = self.fast_path_node(key, request, command, &batch.node_batches) else {
+                self.forward_batch(key, buf, batch);
+                return self.forward_clustered(key, request, command);
+            };
+            let text = Text::Asked(at..at + len);
+            self.join_batch(key, request, command, at, (node, text), batch);
+            return Flow::Taken;
+        }
+        if batch.bytes.end != at {
+            self.forward_batch(key, buf, batch);
+            batch.bytes.start = at;
+        }
+        if batch.marks.is_empty()
+            && let Some(flow) = self.behind_old_map(key)
+        {
+            return flow;
+        }
+        let place = batch.marks.len();
+        let mark = hot.unwrap_or_else(|| match (command, &mut self.observer) {
+            (Some(command), Some(observer)) if !is_within => {
+                observer.sent_in_batch(key, command, request, at, place)
+            }
+            _ => Mark::Nothing,
+        });
+        batch.marks.push(mark);
+        batch.bytes.end = at + len;
+        if batch.marks.len() as u32 >= MAX_OUTSTANDING / 4 {
+            self.forward_batch(key, buf, batch);
+        }
+        Flow::Taken
+    }
+
+    /// A request that is not complete. A large one is passed on piece by piece, if all its keys are
+    /// known; nothing if the rest of it has to come first.
+    fn take_incomplete(&mut self, intake: &mut Intake<'_, '_>, at: usize) -> Option<Flow> {
+        let Intake { key, buf, table, args, batch, .. } = intake;
+        let held = self.clients.get_ref(*key).is_some_and(|client| client.held);
+        if held || buf.len() - at < BIG_REQUEST_BYTES {
+            return None;
+        }
+        self.forward_batch(*key, buf, batch);
+        let flow = self.begin_upload(*key, &buf[at..], table, args);
+        if flow.is_none()
+            && let Some(client) = self.clients.get(*key)
+        {
+            client.held = true;
+        }
+        flow
     }
 
     /// The small limits hold: the server has asked for a password and got none yet.

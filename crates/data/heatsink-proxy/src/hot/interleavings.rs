@@ -312,3 +312,32 @@ fn a_transaction_goes_past_the_cache() {
     assert_eq!(replies[3], "*2\r\n+OK\r\n$1\r\n5\r\n");
     assert_eq!(replies[4], value("5"));
 }
+
+/// The telnet form takes the same way as the usual one: it does not overtake what waits.
+#[test]
+fn a_request_in_the_telnet_form_stays_behind_what_its_client_asked_before() {
+    let mut rig = Rig::new();
+    rig.make_hot(&[("k", Treatment::EXACT)]);
+    rig.idle_turn();
+    let (other, client) = (rig.client(), rig.client());
+    rig.send(other, &["SET k 1"]);
+    rig.turns();
+    rig.send(client, &["SET k 2"]);
+    rig.send_bytes(client, b"GET k\r\n");
+    rig.settle();
+    assert_eq!(rig.replies(client), ["+OK\r\n".to_owned(), value("2")]);
+}
+
+/// What needs the answers to what came before it waits for those of its own pipeline.
+#[test]
+fn a_reset_is_answered_behind_its_own_pipeline() {
+    let mut rig = Rig::new();
+    let client = rig.client();
+    let shared = rig.shared();
+    rig.send(client, &["SET k 1", "GET k", "RESET", "PING"]);
+    assert_eq!(rig.waiting(shared), ["SET k 1", "GET k"]);
+    assert!(rig.replies(client).is_empty());
+    rig.settle();
+    let (ok, one) = ("+OK\r\n".to_owned(), value("1"));
+    assert_eq!(rig.replies(client), [ok, one, "+RESET\r\n".to_owned(), "+PONG\r\n".to_owned()]);
+}

@@ -29,7 +29,7 @@ impl Worker {
     ) -> Flow {
         match (decision, command) {
             (Decision::StepTransaction, command) => self.step_transaction(key, request, command),
-            // In the telnet form, or behind a command that made the client wait.
+            // In the telnet form.
             (Decision::Pass | Decision::Mitigate, command) => {
                 self.carry_out(key, request, command, Decision::Forward)
             }

@@ -13,6 +13,7 @@ use crate::decide::{Decision, Situation, decide};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
 use crate::downstream::request::Request;
+use crate::hot::Verdict;
 use crate::observe::{Observer, Writer};
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::Expected;
@@ -46,9 +47,29 @@ impl Worker {
         request: Request<'_>,
         command: Option<&Command>,
     ) -> Flow {
-        match self.decide(key, command, request) {
-            Some(decision) => self.settle_and_carry_out(key, request, command, decision),
-            None => Flow::Taken,
+        match (self.decide(key, command, request), command) {
+            (Some(Decision::Mitigate), Some(command)) => self.mitigate_alone(key, request, command),
+            (Some(decision), command) => self.settle_and_carry_out(key, request, command, decision),
+            (None, _) => Flow::Taken,
+        }
+    }
+
+    /// A request that touches hot keys, in the telnet form; if no mitigation takes it, it goes on as if
+    /// they were not hot.
+    fn mitigate_alone(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
+        // Before anything is remembered of it: a request that waits comes again.
+        if self.behind_old_map(key).is_some() {
+            return Flow::Wait;
+        }
+        match self.mitigate(key, request, command, false) {
+            Verdict::Done(flow) => flow,
+            Verdict::Marked(mark) => {
+                self.send_on(key, self.home(key), request.bytes, &[mark]);
+                Flow::Taken
+            }
+            Verdict::Pass => {
+                self.settle_and_carry_out(key, request, Some(command), Decision::Forward)
+            }
         }
     }
 

@@ -279,7 +279,12 @@ impl Rig {
     /// A client sends requests, in one piece.
     pub(crate) fn send(&mut self, client: usize, lines: &[&str]) {
         let bytes: Vec<u8> = lines.iter().flat_map(|line| request(line)).collect();
-        self.clients[client].end.send(&bytes);
+        self.send_bytes(client, &bytes);
+    }
+
+    /// A client sends bytes.
+    pub(crate) fn send_bytes(&mut self, client: usize, bytes: &[u8]) {
+        self.clients[client].end.send(bytes);
     }
 
     /// A client closes its connection, and another has its number from now on.
