@@ -162,7 +162,7 @@ pub struct LocalCache {
     pub max_bytes: u64,
     /// Age of a reply.
     pub max_ttl: Duration,
-    /// The same, as a fraction of the time that the key had left to live.
+    /// Age of a reply, as a fraction of the time that the key had left to live.
     pub ttl_fraction: f64,
 }
 
@@ -219,7 +219,7 @@ pub struct Limits {
     pub unauthenticated_max_bytes: u64,
     /// Reply bytes a client has not read yet.
     pub max_output_bytes: u64,
-    /// The same of all clients together; over it, the slowest are closed.
+    /// Reply bytes that all clients together have not read yet; over it, the slowest are closed.
     pub max_total_output_bytes: u64,
     /// Bytes of requests that are not complete, or have to wait, of all clients together; over it,
     /// those with most of them are closed.

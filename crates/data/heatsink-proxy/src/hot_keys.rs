@@ -156,7 +156,7 @@ impl HotKeys {
         self.get(key).is_some_and(Treatment::may_pass) && !self.is_moved(key)
     }
 
-    /// The same keys and these, whose values are moved, or have been.
+    /// Adds keys whose values are being moved into shards, or back, or lie in shards.
     #[must_use]
     pub fn with_splits(mut self, splits: impl IntoIterator<Item = (Vec<u8>, Splitting)>) -> Self {
         for (key, splitting) in splits {
@@ -182,7 +182,7 @@ impl HotKeys {
         self.keys.keys().chain(&self.counted).map(Vec::as_slice)
     }
 
-    /// The same keys and these, which have copies.
+    /// Adds keys that have copies.
     #[must_use]
     pub fn with_copies(mut self, copies: impl IntoIterator<Item = (Vec<u8>, Copies)>) -> Self {
         for (key, copies) in copies {
@@ -205,7 +205,7 @@ impl HotKeys {
         self.split_key(key).map(|split| &split.splitting)
     }
 
-    /// The same, with the place of its shards among those of all.
+    /// Where a split key stands, and the place of its shards among those of all keys.
     #[inline]
     pub(crate) fn split_key(&self, key: &[u8]) -> Option<&SplitKey> {
         if self.splits.is_empty() { None } else { self.splits.get(key) }

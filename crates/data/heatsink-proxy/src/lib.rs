@@ -89,8 +89,8 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// The same, but clients wait to be accepted until [`Self::accept`]: whoever starts it may
-    /// have something to find out first.
+    /// Binds the listeners and starts the workers. Clients are not accepted before [`Self::accept`], so
+    /// that the caller can find out first which keys are split.
     pub fn prepare(config: Config) -> io::Result<Self> {
         let mut mailboxes = Vec::new();
         let mut loops = Vec::new();
@@ -296,7 +296,8 @@ impl Handle {
             .believe(uptime() + until.saturating_duration_since(Instant::now()));
     }
 
-    /// The same, for so long after a look that began at `looked_at`, by [`uptime`].
+    /// What is known of split keys may be relied on for `lease` after a look that began at `looked_at`,
+    /// by [`uptime`]. Later, their clients wait.
     pub fn believe_splits_since(&self, looked_at: Duration, lease: Duration) {
         self.shared.split_mailbox.believe(looked_at + lease);
     }

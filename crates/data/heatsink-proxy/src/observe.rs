@@ -232,7 +232,7 @@ impl Observer {
         self.counter.begin(key, kind, bytes, value as u8)
     }
 
-    /// The same for a write of a client that may have others to the key under way.
+    /// Begins to count a write by a client that may have other writes of the key under way.
     #[inline]
     fn begin_write(
         &mut self,

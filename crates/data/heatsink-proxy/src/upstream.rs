@@ -82,7 +82,7 @@ impl Room {
         }
     }
 
-    /// The same for requests of which something is remembered.
+    /// Queues requests of which something is remembered; the link is flushed at the end of the turn.
     #[inline]
     pub(crate) fn push_marked(
         &mut self,

@@ -123,7 +123,7 @@ impl Worker {
         self.fast_path_to_slot(self.clients.get_ref(key)?, slot::of_key(name), node_batches)
     }
 
-    /// The same for a request of one slot.
+    /// The node for a request about one slot, if nothing stands in its way.
     #[inline]
     pub(crate) fn fast_path_to_slot(
         &self,
@@ -212,7 +212,7 @@ impl Worker {
         if command.access != Access::Read || exact || client.written.may_hold(name) {
             return primary;
         }
-        // The same one for a client, so that it does not see time go backwards.
+        // A client always reads from the same replica, so that it does not see time go backwards.
         let healthy = |node: &&NodeId| !view.sick.iter().any(|(sick, _)| sick == *node);
         let replicas: Vec<_> = view.routes.replicas(slot).iter().filter(healthy).collect();
         match replicas.len() {

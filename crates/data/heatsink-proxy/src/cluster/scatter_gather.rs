@@ -121,7 +121,7 @@ impl Worker {
         self.fan_out_marked(key, targets, ending, Mark::Nothing)
     }
 
-    /// The same for a request of which something is remembered.
+    /// Asks several nodes, and remembers something of the request.
     pub(crate) fn fan_out_marked(
         &mut self,
         key: ClientKey,
@@ -211,7 +211,7 @@ impl Worker {
         self.ask_on_pools(asker, &[(pool, questions)], ending, mark);
     }
 
-    /// The same along several pools; there is something to ask.
+    /// Asks questions along several pools at once. There is at least one question.
     pub(crate) fn ask_on_pools(
         &mut self,
         asker: Asker,

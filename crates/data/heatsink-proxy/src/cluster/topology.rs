@@ -152,7 +152,7 @@ impl Cluster {
         self.wanted.store(true, Ordering::Release);
     }
 
-    /// The same, unless it was looked at within this time.
+    /// The map should be looked at again, unless it was looked at within this time.
     pub(crate) fn want_after(&self, time: Duration, now: Instant) {
         let asked_at = self.asked.lock().unwrap_or_else(PoisonError::into_inner).0;
         if asked_at.is_none_or(|at| now.saturating_duration_since(at) >= time) {

@@ -51,7 +51,7 @@ impl Worker {
         batch.node_batches.push(to.0, to.1);
     }
 
-    /// The same for one that goes to a shard of a split key; false if it does not.
+    /// A request for a split key joins the batch under the name of its shard; false if it cannot.
     #[inline]
     pub(super) fn join_to_shard(
         &mut self,

@@ -70,7 +70,7 @@ impl Clients {
         self.slab.get_mut(key.slot as usize).filter(|client| client.generation == key.generation)
     }
 
-    /// The same, with what its replies are held in.
+    /// The client of that key, unless it has gone, and the buffers that replies are held in.
     #[inline]
     pub(crate) fn get_with_buffers(
         &mut self,
@@ -80,7 +80,7 @@ impl Clients {
         (client.generation == key.generation).then_some((client, &mut self.buffers))
     }
 
-    /// The same, only to look at.
+    /// The client of that key to look at, unless it has gone.
     #[inline]
     pub(crate) fn get_ref(&self, key: ClientKey) -> Option<&Client> {
         self.slab.get(key.slot as usize).filter(|client| client.generation == key.generation)
@@ -114,7 +114,7 @@ impl Clients {
         self.tell(key, |order, _, _| order.fill(place, bytes));
     }
 
-    /// The same, with a reply that others may be given, too.
+    /// Gives a client a reply, which others may be given too, in a place of its own.
     pub(crate) fn fill_reply(&mut self, key: ClientKey, place: u32, reply: Reply<'_>) {
         match reply {
             Reply::Small(bytes) => self.fill(key, place, bytes),

@@ -156,7 +156,7 @@ pub(crate) enum Lost {
     /// Watched keys have moved to another node: the next transaction fails as if they had
     /// been written to.
     Moved,
-    /// The same, and commands are being queued.
+    /// Watched keys have moved to another node, and commands are being queued since.
     MovedTransaction,
 }
 

@@ -30,7 +30,7 @@ use crate::session::dedicated::Expected;
 pub(crate) const BIG_REQUEST_BYTES: usize = 256 << 10;
 /// Above this much unsent on a link, its clients are not read from.
 pub(crate) const BACKLOG_BYTES: usize = 1 << 20;
-/// The same for what is sent and kept because it is not answered.
+/// Above this many bytes that are sent, unanswered and kept on a link, its clients are not read from.
 pub(crate) const KEPT_BYTES: usize = 16 << 20;
 
 /// What each turn uses and none keeps.

@@ -157,8 +157,8 @@ impl Order {
         }
     }
 
-    /// The same, with replies that are large written to the client right away, as far as it
-    /// takes them; `to` is its socket, if that can take them in pieces.
+    /// Moves replies whose turn it is to the output. Large ones are written to the client right away, as
+    /// far as it takes them; `to` is its socket, if that can take several buffers at once.
     #[inline]
     pub(crate) fn write(
         &mut self,
@@ -238,7 +238,7 @@ impl Order {
         self.fill_with(place, || Filled::Copied(bytes.to_vec()));
     }
 
-    /// The same, with bytes that other clients are sent as well.
+    /// The reply of a place that no way leads to, with bytes that other clients are sent as well.
     pub(crate) fn fill_lent(&mut self, place: u32, lent: Lent) {
         self.fill_with(place, || Filled::Lent(lent));
     }
@@ -261,7 +261,7 @@ impl Order {
         }
     }
 
-    /// The same, with bytes that other clients are sent as well.
+    /// A reply that is made here, with bytes that other clients are sent as well.
     pub(crate) fn local_lent(
         &mut self,
         lent: Lent,
@@ -281,7 +281,7 @@ impl Order {
         self.spread.as_ref().map_or(0, |spread| spread.copied_bytes())
     }
 
-    /// The same, with its share of what it holds together with others.
+    /// Bytes that wait for their turn, those held together with other clients divided by their number.
     pub(crate) fn share(&self) -> usize {
         self.spread.as_ref().map_or(0, |spread| spread.share())
     }

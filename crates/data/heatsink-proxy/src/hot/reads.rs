@@ -35,10 +35,10 @@ use crate::upstream::pools::{Purpose, Ticket};
 
 const CACHING: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n";
 /// What is cached for a user of the server's is read again after this time at the latest, so
-/// that a right that was taken away is noticed; the same for what cannot be told of.
+/// that a right that was taken away is noticed. So is what the server does not tell changes of.
 pub(super) const RIGHTS_TIME: Duration = Duration::from_secs(1);
-/// The same for clients that do not log in: their rights change seldom, and all of them share
-/// what is read.
+/// What is cached for clients that do not log in is read again after this time at the latest: their
+/// rights change seldom, and all of them share what is read.
 const COMMON_RIGHTS_TIME: Duration = Duration::from_secs(8);
 
 /// Who waits for a read, and in which place.

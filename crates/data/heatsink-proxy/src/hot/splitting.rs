@@ -67,7 +67,7 @@ pub(crate) const RENAMED_BYTES: usize = 64 << 10;
 const MOVING: &str = "TRYAGAIN heatsink: the value of this key is being moved; nothing was done";
 /// What a key is made whole for if the shards may not be asked.
 const ANOTHER_USER: &str = "a client with a user of its own";
-/// The same if nobody knows which keys are asked for.
+/// What a key is made whole for if nobody knows which keys are asked for.
 const UNKNOWN: &str = "a command that is not known";
 
 /// Requests that meet values which are moved, or have been.
@@ -289,7 +289,7 @@ impl Worker {
         self.clients.get_ref(key).is_some_and(|client| self.is_pool_in_database(client.pool))
     }
 
-    /// The same for whoever shares a pool.
+    /// Whether the clients of a pool use the database whose keys are split.
     fn is_pool_in_database(&self, pool: usize) -> bool {
         self.upstream.pools.get(pool).is_some_and(|pool| pool.login.db == self.shared.base_login.db)
     }

@@ -89,8 +89,8 @@ impl Worker {
         Verdict::Marked(Mark::Hot(write as u32))
     }
 
-    /// The same before a cluster, where requests may come apart, or be sent on to other nodes:
-    /// what it touches is pending until the client is settled.
+    /// A request that counts as a write, before a cluster. It may come apart, or be sent on to other
+    /// nodes, so what it touches is pending until its client is settled.
     pub(super) fn write_clustered(
         &mut self,
         key: ClientKey,

@@ -64,9 +64,9 @@ impl Detector {
         self.tick_with([])
     }
 
-    /// The same, and `pending` keys are in it whatever their count: those without a name with
-    /// what the sketches say of their requests, of which nothing is certain. One that was not
-    /// requested at all is left out.
+    /// What all workers together saw in the last window. The keys in `asked` are in the report whatever
+    /// their count, unless they were not requested at all. For those that no worker has named, the
+    /// figures are the sketches' estimates.
     pub fn tick_with<'a>(&mut self, asked: impl IntoIterator<Item = &'a [u8]>) -> Report {
         let now = self.origin.elapsed();
         let snapshots: Vec<_> = self.inboxes.iter_mut().map(Inbox::latest).collect();

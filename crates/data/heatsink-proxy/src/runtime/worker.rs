@@ -112,15 +112,15 @@ pub(crate) struct Worker {
     pub(crate) stalls: Vec<Stall>,
     /// Requests taken from clients since the others were last told of them.
     pub(crate) taken: u64,
-    /// Those among them that are this process's own.
+    /// How many of them this process asked itself, over [`crate::Handle::connect`].
     pub(crate) taken_within: u64,
-    /// The same for pauses.
+    /// Sleeps before waiting for events, since the other workers were last told of them.
     pauses: u64,
     /// Some rule lets replicas answer reads.
     pub(crate) reads_replicas: bool,
-    /// What this worker has told of its clients' output.
+    /// Unread output of its clients that this worker has told the others of.
     pub(crate) output: WorkerOutput,
-    /// The same of their input.
+    /// Unfinished requests of its clients that this worker has told the others of.
     pub(crate) input: WorkerInput,
     pub(crate) now: Instant,
     /// Whether the process stood still, which matters while keys are split.

@@ -108,7 +108,7 @@ pub(crate) struct Dedicated {
     will_queue: bool,
     /// What the transactions have named whose `EXEC` is under way.
     pub(crate) executing: VecDeque<Option<Box<QueuedKeys>>>,
-    /// The same of those that were executed, until they are counted.
+    /// What the transactions have named that were executed, until it is counted.
     pub(crate) executed: Vec<QueuedKeys>,
     /// The large request that is being passed on, if its keys are counted.
     pub(crate) upload: Option<Upload>,
@@ -186,7 +186,7 @@ pub(crate) struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     ToClient,
-    /// The same, and it is no answer.
+    /// To the client, but not as the answer to a request.
     Message,
     Drop,
 }
@@ -313,7 +313,7 @@ impl Dedicated {
         self.expected.contains(&Expected::Blocking)
     }
 
-    /// The same of the first request that is not answered.
+    /// The first request that is not answered may take for ever.
     pub(crate) fn begins_blocking(&self) -> bool {
         let mut asked = self.expected.iter().filter(|expected| !expected.is_unasked());
         asked.next() == Some(&Expected::Blocking)

@@ -107,7 +107,7 @@ impl Refusing<'_> {
             && is_servers_own(self.table, redirect, error, request)
     }
 
-    /// The same where nothing can be replayed.
+    /// How a refused request stands where nothing behind it can be replayed.
     fn look_behind(
         &mut self,
         leader: Ticket,

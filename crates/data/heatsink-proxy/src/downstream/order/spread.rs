@@ -225,7 +225,7 @@ impl Spread {
         self.held - self.lent
     }
 
-    /// The same, with its share of what it holds together with others.
+    /// Bytes that are held, those held together with other clients divided by their number.
     pub(super) fn share(&self) -> usize {
         let lent = self.filled.iter().filter_map(|(_, filled)| match filled {
             Filled::Copied(_) => None,

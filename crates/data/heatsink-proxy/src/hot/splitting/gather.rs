@@ -153,7 +153,7 @@ impl Collected {
         }
     }
 
-    /// The same for a command that may change something; `turn` is that of its plan.
+    /// For a command that may change something; `turn` is that of its plan.
     pub(super) fn with_access(self, access: Access, turn: usize) -> Self {
         // Their plans ask all shards, in their order.
         let one_takes = matches!(self.layout.kind, Kind::Counter | Kind::List);
@@ -161,7 +161,7 @@ impl Collected {
         Self { access, taker, ..self }
     }
 
-    /// The same with what is sent again if tombstones refuse it.
+    /// With the request that is sent again if tombstones refuse it.
     pub(super) fn of_request(self, request: &[u8]) -> Self {
         Self { request: request.to_vec(), ..self }
     }
@@ -185,12 +185,12 @@ impl Collected {
         }
     }
 
-    /// The same for a command that was refused before.
+    /// For a command that was refused before.
     pub(super) fn of_fenced(self, fenced: Fenced, step: Option<usize>) -> Self {
         Self { fenced: Some((Box::new(fenced), step)), ..self }
     }
 
-    /// The same for a client that is known to send nothing else meanwhile, or may go on.
+    /// Whether its client sends nothing else meanwhile.
     pub(super) fn with_alone(self, alone: bool) -> Self {
         Self { alone, ..self }
     }

@@ -13,7 +13,7 @@ use crate::downstream::connection::ClientKey;
 use crate::downstream::intake::Flow;
 
 impl Clients {
-    /// The same, if it was taken.
+    /// Counts a request that went to shards, if it was taken.
     pub(crate) fn note_taken(&mut self, key: ClientKey, flow: Flow) -> Flow {
         if flow == Flow::Taken {
             self.note_asked(key);

@@ -33,7 +33,7 @@ impl Mitigations {
         }
     }
 
-    /// The same for some shards of a key, if it is still split in the same way.
+    /// A request that writes goes to some shards of a key, if it is still split into them.
     pub(super) fn note_shard_writes(
         &mut self,
         key: &[u8],

@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// The same wherever clients may block, because those of other workers do.
+    /// Opens a spare connection for each pool where clients may block, because those of other workers do.
     pub(crate) fn look_after_spares(&mut self) {
         let used = |(slot, pool): (usize, &Pool)| (pool.clients > 0).then_some(slot);
         let pools: Vec<usize> = self.upstream.pools.iter().filter_map(used).collect();
