@@ -206,9 +206,10 @@ fn what_one_shard_takes_is_carried_out_once() {
 /// ```
 #[test]
 fn a_read_does_not_tell_what_shards_held_before_the_key_was_whole_and_written() {
+    type Reads<'a> = &'a [(&'a str, Reply)];
     let rig = Rig::new(1);
     let mover = Mover::new(&rig.heatsink().proxy().handle());
-    let samples: [(&str, &str, &str, &[(&str, Reply)]); 3] = [
+    let samples: [(&str, &str, &str, Reads<'_>); 3] = [
         ("set", "SADD set a b", "SADD set c", &[("SCARD set", Reply::Integer(3))]),
         ("counter", "SET counter 10", "INCRBY counter 5", &[("GET counter", Reply::bulk("15"))]),
         (
