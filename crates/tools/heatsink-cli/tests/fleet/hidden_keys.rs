@@ -3,7 +3,7 @@
 use heatsink_testkit::{RedisServer, Reply, eventually};
 
 use crate::node::Node;
-use crate::splits::{rests_split, split};
+use crate::split::{rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 /// The line that is logged when somebody has written to the marker of the split `secret:set`, and

@@ -3,10 +3,7 @@
 
 mod alone;
 mod chaos;
-mod conservation;
-mod copies;
 mod degraded;
-mod drains;
 mod figures;
 mod forged;
 mod hidden_keys;
@@ -17,22 +14,7 @@ mod operators;
 mod outages;
 mod quiet;
 mod shared_replies;
-mod split_auto;
-mod split_behind;
-mod split_chaos;
-mod split_ends;
-mod split_failover;
-mod split_fields;
-mod split_kills;
-mod split_load;
-mod split_marker;
-mod split_memory;
-mod split_stats;
-mod split_storeless;
-mod split_unseen;
-mod split_upstreams;
-mod split_waits;
-mod splits;
+mod split;
 #[path = "../cli/support.rs"]
 mod support;
 mod together;

@@ -7,7 +7,7 @@ use heatsink_admin::client::ClientError;
 use heatsink_testkit::{RedisServer, eventually};
 
 use crate::node::{CACHE, Node, all, assemble};
-use crate::splits::split;
+use crate::split::split;
 use crate::support::{PATIENCE, Place};
 
 const ROUNDS: usize = 50;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
 
 use crate::node::{Node, all, assemble};
-use crate::splits::{rests_split, split};
+use crate::split::{rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 /// What one client has written.

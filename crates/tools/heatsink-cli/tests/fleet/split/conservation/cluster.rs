@@ -12,7 +12,7 @@ use heatsink_control::entry::Mitigation;
 use heatsink_testkit::{RedisCluster, RedisServer, Reply, eventually, eventually_ok};
 
 use super::{Fleet, RECOVERY, Schedule};
-use crate::splits::split;
+use crate::split::split;
 use crate::support::PATIENCE;
 
 const COPIES: Promotion =

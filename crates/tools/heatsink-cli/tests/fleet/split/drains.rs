@@ -7,7 +7,7 @@ use heatsink_control::entry::Mitigation;
 use heatsink_testkit::{RedisCluster, RedisServer, Reply};
 
 use crate::node::{Node, all, assemble};
-use crate::splits::{rests_split, split};
+use crate::split::{rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 const SPLIT: usize = 12;

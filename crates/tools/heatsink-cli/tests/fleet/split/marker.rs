@@ -10,7 +10,7 @@ use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
 use serde_json::Value;
 
 use crate::node::{Node, Servers, all, assemble};
-use crate::splits::{manifests, rests_split, split};
+use crate::split::{manifests, rests_split, split};
 use crate::support::{Finished, PATIENCE, Place};
 
 /// A cluster, a store, and proxies.

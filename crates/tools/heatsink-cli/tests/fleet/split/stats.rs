@@ -7,7 +7,7 @@ use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
 use serde_json::Value;
 
 use crate::node::{Node, all, assemble};
-use crate::splits::{rests_split, split};
+use crate::split::{rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 struct Rig {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use heatsink_testkit::{Reply, eventually};
 
 use crate::node::{CACHE, all};
-use crate::split_behind::{Rig, ask_cut_off, move_these};
+use crate::split::behind::{Rig, ask_cut_off, move_these};
 use crate::support::{PATIENCE, Place};
 
 const KEYS: [&str; 4] = ["set", "counter", "list", "ranks"];

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually, eventually_ok};
 
 use crate::node::{Node, Servers, all, assemble};
-use crate::split_kills::left_behind;
-use crate::splits::{manifests, rests_split, split};
+use crate::split::kills::left_behind;
+use crate::split::{manifests, rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 /// A client that waits for five seconds is told to try again. Here it waits for half a second, the

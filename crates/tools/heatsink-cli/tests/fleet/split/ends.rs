@@ -9,7 +9,7 @@ use heatsink_testkit::{RedisCluster, RedisServer, Reply, eventually};
 use serde_json::Value;
 
 use crate::node::{Node, Servers, all, assemble};
-use crate::splits::{is_split, manifests, rests_split, split};
+use crate::split::{is_split, manifests, rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 #[test]

@@ -3,7 +3,7 @@
 use heatsink_testkit::{RawClient, Reply};
 
 use crate::node::{Node, Servers, all, assemble};
-use crate::splits::{is_split, rests_split, split};
+use crate::split::{is_split, rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 const MEMBERS: i64 = 60_000;

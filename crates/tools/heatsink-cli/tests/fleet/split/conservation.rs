@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use heatsink_testkit::{RawClient, Reply, eventually_ok, seed_from};
 
 use crate::node::{Node, assemble};
-use crate::splits::split;
+use crate::split::split;
 use crate::support::Place;
 use books::{Account, KEYS};
 use clients::Clients;

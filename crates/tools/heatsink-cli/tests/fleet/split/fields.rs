@@ -8,7 +8,7 @@ use heatsink_testkit::{RawClient, Reply, eventually};
 use serde_json::Value;
 
 use crate::node::{Node, Servers, all};
-use crate::splits::{is_split, rests_split, split};
+use crate::split::{is_split, rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 const LIFE_S: &str = "100000";

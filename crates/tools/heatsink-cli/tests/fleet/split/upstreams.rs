@@ -8,7 +8,7 @@ use heatsink_testkit::{
 };
 
 use crate::node::{Node, all, assemble};
-use crate::splits::{is_split, rests_split, split};
+use crate::split::{is_split, rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 const COPIES: Promotion =

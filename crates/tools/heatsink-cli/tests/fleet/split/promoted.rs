@@ -5,37 +5,13 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use heatsink_admin::control::Promotion;
-use heatsink_control::entry::Mitigation;
-use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
+use heatsink_testkit::{RedisCluster, RedisServer, Reply, eventually};
 use serde_json::Value;
 
 use crate::http::Events;
 use crate::node::{Node, Servers, all, assemble};
+use crate::split::{is_marker, is_split, manifests, rests_split, split};
 use crate::support::{PATIENCE, Place};
-
-/// What the tests promote to.
-pub(crate) fn split(factor: u32) -> Promotion {
-    Promotion { mitigation: Mitigation::Split, split_factor: Some(factor), ttl_seconds: None }
-}
-
-/// Whether the key is in shards, by what the upstream says.
-pub(crate) fn is_split(direct: &mut RawClient, key: &str) -> bool {
-    !manifests(direct).is_empty() && is_marker(direct, key)
-}
-
-fn is_marker(direct: &mut RawClient, key: &str) -> bool {
-    match direct.command(&["TYPE", key]).text().as_str() {
-        "string" => direct.command(&["GET", key]).text().starts_with("heatsink:split"),
-        "list" => direct.command(&["LINDEX", key, "0"]).text() == "heatsink:split",
-        _ => false,
-    }
-}
-
-pub(crate) fn manifests(direct: &mut RawClient) -> BTreeSet<String> {
-    let ids = direct.command(&["HKEYS", "heatsink:{default}:splits"]);
-    ids.items().iter().map(Reply::text).collect()
-}
 
 /// What was told of a key's status, one after the other.
 fn statuses(events: &Events, key: &str) -> Vec<String> {
@@ -44,16 +20,6 @@ fn statuses(events: &Events, key: &str) -> Vec<String> {
     let told = told.filter_map(|data| serde_json::from_str::<Value>(data).ok());
     let of_key = told.filter(|event| event["hotkey"]["key"] == key);
     of_key.map(|event| event["hotkey"]["status"].as_str().unwrap_or_default().to_owned()).collect()
-}
-
-/// The registry says that the key is split, and nobody moves it.
-pub(crate) fn rests_split(node: &Node, key: &str, factor: u64) -> bool {
-    node.entry(key).is_some_and(|entry| {
-        entry["status"] == "active"
-            && entry["split_factor"] == factor
-            && entry["split"]["phase"] == "split"
-            && entry["split"]["shards"] == factor
-    })
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use heatsink_testkit::{RedisCluster, RedisServer, Reply, eventually, eventually_ok, key_slot};
 
 use crate::node::{Node, all, assemble};
-use crate::splits::{rests_split, split};
+use crate::split::{rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 const MEMBERS: i64 = 300;

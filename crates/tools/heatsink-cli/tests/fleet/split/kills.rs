@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use heatsink_testkit::{RawClient, RedisServer, Reply, eventually};
 
 use crate::node::{Node, Servers, all, assemble};
-use crate::splits::{is_split, manifests, rests_split, split};
+use crate::split::{is_split, manifests, rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 /// One that ends at a labelled place.

@@ -6,7 +6,7 @@ use heatsink_testkit::{RawClient, Reply, eventually};
 use serde_json::Value;
 
 use crate::node::{Node, Servers, all, assemble};
-use crate::splits::{is_split, rests_split, split};
+use crate::split::{is_split, rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 /// For about half of these a given proxy is the first to try.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
 
 use crate::node::{Node, Servers, all, assemble};
-use crate::splits::{rests_split, split};
+use crate::split::{rests_split, split};
 use crate::support::{PATIENCE, Place};
 
 const CLIENTS: usize = 4;

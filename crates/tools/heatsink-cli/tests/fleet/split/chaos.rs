@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually, seed_from};
 
 use crate::node::{Node, all, assemble};
-use crate::splits::split;
+use crate::split::split;
 use crate::support::{PATIENCE, Place};
 
 /// Kills and freezes of the usual run.

@@ -5,7 +5,7 @@ use heatsink_testkit::{Load, RawClient, RedisCluster, RedisServer, Reply, eventu
 use serde_json::Value;
 
 use crate::node::{Node, all, assemble};
-use crate::splits::{manifests, rests_split};
+use crate::split::{manifests, rests_split};
 use crate::support::{PATIENCE, Place};
 
 /// Little is hot, and little is more than one node takes; what is cold is so at once.
