@@ -102,7 +102,6 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(document::openapi))
         .routes(routes!(page::page))
         .routes(routes!(page::script))
-        .routes(routes!(page::chart))
         .routes(routes!(page::style))
         .routes(routes!(page::icon))
         .split_for_parts();

@@ -4,7 +4,7 @@
 //! nothing of the fleet. What the page shows it asks the API for, with the token that the
 //! person types in, like any other client.
 //! Invariant: it loads nothing from elsewhere and works offline. The policy lets the browser
-//! run no script but the two files below, whatever a key may be called, and the script makes
+//! run no script but the one file below, whatever a key may be called, and the script makes
 //! text of every key, never markup.
 //!
 //! The script is written in parts, which are joined to one file here: there is nothing to
@@ -14,7 +14,7 @@ use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY}
 use axum::response::{IntoResponse as _, Response};
 
 /// What is open to all.
-pub(crate) const PATHS: &[&str] = &["/", "/app.js", "/app.css", "/chart.js", "/icon.svg"];
+pub(crate) const PATHS: &[&str] = &["/", "/app.js", "/app.css", "/icon.svg"];
 
 const PAGE: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/app.css");
@@ -30,9 +30,6 @@ const SCRIPT: &str = concat!(
     include_str!("page/fleet.js"),
     include_str!("page/main.js"),
 );
-
-/// Chart.js; see `build.rs`.
-const CHART: &str = include_str!(concat!(env!("OUT_DIR"), "/chart.js"));
 
 /// Only its own files, no markup made of text, and nobody may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -71,8 +68,6 @@ files! {
     page "/" "page" "text/html" "; charset=utf-8" PAGE;
     /// The page's script.
     script "/app.js" "page_script" "text/javascript" "; charset=utf-8" SCRIPT;
-    /// The page's chart library.
-    chart "/chart.js" "page_charts" "text/javascript" "; charset=utf-8" CHART;
     /// The page's style.
     style "/app.css" "page_style" "text/css" "; charset=utf-8" STYLE;
     /// The page's icon.

@@ -108,14 +108,12 @@ function setTheme(theme) {
     document.documentElement.dataset.theme = theme;
   }
   setText(byId("theme-button"), "Theme: " + theme);
-  repaint();
 }
 
 byId("theme-button").addEventListener("click", () => {
   const theme = document.documentElement.dataset.theme ?? "system";
   setTheme(themes[(themes.indexOf(theme) + 1) % themes.length]);
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 byId("token-button").addEventListener("click", () => askToken());
 byId("token-button").hidden = token.value === null;
 byId("skip").addEventListener("click", (event) => {
@@ -127,9 +125,6 @@ addEventListener("hashchange", () => {
   byId("main").focus({ preventScroll: true });
 });
 
-// Every colour is given: none is to be made up.
-Chart.defaults.plugins.colors.enabled = false;
-Chart.defaults.font.family = "system-ui, sans-serif";
 startOverview();
 startKey();
 setTheme(localStorage.getItem("heatsink-theme") ?? "system");

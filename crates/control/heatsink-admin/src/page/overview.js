@@ -88,18 +88,16 @@ function renderOverview() {
   byId("chart-requests").setAttribute("aria-label", `Line chart: now ${rate(served)} requests a second, ${rate(saved)} saved`);
   byId("chart-share").setAttribute("aria-label", `Line chart: now ${percent(share)} of the commands on the hottest node`);
   const nodes = [...state.nodes].sort((a, b) => b.commands_per_second - a.commands_per_second).slice(0, 12);
-  nodesChart.data.labels = nodes.map((node) => node.node);
-  nodesChart.data.datasets[0].data = nodes.map((node) => node.commands_per_second);
-  nodesChart.update("none");
+  setBars(nodesChart, nodes.map((node) => [node.node, node.commands_per_second]));
   byId("chart-nodes").setAttribute("aria-label", "Bar chart: " + nodes.map((node) => `${node.node} ${rate(node.commands_per_second)}`).join(", "));
   byId("nodes-empty").hidden = nodes.length > 0;
-  byId("chart-nodes").parentElement.hidden = nodes.length === 0;
+  byId("chart-nodes").toggleAttribute("hidden", nodes.length === 0);
   renderKeys(false);
 }
 
 function makeRow(hash) {
   const current = () => state.keys.get(hash)?.item;
-  const canvas = make("canvas", { className: "spark", width: 120, height: 28, role: "img" });
+  const trend = shape("svg", { class: "spark", viewBox: "0 0 120 28", role: "img" });
   const link = make("a", { className: "key" });
   const cell = (id, ...children) => {
     const column = columns.find((one) => one.id === id);
@@ -116,9 +114,9 @@ function makeRow(hash) {
     mitigation: cell("mitigation"), status: cell("status"), detected: cell("detected"),
   };
   const element = make("tr", { role: "row", "data-hash": hash },
-    cell("key", link), cells.frequency, cell("trend", canvas), cells.reads, cells.hits,
+    cell("key", link), cells.frequency, cell("trend", trend), cells.reads, cells.hits,
     cells.mitigation, cells.status, cells.detected, cell("actions", promote, demote));
-  return { element, link, cells, canvas, promote, demote, chart: null };
+  return { element, link, cells, trend, promote, demote };
 }
 
 function fillRow(row, { item, hitRatio, rates }) {
@@ -134,8 +132,8 @@ function fillRow(row, { item, hitRatio, rates }) {
   setText(row.cells.status, item.origin === "auto" ? item.status : `${item.status}, ${item.origin}`);
   row.cells.status.dataset.status = item.status;
   setText(row.cells.detected, ago(item.detected_at));
-  row.canvas.setAttribute("aria-label", `Requests a second in the last minute, now ${rate(item.frequency)}`);
-  setSpark(row.chart, rates);
+  row.trend.setAttribute("aria-label", `Requests a second in the last minute, now ${rate(item.frequency)}`);
+  setSpark(row.trend, rates);
 }
 
 /** The keys in the order asked for. While somebody points at the table, rows keep their
@@ -164,12 +162,10 @@ function renderKeys(mayMove) {
     let row = rows.get(hash);
     if (!row) rows.set(hash, row = makeRow(hash));
     if (body.children[index] !== row.element) body.insertBefore(row.element, body.children[index] ?? null);
-    row.chart ??= spark(row.canvas);
     fillRow(row, known);
   });
   for (const [hash, row] of rows) {
     if (shown.has(hash)) continue;
-    undraw(row.chart);
     row.element.remove();
     rows.delete(hash);
   }

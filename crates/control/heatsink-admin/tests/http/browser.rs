@@ -19,8 +19,9 @@ const PHONE: Size = (360, 740);
 /// formula of the accessibility guidelines.
 const CONTRASTS: &str = "
     const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+    const style = getComputedStyle(document.documentElement);
     const luminance = (name) => {
-        canvas.fillStyle = colour(name);
+        canvas.fillStyle = style.getPropertyValue('--' + name);
         canvas.fillRect(0, 0, 1, 1);
         const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((part) =>
             part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
@@ -122,12 +123,89 @@ fn what_happens_appears_by_itself() {
         browser.until("document.getElementById('notice').hidden").await;
 
         history(browser, &rig).await;
-        let bar = "nodesChart.getDatasetMeta(0).data[0].options.backgroundColor";
-        assert_eq!(browser.value(bar).await, "#0b6bcb");
+        let bar = "getComputedStyle(document.querySelector('#chart-nodes .bar')).fill";
+        assert_eq!(browser.value(bar).await, "rgb(11, 107, 203)");
         browser.screenshot("overview-light").await;
         browser.prefer_dark().await;
-        browser.until(&format!("{bar} === '#58a6ff'")).await;
+        browser.until(&format!("{bar} === 'rgb(88, 166, 255)'")).await;
         browser.screenshot("overview-dark").await;
+        browser.no_errors().await;
+    });
+}
+
+/// Places of a line that was drawn, as `[x, y]`, one list for each unbroken piece.
+const PIECES: &str = "
+    [...document.querySelectorAll('#chart-requests .line')].map((line) =>
+        line.getAttribute('d').split('M').slice(1).map((piece) =>
+            piece.split('L').map((place) => place.split(',').map(Number))))
+";
+
+#[test]
+fn charts_show_what_was_measured() {
+    let rig = Rig::start(Settings { sample_interval: Duration::from_secs(3600), ..quick() });
+    with_browser(DESKTOP, async |browser| {
+        browser.open(rig.address, "/").await;
+        browser.until("document.getElementById('connection').textContent === 'live'").await;
+        // Two minutes, in which nothing was measured for 20 s, and what was saved not at first.
+        browser
+            .run(
+                "const sample = (second, served, saved) => ({
+                    at: new Date(1767225600000 + second * 1000).toISOString(),
+                    served_per_second: served, saved_per_second: saved,
+                 });
+                 state.fleet = [sample(0, 0, null), sample(40, 2000, null), sample(60, 4000, 1000),
+                                sample(65, 4000, 1000), sample(120, 3000, 500)];
+                 state.nodes = [{ node: 'n1:1', commands_per_second: 300, share: 0.75 },
+                                { node: 'n2:1', commands_per_second: 100, share: 0.25 }];
+                 renderOverview()",
+            )
+            .await;
+        let drawn = browser.value(PIECES.trim()).await;
+        let lengths = |line: usize| -> Vec<usize> {
+            let pieces = drawn[line].as_array().expect("a line");
+            pieces.iter().map(|piece| piece.as_array().expect("a piece").len()).collect()
+        };
+        assert_eq!(lengths(0), [1, 1, 2, 1], "{drawn}");
+        assert_eq!(lengths(1), [2, 1], "{drawn}");
+        // Twice as long ago is twice as far left, twice as much twice as high.
+        let place = |line: usize, piece: usize| -> (f64, f64) {
+            let at = &drawn[line][piece][0];
+            (at[0].as_f64().expect("x"), at[1].as_f64().expect("y"))
+        };
+        let (first, half, last) = (place(0, 0), place(0, 2), place(0, 3));
+        assert!(((last.0 - first.0) - 2.0 * (last.0 - half.0)).abs() < 0.5, "{drawn}");
+        let (two, four) = (place(0, 1), half);
+        assert!(((first.1 - four.1) - 2.0 * (first.1 - two.1)).abs() < 0.5, "{drawn}");
+        // The axes say what that is.
+        let words = browser
+            .value("[...document.querySelectorAll('#chart-requests > text')].map((one) => one.textContent)")
+            .await;
+        assert_eq!(
+            words,
+            json!([
+                "0", "1K", "2K", "3K", "4K", "now", "30 s ago", "1 min ago", "90 s ago",
+                "2 min ago", "  ― requests  ― saved"
+            ])
+        );
+        let bars = "[...document.querySelectorAll('#chart-nodes .bar')].map((bar) => [bar.textContent, bar.width.baseVal.value])";
+        let bars = browser.value(bars).await;
+        let width = |bar: usize| bars[bar][1].as_f64().expect("a width");
+        assert_eq!((&bars[0][0], &bars[1][0]), (&json!("n1:1"), &json!("n2:1")));
+        assert!((width(0) - 3.0 * width(1)).abs() < 0.5 && width(1) > 10.0, "{bars}");
+        // Whoever points at the line is told the figures of that time.
+        let point = |at: &str| {
+            format!(
+                "const chart = document.getElementById('chart-requests');
+                 const {{ left }} = chart.getBoundingClientRect();
+                 chart.dispatchEvent(new PointerEvent('pointermove', {{ clientX: left + {at} }}));
+                 return [...chart.querySelectorAll('.tip tspan')].map((one) => one.textContent)"
+            )
+        };
+        let told = browser.run(&point("chart.clientWidth - 12")).await;
+        assert_eq!((&told[1], &told[2]), (&json!("requests: 3K"), &json!("saved: 500")));
+        browser.screenshot("chart-pointed-at").await;
+        let told = browser.run(&point("50")).await;
+        assert_eq!((&told[1], told.get(2)), (&json!("requests: 0"), None));
         browser.no_errors().await;
     });
 }

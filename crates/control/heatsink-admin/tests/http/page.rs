@@ -38,12 +38,3 @@ fn the_script_never_makes_markup_of_text() {
         assert!(!script.contains(danger), "{danger}");
     }
 }
-
-#[test]
-fn the_charts_come_with_their_licence() {
-    let rig = Rig::start(Settings::default());
-    let chart = rig.get("/chart.js");
-    assert_eq!(chart.header("content-type"), Some("text/javascript; charset=utf-8"));
-    let text = chart.text();
-    assert!(text.starts_with("/*!") && text.contains("MIT License"));
-}
