@@ -162,7 +162,7 @@ fn too_many(wait: Duration) -> Problem {
 fn no_place() -> Problem {
     Problem::too_many(
         Duration::from_secs(1),
-        "As many connections are open as may be: close some that are not needed, and try again.",
+        "Too many connections are open: close some that are not needed, and try again.",
     )
 }
 

@@ -1,7 +1,7 @@
 //! What operators do by hand, for the log: which key, what, from where.
 //!
 //! Called by: the routes that change something.
-//! Invariant: each change that was asked for is one line, also if nobody waited for its end. These
+//! Invariant: each change that was asked for is one line, even if nobody waited for its end. These
 //! lines are warnings, so that they are in the log unless somebody asked for less.
 
 use std::net::SocketAddr;

@@ -91,7 +91,7 @@ impl fmt::Display for ClientError {
                  admin address? See `admin` in its configuration, and --admin here"
             ),
             Self::Broken { address, error } => {
-                write!(f, "{address} broke off or did not answer in time: {error}")
+                write!(f, "{address} broke off, or did not answer in time: {error}")
             }
             Self::Foreign { address, why } => {
                 write!(f, "what listens at {address} is not the admin address of Heatsink: {why}")
@@ -108,7 +108,9 @@ impl Client {
     pub fn new(url: &str, token: Option<&str>) -> Result<Self, ClientError> {
         let wrong = |why| ClientError::Address { url: url.to_owned(), why };
         if url.starts_with("https://") {
-            return Err(wrong("it speaks no TLS; use http://, through a tunnel if need be"));
+            return Err(wrong(
+                "this client does not speak TLS; use http://, through a tunnel if needed",
+            ));
         }
         if !url.bytes().all(|byte| byte.is_ascii_graphic()) || url.contains(['?', '#', '@', '\\']) {
             return Err(wrong("it must be of the form http://host:port"));
@@ -225,7 +227,7 @@ impl Client {
         let answer = exchange::exchange(self, method, path, body)?;
         let parsed: Result<Value, _> = serde_json::from_slice(&answer.body);
         let Ok(value) = parsed else {
-            return Err(self.foreign(format!("it answers {} and no JSON", answer.status)));
+            return Err(self.foreign(format!("it answers {} and not JSON", answer.status)));
         };
         if (200..300).contains(&answer.status) {
             return Ok(value);

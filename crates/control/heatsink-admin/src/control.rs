@@ -183,7 +183,7 @@ pub enum ControlError {
         /// What happened.
         why: String,
     },
-    /// The registry holds as many keys as it may.
+    /// The registry is full.
     Full,
     /// The coordination store did not acknowledge the change.
     StoreUnavailable {

@@ -42,9 +42,9 @@ pub struct Metrics {
     pub nodes: Vec<NodeLoad>,
     /// Whether they can be reached; nothing in an aggregator.
     pub upstream: Option<UpstreamHealth>,
-    /// Times that many misses on one key came at once.
+    /// How often one key had many misses at once.
     pub miss_storms_total: Option<u64>,
-    /// Times that many writes of one key were in flight at once.
+    /// How often one key had many writes in flight at once.
     pub write_contention_total: Option<u64>,
     /// Writes that were delayed or refused to protect a node.
     pub throttled_writes_total: Option<u64>,

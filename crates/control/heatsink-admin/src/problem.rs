@@ -66,8 +66,8 @@ impl Problem {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "wrong-method",
-            "This address does not know the method",
-            "Use one of the methods in the Allow header; /openapi.json tells what they do.",
+            "This address does not support the method",
+            "Use one of the methods in the Allow header; /openapi.json describes them.",
         )
     }
 
@@ -170,12 +170,14 @@ impl Problem {
                 StatusCode::CONFLICT,
                 "conflict",
                 "Somebody else changed this key at the same time",
-                format!("{why} Look at the key as it is now, then try again if still wanted."),
+                format!(
+                    "{why} Look at the key as it is now, then try again if it is still needed."
+                ),
             ),
             ControlError::Full => Self::new(
                 StatusCode::INSUFFICIENT_STORAGE,
                 "registry-full",
-                "The registry holds as many keys as it may",
+                "The registry is full",
                 "Remove a key with DELETE /hotkeys/{key}, or raise the bound in the \
                  configuration.",
             ),

@@ -234,7 +234,7 @@ impl Effective<'_> {
             Some((place, _)) => {
                 format!("mode {mode} by rule {} (\"{}\")", place + 1, self.pattern())
             }
-            None => format!("mode {mode}: no rule matches, so the default holds"),
+            None => format!("mode {mode}: no rule matches, so the default applies"),
         };
         text.push_str("; ");
         text.push_str(mode.meaning());
@@ -268,7 +268,7 @@ pub struct TooManyRules {
 
 impl fmt::Display for TooManyRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} policy rules, at most {MAX_RULES} are possible", self.rules)
+        write!(f, "{} policy rules; at most {MAX_RULES} are possible", self.rules)
     }
 }
 

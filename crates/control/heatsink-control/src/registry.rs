@@ -33,7 +33,7 @@ pub const MAX_RECORDS: usize = 1 << 16;
 /// Changes that wait for a snapshot.
 pub const MAX_WAITING: usize = 4096;
 
-/// After a snapshot, changes that it already held may still arrive for so long; later ones
+/// After a snapshot, changes that it already held may still arrive for this long; later ones
 /// mean that the store counts anew.
 const OVERLAP: Duration = Duration::from_secs(2);
 

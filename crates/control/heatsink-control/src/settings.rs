@@ -69,7 +69,7 @@ impl Default for Settings {
     }
 }
 
-/// Reports count at least for so long: one second of silence and some slack.
+/// Reports count for at least this long: one second of silence and some slack.
 const LEAST_REPORT_LIFE: Duration = Duration::from_millis(1500);
 
 impl Settings {

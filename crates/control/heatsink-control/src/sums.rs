@@ -23,7 +23,7 @@ pub const MAX_REPORTERS: usize = 4096;
 
 /// Larger numbers in a report are cut: all that can be summed up still fits 64 bits.
 const MAX_COUNT: u64 = 1 << 38;
-/// A member that was silent for so long is forgotten.
+/// A member that was silent for this long is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// The sum of one key.

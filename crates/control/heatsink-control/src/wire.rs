@@ -268,7 +268,7 @@ impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Short => f.write_str("the message ends too early"),
-            Self::Trailing => f.write_str("the message goes on behind its end"),
+            Self::Trailing => f.write_str("the message has bytes after its end"),
             Self::TooLarge => f.write_str("the message has a length beyond the bounds"),
             Self::Version(version) => write!(
                 f,

@@ -102,7 +102,7 @@ impl Inbox {
     pub(crate) async fn mend(&self, session: u64, server: &str) {
         loop {
             self.overflow.notified().await;
-            self.lost("changes came faster than they were taken".to_owned()).await;
+            self.lost("changes came faster than they were read".to_owned()).await;
             self.connected(session, server.to_owned()).await;
         }
     }

@@ -11,12 +11,12 @@
 //! Promises:
 //! - A call returns within [`Settings::request_timeout`] and a few milliseconds, whatever the
 //!   server does. When it fails with [`StoreError::Timeout`] or [`StoreError::Unreachable`]
-//!   the change may have been made all the same; repeated with the same [`Expects::Epoch`] it
+//!   the change may have been made nevertheless; repeated with its [`Expects::Epoch`] it
 //!   is made at most once.
 //! - All times are measured by the store's clock; clocks of the fleet do not matter.
 //! - A subscription tells every change in order, or says [`Notice::Lost`] and later
 //!   [`Notice::Connected`]; whoever listens then reads a [`Snapshot`]. A connection that
-//!   stands still is noticed within about 1.5 s.
+//!   hangs is noticed within about 1.5 s.
 //! - Records, blocked keys, members, sizes and queues are bounded: see [`Settings`].
 //! - With a [`Secret`], records, members and messages that were not written by somebody who has it
 //!   are ignored and counted. Without one, whoever can write to the server decides.

@@ -118,7 +118,7 @@ pub enum RemoveOutcome {
         /// Its epoch.
         epoch: u64,
     },
-    /// There was nothing to remove. The key is blocked all the same if it was to be, unless a
+    /// There was nothing to remove. The key is blocked anyway if it was to be, unless a
     /// particular record was expected; then subscribers are told of its removal.
     Absent,
 }
@@ -135,7 +135,7 @@ pub enum RenewOutcome {
     },
 }
 
-/// A member of the fleet that has been heard of lately.
+/// A member of the fleet that has been heard of recently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// What it calls itself.

@@ -192,7 +192,7 @@ impl ControlSide {
         let changed = change::change(&self.state, &self.store, key, decide).await;
         if changed.map_err(|error| not_changed(&error))? == Changed::Absent {
             // What this proxy does on its own, the store knows nothing of; it has blocked
-            // the key all the same.
+            // the key anyway.
             let inner = self.state.lock();
             let is_local = |(local, _): (&[u8], &Entry)| local == key;
             if !inner.agent.iter().flat_map(Agent::local).any(is_local) {

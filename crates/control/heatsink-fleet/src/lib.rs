@@ -15,7 +15,7 @@
 //!
 //! What is promised: no request of a client waits for anything here. The thread takes the
 //! counts of the workers from where they put them, and the workers take what is decided from
-//! where it is put; if the thread stood still, requests would go on as before.
+//! where it is put; if the thread hung, requests would go on as before.
 //! Bound: one call of each kind to the store at a time, a fixed number of changes.
 
 mod calls;

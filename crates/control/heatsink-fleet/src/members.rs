@@ -164,7 +164,7 @@ pub(crate) struct Present {
 }
 
 impl Present {
-    /// One that says what nobody understands is there all the same.
+    /// A member whose card is not understood is counted anyway.
     pub(crate) fn of(member: heatsink_coordination::Member) -> Self {
         let card = serde_json::from_slice(&member.body).unwrap_or_default();
         Self { id: member.id, card }

@@ -9,10 +9,10 @@
 //! raises it. A key without credit *passes*: its reads go on as if it were not hot. Then all that is
 //! done here is to remember the last of them, and to notice that they are equal again: eight equal
 //! reads in a row, or a share of more than an eighth, are tried as flights at once. If these find
-//! nothing to join all the same, because one client asks the same again and again, the key passes
+//! nothing to join nevertheless, because one client repeats one request, the key passes
 //! for a while without a look.
 
-/// Reads that fly in vain before a key passes that was not known before.
+/// Reads that fly without finding others before a key passes that was not known before.
 const CREDIT: i32 = 128;
 /// The same for a trial.
 const TRIAL: i32 = 32;
@@ -24,7 +24,7 @@ const SPARED: i32 = 8;
 const REPEAT: u32 = 7;
 /// So much of it, and flights are tried again.
 const ENOUGH: u32 = 8 * REPEAT;
-/// Reads that pass unseen after a trial in vain.
+/// Reads that pass without a look after a trial that found nothing to join.
 const REST: u32 = 512;
 /// Places for the last reads.
 const SEEN: usize = 64;
@@ -34,7 +34,7 @@ const SEEN: usize = 64;
 pub struct Joins {
     /// Whether reads pass.
     passes: bool,
-    /// While they fly: how many more may do so in vain.
+    /// While they fly: how many more may do so without finding others.
     credit: i32,
     /// Flights were tried, and have not paid yet.
     on_trial: bool,
@@ -224,7 +224,7 @@ mod tests {
             }
         }
         assert!(flew * 15 < passed, "{flew} flew, {passed} passed");
-        // Company is noticed within some hundred reads all the same.
+        // Company is noticed within some hundred reads anyway.
         let begun = std::iter::from_fn(|| joins.passes().then(|| joins.passed(hash(7)))).count();
         assert!(begun < 600, "{begun}");
     }

@@ -54,7 +54,7 @@ use entries::Entries;
 use keys::Keys;
 use links::Links;
 
-/// Replies of so many bytes are shared by the clients that read them, not copied for each.
+/// Replies of at least this many bytes are shared by the clients that read them, not copied for each.
 pub const LARGE_BYTES: usize = 16 << 10;
 
 /// One worker's cache.

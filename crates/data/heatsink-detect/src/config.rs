@@ -23,7 +23,7 @@ pub struct Settings {
     pub report_threshold: u32,
     /// A key cools down below this fraction of a threshold ...
     pub retire_fraction: f64,
-    /// ... when it stays there for so long.
+    /// ... when it stays there for this long.
     pub hold_seconds: u32,
     /// Rows of the sketch.
     pub sketch_depth: usize,

@@ -21,7 +21,7 @@
 //! while half of the contention threshold is in flight. All three thresholds are those of the
 //! fleet, and this worker's share of them counts: the part of one of `w` workers of one of so
 //! many proxies ([`WorkerCounter::set_proxies`]). Of writes in flight at least two are needed,
-//! and more where so many are out that two meet by chance. What only the reply shows lets the
+//! and more where two of many that are out meet by chance. What only the reply shows lets the
 //! key in with its next request, see [`Tag`].
 
 mod exchange;
@@ -128,7 +128,7 @@ impl WorkerCounter {
         self.set_weights();
     }
 
-    /// Follows the fleet: so many proxies share the traffic, and the thresholds for bytes,
+    /// Follows the fleet: this many proxies share the traffic, and the thresholds for bytes,
     /// misses and writes in flight.
     pub fn set_proxies(&mut self, proxies: usize) {
         self.proxies = proxies.max(1);

@@ -130,7 +130,7 @@ struct Pair {
 /// Where the generations are.
 #[derive(Debug)]
 enum Generations {
-    /// The same pair for good.
+    /// The pair of a ring that never rotates.
     Fixed(Pair),
     /// A pair that rotation replaces.
     Rotating(Swap<Pair>),
@@ -387,7 +387,7 @@ impl HotRing {
         (rotation, rotation.saturating_sub(pair.rotation))
     }
 
-    /// What the generations are at `now_ms`, also when nobody has rotated them yet.
+    /// What the generations are at `now_ms`, even when nobody has rotated them yet.
     fn visible<'a>(
         &self,
         pair: &'a Pair,

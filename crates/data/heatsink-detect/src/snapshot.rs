@@ -77,7 +77,7 @@ impl Snapshot {
         &self.keys[entry.key_start..][..entry.key_len]
     }
 
-    /// At most so many requests of a key that is not named here.
+    /// Upper bound of the requests of a key that is not named here.
     pub(crate) fn estimates(&self, hash: u64) -> [u32; 2] {
         [self.sketches[0].estimate(hash), self.sketches[1].estimate(hash)]
     }

@@ -108,7 +108,7 @@ pub(crate) struct Entry {
     pub(crate) open: Tally,
     /// Over the closed slots.
     closed: Tally,
-    /// Requests that may have come before the key was admitted: at most so many.
+    /// Requests that may have come before the key was admitted: an upper bound.
     carried: [u32; 2],
     /// The part of them that is more than noise: what they count when entries are compared.
     credit: u32,

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// One key in so many is sampled.
+/// One key in this many is sampled.
 pub const SAMPLE_ONE_IN: u64 = 1024;
 
 /// Whether the key with this hash belongs to the sample. Mixed once more, so that being

@@ -111,7 +111,7 @@ pub struct Command {
     pub response_policy: ResponsePolicy,
     /// What its key holds, as far as its name tells.
     pub value_kind: ValueKind,
-    /// How many arguments the server takes, its name among them: so many, or at least so many if
+    /// How many arguments the server takes, its name among them: exactly this many, or at least that many if
     /// it is below zero. 0 if the server has not told; it differs from release to release.
     arity: i64,
     /// The argument that is its only key; 0 if it may touch any other.
@@ -172,7 +172,7 @@ impl Command {
         (self.single_key != 0).then_some(self.single_key)
     }
 
-    /// Whether the server has said that it refuses so many arguments, the name among them. It does
+    /// Whether the server has said that it refuses this number of arguments, the name among them. It does
     /// that before it looks at any key.
     #[inline]
     pub fn refuses_count(&self, arg_count: usize) -> bool {

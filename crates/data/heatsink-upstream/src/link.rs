@@ -36,11 +36,11 @@ pub const STREAM_BYTES: usize = 64 << 10;
 /// Requests gather only for a server that begins to answer faster than this when it has nothing
 /// else to do.
 const GATHER_TIME: Duration = Duration::from_micros(300);
-/// … and only up to so many: from there on there is nothing to be gained …
+/// … and only up to this many: beyond that there is nothing to be gained …
 const GATHER_REQUESTS: usize = 16;
-/// … or so many on a link to one of several nodes, which gets only a part of what comes …
+/// … or this many on a link to one of several nodes, which gets only a part of what comes …
 const GATHER_SPREAD_REQUESTS: usize = 256;
-/// … nor from so many bytes on.
+/// … or up to this many bytes.
 const GATHER_BYTES: usize = 16 << 10;
 
 /// One upstream connection.
@@ -50,7 +50,7 @@ pub struct Link<W: Waiter> {
     stream: Stream,
     address: Option<SocketAddr>,
     connected: bool,
-    /// Until the server has accepted it; requests are held back so long.
+    /// Until the server has accepted it; requests are held back until then.
     greeting: Option<Greeting>,
     first_words: Outgoing,
     outgoing: Outgoing,
@@ -463,7 +463,7 @@ impl<W: Waiter> Link<W> {
     /// merely takes bytes; then this time counts, too.
     ///
     /// It is the time from bytes that were refused to bytes that were taken, and so on. A server
-    /// that stands still is given up all the same:
+    /// that hangs is given up anyway:
     ///
     /// 1. Requests are small: its kernel takes them, and the socket refuses none. They do not
     ///    count, however many come; nobody knows whether they were read.

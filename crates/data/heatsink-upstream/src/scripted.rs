@@ -94,7 +94,7 @@ impl End {
         Watch { wire: self.wire.clone(), arrivals: 0, departures: 0 }
     }
 
-    /// The other end is held to so many bytes that are written and not read here.
+    /// The other end may write at most this many bytes that are not read here.
     pub fn limit(&self, bytes: usize) {
         let direction = &mut self.wire.directions()[self.wire.reads];
         direction.most = bytes;

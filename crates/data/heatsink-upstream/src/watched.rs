@@ -2,8 +2,8 @@
 //!
 //! Called by: `stream`, for every socket to the upstream, under TLS too.
 //! A socket that takes bytes says nothing about the server: its kernel has room for them, even if
-//! the server stands still. One that was full and takes bytes again says that somebody made room.
-//! A server that stands still makes none: once the buffers of both sides are full, the socket
+//! the server hangs. A socket that was full and takes bytes again shows that the server has read some.
+//! A server that hangs reads none: once the buffers of both sides are full, the socket
 //! refuses all.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::outgoing::Outgoing;
 
-    /// Has room for so many bytes.
+    /// Has room for this many bytes.
     struct Room(usize);
 
     impl Write for Room {

@@ -60,7 +60,7 @@ impl Table {
         self.users.len()
     }
 
-    /// Whether this login succeeded lately. Microseconds.
+    /// Whether this login succeeded recently. Takes microseconds.
     pub(crate) fn is_remembered(&self, name: &[u8], password: &[u8]) -> bool {
         let (enabled, hashes) = self.find(name);
         hashes.iter().any(|hash| self.recent.contains(name, password, &hash.text)) && enabled

@@ -82,7 +82,7 @@ impl<T: Send + 'static> Verifier<T> {
         Ok(verifier)
     }
 
-    /// Whether this login succeeded lately and need not be submitted. Takes microseconds,
+    /// Whether this login succeeded recently and need not be submitted. Takes microseconds,
     /// so it may be asked on an event loop; `false` says nothing about the login.
     pub fn is_remembered(&self, name: &[u8], password: &[u8]) -> bool {
         password.len() <= PASSWORD_LIMIT_BYTES && self.users.table().is_remembered(name, password)

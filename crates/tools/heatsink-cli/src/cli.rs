@@ -27,7 +27,7 @@ const SOURCES: &str = "\
 Every option is also an environment variable and a key of the file: --limits-max-clients is
 HEATSINK_LIMITS_MAX_CLIENTS and max_clients in [limits]; --config is HEATSINK_CONFIG. A flag wins
 over a variable, a variable over the file. Sizes are bytes, or carry KiB, MiB, GiB, KB, MB or GB.
-Rules per key ([[policy]]) stand in the file only.";
+Rules per key ([[policy]]) can be given in the file only.";
 
 /// What the user asks for.
 #[derive(Debug)]
@@ -96,14 +96,14 @@ fn serve() -> Command {
 }
 
 const DRAIN: &str = "\
-Make every split key whole again and remove all copies of values, with the configuration of the
-proxies. They may be running or not.
+Make every split key whole again and remove all copies of values. It takes the configuration of the
+proxies, which may be running or not.
 
-Every key that was split, or had copies, when it began is named once, with how many of them are done:
+It names each key that was split, or had copies, when it began, and counts the keys that are done:
   whole: KEY (1 of 40)               made whole by this command
   whole, by a proxy: KEY (2 of 40)   made whole by a running proxy meanwhile
-  copies removed: KEY (3 of 40)      its copies are read no more; they expire within a second
-Exit code 0: nothing is left. It can be run again at any time.";
+  copies removed: KEY (3 of 40)      its copies are no longer read, and expire within a second
+Exit code 0 means that nothing is left. The command can be run again at any time.";
 
 fn drain() -> Command {
     configured(
@@ -176,7 +176,7 @@ fn admin() -> [Arg; 2] {
     let token = Arg::new("token")
         .long("token")
         .value_name("TOKEN")
-        .help("Token of the admin API, if it wants one; better given as a variable")
+        .help("Token of the admin API, if it requires one; better given as a variable")
         .env("HEATSINK_TOKEN")
         .hide_env_values(true)
         .global(true);
@@ -187,11 +187,11 @@ fn top() -> Command {
     let interval = Arg::new("interval-ms")
         .long("interval-ms")
         .value_name("MS")
-        .help("Time between two looks")
+        .help("Time between two updates")
         .value_parser(value_parser!(u64).range(100..=60_000))
         .default_value("1000");
     Command::new("top")
-        .about("Hot keys, live, in the terminal; over the admin API")
+        .about("Show hot keys, live, in the terminal, over the admin API")
         .after_help(exit::CODES)
         .args(admin())
         .arg(interval)
@@ -200,7 +200,7 @@ fn top() -> Command {
 fn keys() -> Command {
     let json = Arg::new("json")
         .long("json")
-        .help("Print what the API says, for scripts")
+        .help("Print the API's answer as JSON, for scripts")
         .action(ArgAction::SetTrue)
         .global(true);
     let key = || Arg::new("key").value_name("KEY").help("The key").required(true);
@@ -215,10 +215,10 @@ fn keys() -> Command {
         .args(admin())
         .arg(json)
         .subcommand(Command::new("list").about("Show the hot keys, hottest first").args([
-            filter("status", "STATUS", "Only those with this status: active, cooling, ..."),
-            filter("origin", "ORIGIN", "Only those with this origin: auto, manual, local"),
-            filter("mitigation", "NAME", "Only those with this mitigation"),
-            filter("match", "GLOB", "Only those that match, as in Redis"),
+            filter("status", "STATUS", "Only keys with this status: active, cooling, ..."),
+            filter("origin", "ORIGIN", "Only keys with this origin: auto, manual, local"),
+            filter("mitigation", "NAME", "Only keys with this mitigation"),
+            filter("match", "GLOB", "Only keys that match this glob, as in Redis"),
         ]))
         .subcommand(
             Command::new("promote").about("Force a key into the registry").args([
@@ -231,12 +231,12 @@ fn keys() -> Command {
                 Arg::new("split-factor")
                     .long("split-factor")
                     .value_name("N")
-                    .help("Physical keys to split over")
+                    .help("Number of shards")
                     .value_parser(value_parser!(u32)),
                 Arg::new("ttl")
                     .long("ttl")
                     .value_name("SECONDS")
-                    .help("How long; until it is removed unless given")
+                    .help("How long the entry lives [default: until it is removed]")
                     .value_parser(value_parser!(u64)),
             ]),
         )
@@ -245,10 +245,10 @@ fn keys() -> Command {
                 .about("Take a key out of the registry; it is not promoted again for a while")
                 .arg(key()),
         )
-        .subcommand(Command::new("stats").about("Show what the mitigation achieves").arg(key()))
+        .subcommand(Command::new("stats").about("Show the rates of a key, and what its mitigation saves").arg(key()))
         .subcommand(
             Command::new("policy")
-                .about("Show what a key may get, and by which rule; without a key, all rules")
+                .about("Show which mitigations a key may get, and by which rule; without a key, all rules")
                 .arg(key().required(false)),
         )
 }

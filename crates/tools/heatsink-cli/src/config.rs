@@ -9,7 +9,7 @@
 //!
 //! Called by: the commands. A flag wins over a variable, a variable over the file, the file
 //! over the default.
-//! Invariant: all mistakes of all sources are found in one run, also in values that another
+//! Invariant: all mistakes of all sources are found in one run, even in values that another
 //! source overrides.
 
 mod contradictions;

@@ -15,7 +15,7 @@ Exit codes:
   0  done, stopped by SIGTERM or SIGINT, or handed over to another process
   1  failure at run time: address in use, file unreadable, second signal, wrong
      replies, claims of the demo that do not hold
-  2  wrong usage: unknown command or flag, a cost that nobody has accepted
+  2  wrong usage: unknown command or flag, a cost that was not accepted
   3  invalid configuration: file, environment, value of a flag, certificate, users file";
 
 /// Why a command could not do its work.

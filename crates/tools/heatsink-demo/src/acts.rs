@@ -30,15 +30,17 @@ impl Act {
         match self {
             Self::Calm => "usual load",
             Self::Melting => "viral key, only observed",
-            Self::Cooled => "viral key, cooled",
-            Self::Counter => "hot counter, cooled",
+            Self::Cooled => "viral key, mitigated",
+            Self::Counter => "hot counter, mitigated",
         }
     }
 
     /// What has just begun.
     pub fn opening(self) -> &'static str {
         match self {
-            Self::Calm => "the shop opens: items are asked for by a Zipf law, Heatsink observes",
+            Self::Calm => {
+                "the shop opens: requests for items follow a Zipf law, Heatsink only observes"
+            }
             Self::Melting => "one item goes viral; Heatsink observes and does nothing yet",
             Self::Cooled => "mitigation is switched on",
             Self::Counter => "everybody likes it now: a counter is hot, the item no longer is",

@@ -126,6 +126,6 @@ pub trait View {
     fn event(&mut self, at: Duration, words: &str) -> io::Result<()>;
     /// How it stands.
     fn sample(&mut self, sample: &Sample) -> io::Result<()>;
-    /// Waits so long at most, or until something is wanted.
+    /// Waits this long at most, or until something is wanted.
     fn wait(&mut self, time: Duration) -> io::Result<Option<Wish>>;
 }

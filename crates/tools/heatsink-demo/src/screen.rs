@@ -1,7 +1,7 @@
 //! The live terminal.
 //!
 //! Bound: the last 50 events, the last 240 samples.
-//! Invariant: the terminal is given back as it was, also after an error.
+//! Invariant: the terminal is given back as it was, even after an error.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

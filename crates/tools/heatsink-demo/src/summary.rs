@@ -15,7 +15,7 @@ use crate::acts::Act;
 use crate::plain::time;
 use crate::shop::Tally;
 
-/// A hot key is known after so long at most: a window of the detector, and a second for the
+/// A hot key is known after at most this time: a window of the detector, and a second for the
 /// fleet to agree and for the demo to look.
 pub const DETECTION_BOUND: Duration = Duration::from_secs(2);
 /// Of the share that the hottest node has of all requests, at most so much is left.
@@ -65,7 +65,7 @@ impl Stage {
         self.answered as f64 / self.seconds.max(0.001)
     }
 
-    /// Of 1, so many were faster.
+    /// The latency that a share of the requests, 0 to 1, stayed below.
     pub fn quantile(&self, quantile: f64) -> Duration {
         Duration::from_micros(self.latency.value_at_quantile(quantile))
     }
@@ -189,7 +189,7 @@ impl Summary {
         let (many, few) = (before.upstream_per_request(), after.upstream_per_request());
         claims.push(Claim {
             words: format!(
-                "requests to nodes for each of the shop fell from {many:.2} to {few:.2}"
+                "requests to nodes for each request of the shop fell from {many:.2} to {few:.2}"
             ),
             holds: few < many,
         });
@@ -256,7 +256,7 @@ impl fmt::Display for Summary {
             write!(f, "\n{:3} {}", if claim.holds { "ok" } else { "NO" }, claim.words)?;
         }
         if !self.is_complete {
-            f.write_str("\nnot played to its end as it is written: the rest is not judged")?;
+            f.write_str("\nstopped or changed before its end: the rest is not judged")?;
         }
         Ok(())
     }

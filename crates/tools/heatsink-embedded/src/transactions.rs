@@ -102,7 +102,7 @@ pub(crate) fn enqueue(client: &mut Client, command: &'static Command, args: Args
     client.reply.simple("QUEUED");
 }
 
-/// An `EXEC` that could not even start ends the transaction all the same.
+/// An `EXEC` that could not even start ends the transaction anyway.
 pub(crate) fn abort(world: &mut World, client: &mut Client, failure: &Failure) {
     client.queue = None;
     world.watches.forget(client.id);

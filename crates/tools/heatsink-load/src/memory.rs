@@ -40,7 +40,7 @@ pub struct Question<'a> {
 }
 
 impl Memory {
-    /// Remembers so many keys and counters; nothing was seen yet.
+    /// Remembers this many keys and counters; nothing was seen yet.
     pub fn new(keys_max: usize, counters: usize) -> Self {
         Self { keys: HashMap::default(), keys_max, counters: vec![0; counters] }
     }

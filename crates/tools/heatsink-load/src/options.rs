@@ -79,7 +79,7 @@ impl Target {
 /// When the next request is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// When the last one was answered: as fast as it goes.
+    /// When the last one was answered: as fast as possible.
     Closed,
     /// So many a second over all connections, by the clock.
     Rate(f64),
@@ -135,7 +135,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults: 10 s with 50 connections, as fast as it goes, 10 000 keys of 100 bytes.
+    /// The defaults: 10 s with 50 connections, as fast as possible, 10 000 keys of 100 bytes.
     pub fn new(scenario: Scenario, targets: Vec<Target>) -> Self {
         Self {
             scenario,
@@ -199,7 +199,7 @@ impl Options {
             return fail("a round must measure at least 10 ms: raise the duration");
         }
         if self.scenario.has_onset() && self.round_onset() >= self.round_length() {
-            return fail("the heat would begin after the end of a round: lower the onset");
+            return fail("keys would become hot after the end of a round: lower the onset");
         }
         for (at, target) in self.targets.iter().enumerate() {
             if self.targets[..at].iter().any(|other| other.name == target.name) {

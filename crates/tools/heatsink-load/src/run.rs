@@ -118,7 +118,7 @@ pub fn run(
     for mut course in courses {
         // What was measured is worth a report, even if the target is gone by now.
         if let Err(error) = finish(options, &mut course) {
-            course.outcome.errors.add(|| format!("not checked and cleaned: {error}"));
+            course.outcome.errors.add(|| format!("not checked and cleaned up: {error}"));
         }
         let name = &course.target.name;
         let url = course.target.server.to_string();

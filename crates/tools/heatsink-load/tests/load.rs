@@ -215,7 +215,7 @@ fn targets_take_turns_and_upstream_commands_are_theirs() {
     assert!(json["targets"][0]["latency"]["p99_us"].as_f64().unwrap() > 0.0);
     let page = html::page(&report).unwrap();
     assert_eq!(page.matches("<svg").count(), 3);
-    assert!(page.contains("other") && page.contains("All replies were as they should be"));
+    assert!(page.contains("other") && page.contains("All replies were correct"));
     for outside in ["src=", "href=", "@import", "url("] {
         assert!(!page.contains(outside), "the page needs nothing from elsewhere: {outside}");
     }

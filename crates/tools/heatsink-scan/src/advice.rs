@@ -128,12 +128,14 @@ fn explain(mitigation: Mitigation, facts: &Facts<'_>, read_share: f64) -> String
             "reads are answered from the proxies' memory, each write costs a fetch".to_owned()
         }
         Mitigation::Coalesce if facts.increment_share >= 0.5 => {
-            "increments that meet become one, each caller gets its own total".to_owned()
+            "concurrent increments become one, each caller gets its own total".to_owned()
         }
         Mitigation::Coalesce if facts.set_share >= 0.5 => {
-            "SETs that meet become the last of them, all are answered after it".to_owned()
+            "of concurrent SETs the last is written, all are answered after it".to_owned()
         }
-        Mitigation::Coalesce => "reads that meet become one; these writes are passed on".to_owned(),
+        Mitigation::Coalesce => {
+            "concurrent reads become one; these writes are passed on".to_owned()
+        }
         Mitigation::Split | Mitigation::Copies | Mitigation::ReplicaReads => {
             "the load is spread over several nodes".to_owned()
         }

@@ -158,7 +158,7 @@ impl fmt::Display for Plan {
                 }
                 writeln!(
                     f,
-                    "MONITOR for at most {seconds} s or {} commands, whichever is first.",
+                    "MONITOR for at most {seconds} s or {} commands, whichever comes first.",
                     words::whole(self.options.commands_max as f64)
                 )?;
                 write!(

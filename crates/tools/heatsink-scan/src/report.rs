@@ -169,7 +169,7 @@ impl ScanReport {
     }
 
     /// The table and a line about the scan: as wide as they want to be, or with a table that
-    /// fits so many columns. Then long keys lose their middle.
+    /// fits this many columns. Then long keys lose their middle.
     pub fn text(&self, columns: Option<u16>) -> String {
         let fitted = table::of(self, columns.map(usize::from));
         let mut text = format!("{}\n{}", fitted.text, self.summary());

@@ -2,7 +2,7 @@
 //!
 //! Called by: the command line.
 //! Bound: the limits of the plan; one thread for each node.
-//! Invariant: connections are ended before this returns, also when one of them failed.
+//! Invariant: connections are ended before this returns, even when one of them failed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -34,7 +34,7 @@ pub(crate) struct Fitted {
     pub(crate) is_shortened: bool,
 }
 
-/// The hot keys in a table that fits so many columns, if it has to.
+/// The hot keys in a table that fits this many columns, if it has to.
 pub(crate) fn of(report: &ScanReport, columns: Option<usize>) -> Fitted {
     let head = if report.method == "monitor" {
         ["share", "req/s", "reads", "size", "Heatsink"]
@@ -93,7 +93,7 @@ fn below(report: &ScanReport, columns: usize) -> Table {
     table
 }
 
-/// Makes a table fit: the first columns, so many, are as wide as what is in them, and the one
+/// Makes a table fit: the first columns are as wide as what is in them, and the one
 /// behind them is wrapped.
 fn fit(table: &mut Table, columns: usize, unwrapped: usize) {
     let width = u16::try_from(columns).unwrap_or(u16::MAX);
@@ -145,7 +145,7 @@ fn whole(key: &KeyReport) -> String {
     format!("{}{}", key.key, database(key))
 }
 
-/// A key and its database in so many columns: both ends of the key stay, as both tell keys apart.
+/// A key and its database in this many columns: both ends of the key stay, as both tell keys apart.
 fn shortened(key: &KeyReport, width: usize) -> String {
     let database = database(key);
     // Keys are ASCII here, so a byte is a column.

@@ -5,7 +5,7 @@
 //! demoted. It needs 80 columns and 24 lines, and makes do with less.
 //!
 //! Promised: it changes nothing without a confirmation; whatever a key is called, the terminal is
-//! not disturbed by it; and the terminal is given back as it was, also after a panic.
+//! not disturbed by it; and the terminal is given back as it was, even after a panic.
 //!
 //! ```no_run
 //! let options = heatsink_top::Options::new("http://127.0.0.1:9600");
@@ -68,7 +68,7 @@ impl fmt::Display for TopError {
         match self {
             Self::Admin(error) => error.fmt(f),
             Self::NoTerminal => f.write_str(
-                "this is no terminal; `heatsink keys list` prints the hot keys for scripts",
+                "this is not a terminal; `heatsink keys list` prints the hot keys for scripts",
             ),
             Self::Terminal(error) => write!(f, "the terminal failed: {error}"),
         }

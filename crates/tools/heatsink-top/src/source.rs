@@ -78,7 +78,9 @@ pub(crate) fn serve(
             Ok(Order::Demote { key, name }) => match client.demote(&key) {
                 Ok(answer) => {
                     let seconds = answer["blocked_seconds"].as_u64().unwrap_or_default();
-                    Message::Done(format!("Demoted {name}: not promoted by itself for {seconds} s"))
+                    Message::Done(format!(
+                        "Demoted {name}: not promoted automatically for {seconds} s"
+                    ))
                 }
                 Err(error) => Message::Failed(error.to_string()),
             },

@@ -153,7 +153,7 @@ fn what_is_hot_is_shown_and_changed() {
     terminal.shows("y demote");
     assert_eq!(served.keys().len(), 2, "nothing happens before the yes");
     terminal.press("y");
-    terminal.shows("Demoted user:9999: not promoted by itself for 300 s");
+    terminal.shows("Demoted user:9999: not promoted automatically for 300 s");
     terminal.shows("Hot keys: 1");
     assert_eq!(served.keys(), ["count:views"]);
 

@@ -1,7 +1,7 @@
 //! The `OpenAPI` document: what is said once for all routes, and its own route.
 //!
 //! Called by: [`super::router`] when it collects the routes.
-//! Invariant: every status that a route can answer with is declared; `tests/openapi.rs` drives
+//! Invariant: every status that a route can answer with is declared; `tests/http/openapi.rs` drives
 //! the API from the document and checks it.
 
 use std::collections::BTreeMap;
@@ -141,8 +141,8 @@ problem_sets! {
         "408": "The body did not arrive in time",
         "409": "Somebody else changed the key at the same time",
         "413": "The body is too large",
-        "422": "The mitigation is unknown, or makes no sense with the rest",
-        "507": "The registry holds as many keys as it may",
+        "422": "The mitigation is unknown, or does not fit the other fields",
+        "507": "The registry is full",
     }
     /// Of the check of readiness.
     NotReady {

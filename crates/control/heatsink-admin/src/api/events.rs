@@ -63,7 +63,7 @@ pub(crate) async fn events(
     };
     let Ok(slot) = Arc::clone(&shared.event_slots).try_acquire_owned() else {
         let wait = shared.settings.limits.event_keep_alive;
-        let detail = "As many clients listen for events as may: close one, or come later.";
+        let detail = "Too many clients listen for events: close one of them, or try again later.";
         return Err(Problem::too_many(wait, detail));
     };
     let stream = Stream {

@@ -28,7 +28,7 @@ use crate::view::{EventView, HistoryView, KeyHistoryView};
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only describes the parameter, which is read by hand")]
 pub(crate) struct HistoryParameters {
-    /// Only so many samples, the newest ones.
+    /// At most this many samples, the newest ones.
     #[param(minimum = 1, maximum = 300, default = 300, example = 60)]
     samples: Option<u32>,
 }

@@ -37,7 +37,7 @@ const SPLIT_FACTOR_MAX: u32 = 1024;
 /// Longest life of an entry: ten years.
 const TTL_SECONDS_MAX: u64 = 315_360_000;
 
-/// Bytes of a body that is too large which are read all the same, so that the client is not
+/// Bytes of a body that is too large which are read anyway, so that the client is not
 /// cut off before it reads the answer.
 const DISCARDED_BYTES: u64 = 1024 * 1024;
 

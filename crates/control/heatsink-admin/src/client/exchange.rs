@@ -100,7 +100,7 @@ fn parse(text: &[u8]) -> Result<Answer, String> {
     let body_at = match response.parse(head) {
         Ok(httparse::Status::Complete(body_at)) => body_at,
         Ok(httparse::Status::Partial) => return Err("its answer breaks off".into()),
-        Err(_) => return Err("its answer is no HTTP".into()),
+        Err(_) => return Err("its answer is not HTTP".into()),
     };
     let header =
         |name: &str| response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));

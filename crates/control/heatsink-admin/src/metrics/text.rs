@@ -67,7 +67,7 @@ fn traffic(text: &mut Lines, metrics: &Metrics) {
     );
     text.one_counter(
         "heatsink_pauses_total",
-        "Times that a worker let requests and replies gather, because many clients waited.",
+        "How often a worker paused to let requests and replies gather, because many clients waited.",
         traffic.map(|traffic| traffic.pauses_total),
     );
     text.one_gauge(
@@ -264,17 +264,17 @@ fn mitigations(text: &mut Lines, metrics: &Metrics) {
     );
     text.one_counter(
         "heatsink_split_drift_total",
-        "Times that the registry and the upstream did not agree on a split.",
+        "How often the registry and the upstream did not agree on a split.",
         splits.map(|splits| splits.drift_total),
     );
     text.one_counter(
         "heatsink_miss_storms_total",
-        "Times that many misses on one key came at once.",
+        "How often one key had many misses at once.",
         metrics.miss_storms_total,
     );
     text.one_counter(
         "heatsink_write_contention_total",
-        "Times that many writes of one key were in flight at once.",
+        "How often one key had many writes in flight at once.",
         metrics.write_contention_total,
     );
     text.one_counter(
@@ -298,22 +298,22 @@ fn detection(text: &mut Lines, metrics: &Metrics) {
     let sketch = metrics.sketch;
     text.one_gauge(
         "heatsink_sketch_error_bound_requests_per_second",
-        "What the sketch's estimates are too high by at most, nearly always.",
+        "By how much the sketch's estimates are too high at most, nearly always.",
         sketch.map(|sketch| sketch.bound_per_second),
     );
     text.one_gauge(
         "heatsink_sketch_mean_excess_requests",
-        "What sampled estimates are too high by, in requests a window.",
+        "By how much sampled estimates are too high on average, in requests a window.",
         sketch.and_then(|sketch| sketch.mean_excess_requests),
     );
     text.one_gauge(
         "heatsink_sketch_mean_relative_error",
-        "What sampled estimates are too high by, relative to the true count.",
+        "By how much sampled estimates are too high on average, relative to the true count.",
         sketch.and_then(|sketch| sketch.mean_relative),
     );
     text.one_counter(
         "heatsink_sketch_underestimates_total",
-        "Sampled estimates that were too low: a fault.",
+        "Sampled estimates that were too low: a bug.",
         sketch.map(|sketch| sketch.underestimates_total),
     );
 }
@@ -337,7 +337,7 @@ fn nodes(text: &mut Lines, metrics: &Metrics) {
     let hottest = nodes.iter().map(|node| node.commands_per_second).fold(0.0, f64::max);
     text.one_gauge(
         "heatsink_hottest_node_share",
-        "Share of the commands that goes to the hottest node, 0 to 1.",
+        "Share of the commands that go to the hottest node, 0 to 1.",
         (total > 0.0).then(|| hottest / total),
     );
 }
@@ -360,7 +360,7 @@ fn upstream(text: &mut Lines, metrics: &Metrics) {
     text.rows(
         "heatsink_upstream_errors_total",
         "counter",
-        "Connections to the upstream that could not be had, or were lost, by kind of error.",
+        "Connections to the upstream that could not be opened, or were lost, by kind of error.",
         upstream
             .errors_total
             .iter()
@@ -368,7 +368,7 @@ fn upstream(text: &mut Lines, metrics: &Metrics) {
     );
     text.one_counter(
         "heatsink_upstream_reconnects_total",
-        "Connections to the upstream that were had again.",
+        "Connections to the upstream that were opened again.",
         Some(upstream.reconnects_total),
     );
 }

@@ -129,7 +129,7 @@ impl Aggregator {
         let lag = self.settings.detect.window() / 4;
         let since = track.below_since.get_or_insert(now.saturating_sub(lag));
         if self.is_deaf {
-            // The hold stands still: what is not heard may be warm.
+            // The hold time does not go on: the proxy that is not heard may see requests.
             *since = (*since + now.saturating_sub(self.last_tick)).min(now);
             return false;
         }

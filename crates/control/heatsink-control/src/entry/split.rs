@@ -91,7 +91,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// A pause from now on, twice as long as the one before if that was lately.
+    /// A pause from now on, twice as long as the one before if that was recent.
     pub fn after(
         before: Option<&Self>,
         now_ms: u64,

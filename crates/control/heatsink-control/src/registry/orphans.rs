@@ -9,7 +9,7 @@
 //! ```text
 //! 1. an operator removes the key          10, blocked
 //! 2. an operator promotes it              11, the block ends
-//! 3. the store goes back to 10            blocked again: the orphan is put all the same
+//! 3. the store goes back to 10            blocked again: the orphan is put anyway
 //! 4. an operator removes it again         a block that ends later: the orphan is given up
 //! ```
 //!

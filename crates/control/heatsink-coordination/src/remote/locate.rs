@@ -69,8 +69,9 @@ impl Place {
                 Target::Sentinel { sentinels, name } => self.ask_sentinels(sentinels, name).await,
             }
         };
-        let too_long =
-            |_| StoreError::unreachable(format!("{self}: nobody said in time where it is"));
+        let too_long = |_| {
+            StoreError::unreachable(format!("{self}: no node or Sentinel said in time where it is"))
+        };
         timeout(LOCATE_TIMEOUT, found).await.map_err(too_long)?
     }
 

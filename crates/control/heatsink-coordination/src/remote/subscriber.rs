@@ -215,7 +215,7 @@ impl Ear {
     }
 
     /// Takes a message of the changes channel. One that is not understood, or not sealed, may be
-    /// anybody's: it is ignored. If it was a change all the same, the next pulse shows that a
+    /// anybody's: it is ignored. If it was a change nevertheless, the next pulse shows that a
     /// version was not heard. Removals are not sealed, because most of them are expiries that the
     /// server finds by itself: where there is a secret, they are a reason to look and no more.
     fn hear_change(&self, body: &[u8]) {

@@ -118,7 +118,7 @@ fn system_authorities() -> Result<RootCertStore, SettingsError> {
     let found = rustls_native_certs::load_native_certs();
     let (usable, _unusable) = roots.add_parsable_certificates(found.certs);
     if usable == 0 {
-        return Err(problem("the system trusts no authorities; give some"));
+        return Err(problem("the system trusts no certificate authorities; name some"));
     }
     Ok(roots)
 }

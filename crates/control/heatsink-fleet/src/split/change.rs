@@ -51,7 +51,7 @@ impl Next {
 pub(crate) enum Changed {
     Put(Box<Entry>),
     Removed,
-    /// There was nothing to remove; the key is blocked all the same.
+    /// There was nothing to remove; the key is blocked anyway.
     Absent,
     Left,
 }

@@ -4,7 +4,7 @@
 //! Bound: the copies of each key that has any, looked at every [`TURN`].
 //! Invariant: copies are filled only after every live proxy has said that its writes remove them,
 //! and writes do so until every one has said that it reads them no more. What a copy holds was
-//! read from the key under the copy's lock, while nobody wrote (see `cool/copies.rs` of the
+//! read from the key under the copy's lock, while nobody wrote (see `hot/copies.rs` of the
 //! proxy). Nothing has to be tidied up: copies live for [`LIFE`] only.
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use crate::state::unix_ms;
 const TURN: Duration = Duration::from_millis(100);
 /// How long a copy lives.
 const LIFE: Duration = Duration::from_secs(1);
-/// How long the lock of a copy lives: a copy is filled again so long after it was filled.
+/// How long the lock of a copy lives, and so the time after which a copy is filled again.
 const LOCK_MS: i64 = 300;
 /// Whoever has not acknowledged by then is waited for no longer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -247,7 +247,7 @@ impl Reconciler {
             .await;
     }
 
-    /// Fills the copies that were not filled lately.
+    /// Fills the copies that were not filled recently.
     async fn fill(&self, key: &[u8], copies: &Copies) -> Result<(), DataError> {
         let mut data = self.mover.steps.connect()?;
         let token = names::new_id(unix_ms());
@@ -258,7 +258,7 @@ impl Reconciler {
     }
 }
 
-/// Fills one copy, unless that was done lately, or somebody writes.
+/// Fills one copy, unless that was done recently, or somebody writes.
 async fn fill_one(data: &mut Data, key: &[u8], copy: &[u8], token: &[u8]) -> Result<(), DataError> {
     let (lock, writers) = (layout::lock_name(copy), layout::writers_name(copy));
     let lives = LOCK_MS.to_string();

@@ -171,7 +171,9 @@ impl Mover {
         if asked.as_ref().is_ok_and(|seen| is_of(seen.as_ref())) {
             return;
         }
-        tracing::warn!("the marker of split {id} stands at a key, and nobody knows of it");
+        tracing::warn!(
+            "found the marker of split {id}, which neither the registry nor the index knows"
+        );
         if asked.is_err() && known.key == key {
             // Nobody can be told. Those who know of it look at its marker.
             self.make_whole(key, layout, Instant::now()).await;

@@ -100,7 +100,7 @@ pub(super) async fn examine(
     if kind == Kind::List {
         let first = data.ask(&[command(&[b"LINDEX", key, b"0"])]).await?;
         if moving::tells_of_fence(&first[0]) {
-            return unfit("it is split, and nobody knows of it yet".to_owned());
+            return unfit("it is split, which the registry does not know yet".to_owned());
         }
     }
     if !matches!(kind, Kind::Counter | Kind::HyperLogLog) {

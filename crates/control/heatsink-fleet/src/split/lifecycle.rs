@@ -38,10 +38,10 @@ const MAX_TELLS: usize = 20;
 const RETRY: Duration = Duration::from_millis(100);
 /// Time between two looks for acknowledgements.
 const POLL: Duration = Duration::from_millis(1);
-/// Nobody waits for the acknowledgements of an un-split for longer than so many freeze times.
+/// Freeze times for which the acknowledgements of an un-split are waited for at most.
 const PATIENCE: u32 = 3;
 /// A look at the markers, and what it may take: whoever was not told of the end of a split knows of it
-/// then, unless it stands still.
+/// then, unless it does not move on.
 const TOMBSTONES: Duration = Duration::from_millis(1500);
 /// A pause after a command that needed the key whole, and after a value that cannot be split.
 pub(crate) const PAUSE_MS: (u64, u64) = (60_000, 600_000);
@@ -246,7 +246,7 @@ impl Mover {
         match change::change(&self.state, &self.store, key, decide).await {
             Ok(Changed::Put(_)) => Ok(true),
             Ok(_) => Ok(false),
-            // It may have been put all the same; the reconciler sees to that.
+            // It may have been put nevertheless; the reconciler sees to that.
             Err(error) => Err(NotSplit::Failed(DataError::Lost(error.to_string()))),
         }
     }
@@ -380,7 +380,11 @@ impl Mover {
         if missing > 0 {
             // Nothing depends on it: the server refuses what they write.
             let key = self.state.named(key);
-            tracing::info!(key, missing, "a key is made whole without the word of all proxies");
+            tracing::info!(
+                key,
+                missing,
+                "a key is made whole although some proxies have not acknowledged it"
+            );
         }
         self.make_whole(key, &layout, begun).await
     }

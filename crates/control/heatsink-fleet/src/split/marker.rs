@@ -303,7 +303,10 @@ impl Mover {
                 self.state.lock().splits.drift_total += 1;
                 self.count("split", "mended");
                 let key = self.state.named(key);
-                tracing::warn!(key, "a client wrote to the marker of a split key; mended");
+                tracing::warn!(
+                    key,
+                    "a client wrote to the marker of a split key; the marker was written anew"
+                );
             }
             Ok(false) => {}
             Err(error) => {
@@ -380,6 +383,6 @@ impl Mover {
                 }
             }
         }
-        Err(DataError::Refused("its marker is renamed all the time".to_owned()))
+        Err(DataError::Refused("its marker keeps being renamed".to_owned()))
     }
 }

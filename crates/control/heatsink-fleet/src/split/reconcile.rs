@@ -49,25 +49,25 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOK_AWAY: Duration = Duration::from_millis(250);
 /// How long what was seen there may be relied on.
 pub(super) const BELIEF: Duration = Duration::from_secs(10);
-/// The first choice is given so long to begin.
+/// Time for the first choice to begin.
 pub(super) const STEP_IN: Duration = Duration::from_secs(2);
-/// And one that is alive so long to come to an end.
+/// Time for a mover that is alive to come to an end.
 const SLOW: Duration = Duration::from_secs(10);
-/// The same while the store is away: writes are held, and nobody can be told of anything.
+/// Time for it while the store is away: writes are held, and nobody can be told of anything.
 const UNTOLD: Duration = Duration::from_secs(1);
-/// A split that only the upstream knows may be one that the registry is about to tell of.
+/// Time for the registry to tell of a split that only the upstream seems to know.
 const STRANGE: Duration = Duration::from_secs(5);
-/// Shards that are not where they should be are left there for so long: slots may still move.
+/// Shards that are not where they should be are left there for this long: slots may still move.
 const UNEVEN: Duration = Duration::from_secs(10);
-/// A key is made whole before its last time.
+/// A key with less than this to live is made whole.
 const LAST_MS: i64 = 30_000;
-/// Servers are asked whether they may evict a part of a value at every so many looks.
+/// Servers are asked at every tenth look whether they may evict a part of a value.
 const EVICTIONS: u32 = 10;
-/// A value that could not be made whole is tried again after so long, and up to so long.
+/// Time after which making a value whole is tried again: at first, and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-/// Shards are measured at every so many looks; and the index is read, while nothing is split.
+/// Shards are measured at every fifth look, and the index is read then while nothing is split.
 const MEASURE: u32 = 5;
-/// A look that comes so late shows that the process was paused.
+/// A look that comes later than this shows that the process was paused.
 const PAUSED: Duration = Duration::from_secs(4);
 /// How long the registry has to be read anew after that.
 const UNSURE: Duration = Duration::from_secs(10);

@@ -91,7 +91,7 @@ impl Steps {
     pub(crate) async fn unreplicated(&self, names: &[&[u8]]) -> Result<Option<String>, DataError> {
         match self.wait_for_replicas(names).await {
             // A user that may not ask has not been able to split anything; what others have split must
-            // come to an end all the same.
+            // come to an end nevertheless.
             Err(error) if is_not_allowed(&error) => Ok(None),
             waited => waited,
         }

@@ -393,7 +393,10 @@ async fn what_cannot_be_split_is_refused_with_a_reason(rig: Rig) {
     let mut client = rig.client();
     let few = Bounds { max_members: 2, max_value_bytes: 100 };
     let cases: [(&[&str], &str); 7] = [
-        (&["RPUSH", "k", "heatsink:split", "id"], "it is split, and nobody knows of it yet"),
+        (
+            &["RPUSH", "k", "heatsink:split", "id"],
+            "it is split, which the registry does not know yet",
+        ),
         (&["SET", "k", "text"], "a string that is neither a number nor a HyperLogLog"),
         (&["XADD", "k", "*", "f", "v"], "a value of type stream cannot be split"),
         (&["SADD", "k", "a", "b", "c"], "3 members, split.max_members is 2"),

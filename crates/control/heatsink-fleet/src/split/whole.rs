@@ -57,7 +57,7 @@ use crate::state::unix_ms;
 
 /// How long sealed shards and tombstones stay when nothing needs them any more.
 const AFTERLIFE_MS: &[u8] = b"600000";
-/// An attempt that was begun so long ago is one of a mover that has died.
+/// An attempt that began longer ago than this is that of a mover that has died.
 const ATTEMPT_MS: u64 = 60_000;
 /// Attempts to seal a shard that is written to meanwhile.
 const MAX_SEALS: usize = 100;
@@ -342,7 +342,7 @@ impl Steps {
                 return Ok(());
             }
         }
-        Err(DataError::Refused(format!("shard {shard} is written to all the time")))
+        Err(DataError::Refused(format!("shard {shard} keeps being written to")))
     }
 
     /// Whether a shard has been sealed.

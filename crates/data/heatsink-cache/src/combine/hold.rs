@@ -20,14 +20,14 @@
 
 use std::time::Duration;
 
-/// A batch is held if so many were answered and wait; fewer are no burst worth a look.
+/// A batch is held if at least this many were answered and wait; fewer are no burst.
 const FEWEST: usize = 8;
-/// A batch of so many leaves at once: more would save little. So does one of half the crowd, so
+/// A batch of this many leaves at once: more would save little. So does one of half the crowd, so
 /// that the other half never waits for it.
 const ENOUGH: usize = 20;
 /// The longest time from an answer to the next batch.
 const HOLD: Duration = Duration::from_micros(200);
-/// If nobody has come for so long, nobody is expected.
+/// If nobody has come for this long, nobody is expected.
 const LULL: Duration = Duration::from_micros(40);
 /// Writes after which it is known who writes.
 const WINDOW: u32 = 64;

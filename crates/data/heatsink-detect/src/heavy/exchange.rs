@@ -233,7 +233,7 @@ impl WorkerCounter {
         }
     }
 
-    /// The reply to a request has come, with so many bytes, and whether it said that there is
+    /// The reply to a request has come, with its number of bytes, and whether it said that there is
     /// nothing; or it failed or was given up, with neither.
     #[inline]
     pub fn answered(&mut self, tag: Tag, bytes: u64, miss: bool) {

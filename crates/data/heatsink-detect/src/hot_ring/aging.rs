@@ -27,7 +27,7 @@ pub(super) enum Aging {
     Window { slots: u32, periods: Periods },
     /// The count is shifted right at the end of every period.
     Decay { shift: u32, periods: Periods },
-    /// Every touch counts for good.
+    /// Every touch counts forever.
     Never,
 }
 
@@ -166,7 +166,7 @@ impl Aging {
     }
 }
 
-/// Counts a touch in the brief form; if that is full, or too short for so many slots, what it is
+/// Counts a touch in the brief form; if that is full, or too short for the slots, what it is
 /// worth.
 fn touch_brief(word: &AtomicU64, slots: u32, now: Period, limit: u64) -> Result<(u64, bool), u64> {
     if slots > BRIEF_SLOTS {

@@ -51,11 +51,11 @@ impl Default for Admission {
 /// Dual-ring rotation: how keys that are no longer touched leave the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rotation {
-    /// One generation for good. The cheapest: a touch need not ask which one is active.
+    /// One generation forever. The cheapest: a touch need not ask which one is active.
     Off,
     /// A new generation when [`HotRing::rotate`](super::HotRing::rotate) is called.
     OnCall,
-    /// A new generation every so many milliseconds, and when it is called for.
+    /// A new generation each time this many milliseconds have passed, and when it is called for.
     Every(u64),
 }
 

@@ -1,5 +1,5 @@
 //! A proxy that is behind: it believes in a split, and some shards are sealed already. Each test
-//! stops the mover there, and draws what the proxy is up to in `cool/splits/collected.rs`.
+//! stops the mover there, and draws what the proxy is up to in `hot/splitting/gather.rs`.
 
 use std::time::Duration;
 

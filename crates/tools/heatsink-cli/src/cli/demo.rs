@@ -17,7 +17,7 @@ pub(crate) struct DemoArgs {
     /// redis+sentinel://; keys begin with heatsink:demo: and are removed at the end
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
-    /// How long it takes
+    /// How long the demo runs
     #[arg(long, value_name = "TIME", default_value = "40s", value_parser = humantime::parse_duration)]
     duration: Duration,
     /// Requests/s of the shop
@@ -26,13 +26,13 @@ pub(crate) struct DemoArgs {
     /// Requests/s that a node of the embedded cluster can answer [default: half the rate]
     #[arg(long, value_name = "N", conflicts_with = "upstream")]
     capacity: Option<u32>,
-    /// Where all chance comes from
+    /// Seed of everything that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Where the page and the admin API are; port 0 picks a free one
+    /// Address of the page and of the admin API; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     admin: SocketAddr,
-    /// Print lines; so it is, too, where there is no terminal
+    /// Print lines instead of drawing; always so where there is no terminal
     #[arg(long)]
     pub(crate) plain: bool,
     #[command(flatten)]

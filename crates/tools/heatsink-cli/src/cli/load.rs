@@ -15,19 +15,19 @@ use crate::exit::Failure;
 /// What was typed.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LoadArgs {
-    /// Server or proxy to load; more than one are compared, in rounds that take turns
+    /// Server or proxy to load; several are compared, in rounds that take turns
     #[arg(long, value_name = "[NAME=]URL", num_args = 1.., required = true)]
     target: Vec<String>,
-    /// What is played: zipf, viral, moving, stampede, counter, flash-sale
+    /// Scenario to play: zipf, viral, moving, stampede, counter, flash-sale
     #[arg(long, value_name = "NAME", default_value = "viral")]
     scenario: Scenario,
-    /// Requests/s by the clock; without it as many as the connections manage
+    /// Requests/s, sent by the clock [default: as many as the connections manage]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
     /// Connections to each target
     #[arg(long, value_name = "N", default_value_t = 50)]
     connections: u32,
-    /// Requests of a connection that may be out at once
+    /// Requests of one connection that may be in flight at once
     #[arg(long, value_name = "N", default_value_t = 1)]
     pipeline: u32,
     /// Threads that drive the connections
@@ -36,13 +36,13 @@ pub(crate) struct LoadArgs {
     /// Measured time of each target, all rounds together
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     duration: Duration,
-    /// Time before each round that is not measured
+    /// Unmeasured time before each round
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     warmup: Duration,
-    /// Rounds that the targets take turns in [default: 1, with several targets 3]
+    /// Rounds, in which the targets take turns [default: 1, or 3 with several targets]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
-    /// Keys
+    /// Number of keys
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     keys: u32,
     /// Exponent of the Zipf law by which keys are chosen
@@ -54,40 +54,40 @@ pub(crate) struct LoadArgs {
     /// Bytes of a value
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     value_size: usize,
-    /// Where all chance comes from
+    /// Seed of everything that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Share of all requests that goes to what is hot, 0 to 1
+    /// Share of all requests that go to hot keys, 0 to 1
     #[arg(long, value_name = "X", default_value_t = 0.5)]
     hot_share: f64,
-    /// When it becomes hot, since the start of a round [default: a third of it]
+    /// When keys become hot, from the start of a round [default: after a third of it]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     onset: Option<Duration>,
     /// Scenario counter: number of counters
     #[arg(long, value_name = "N", default_value_t = 1)]
     counters: u32,
-    /// Scenario stampede: how long the hot key lives
+    /// Scenario stampede: time to live of the hot key
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     ttl: Duration,
-    /// Scenario stampede: how long it takes to compute it anew
+    /// Scenario stampede: how long it takes to recompute its value
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = humantime::parse_duration)]
     recompute: Duration,
-    /// Scenario flash-sale: what there is to sell
+    /// Scenario flash-sale: how many items there are to sell
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     stock: u64,
     /// Server behind the targets whose commands are counted (INFO commandstats)
     #[arg(long, value_name = "URL", num_args = 1..)]
     upstream: Vec<String>,
-    /// What all key names begin with
+    /// Prefix of all keys
     #[arg(long, value_name = "TEXT", default_value = "heatsink:load:")]
     prefix: String,
     /// Leave the keys on the servers
     #[arg(long)]
     keep_keys: bool,
-    /// For connecting, and for replies that are still out at the end of a round
+    /// Timeout for connecting, and for replies that are outstanding at the end of a round
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// Write the results as JSON; - is stdout, instead of the table
+    /// Write the results as JSON; - writes them to stdout instead of the table
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Write the results as a page with plots

@@ -16,17 +16,17 @@ pub(crate) struct ScanArgs {
     /// The server (redis://) or the cluster (redis+cluster://) to look at
     #[arg(value_name = "URL")]
     url: String,
-    /// Go on from a redis:// server to all primaries of its cluster
+    /// Look at all primaries of the cluster that a redis:// server belongs to
     #[arg(long)]
     all_nodes: bool,
-    /// How to look: HOTKEYS costs little, MONITOR works everywhere; auto takes the first
-    /// where every node has it
+    /// How to look: HOTKEYS costs little, MONITOR works everywhere; auto takes HOTKEYS if
+    /// every node has it
     #[arg(long, value_name = "NAME", default_value = "auto")]
     method: MethodName,
-    /// How long at most
+    /// How long to look at most
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     duration: Duration,
-    /// How many commands at most, all nodes together (MONITOR)
+    /// How many commands to look at at most, all nodes together (MONITOR)
     #[arg(long, value_name = "N", default_value_t = 100_000,
           value_parser = clap::value_parser!(u64).range(1..))]
     max_commands: u64,
@@ -37,13 +37,13 @@ pub(crate) struct ScanArgs {
     /// Requests/s from which Heatsink would call a key hot
     #[arg(long, value_name = "N", default_value_t = 1_000.0)]
     hot_threshold: f64,
-    /// For connecting and for each reply
+    /// Timeout for connecting and for each reply
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     timeout: Duration,
     /// Print JSON, for scripts
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not ask: the cost is accepted
+    /// Accept the cost without being asked
     #[arg(long)]
     pub(crate) yes: bool,
     #[command(flatten)]

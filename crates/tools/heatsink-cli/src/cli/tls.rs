@@ -10,7 +10,7 @@ use crate::exit::Failure;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "TLS, for rediss://")]
 pub(crate) struct TlsArgs {
-    /// Certificate authorities to trust (PEM); those of the system unless given
+    /// Certificate authorities to trust (PEM) [default: those of the system]
     #[arg(long = "tls-ca", value_name = "PATH")]
     ca: Option<PathBuf>,
     /// Certificate to present (PEM)

@@ -27,7 +27,7 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
         .map_err(|error| Failure::Runtime(format!("cannot start to log: {error}")))?;
     if config.upstream == Url::Embedded {
         return Err(Failure::Runtime(
-            "nothing can be split in an embedded store that is gone: set upstream".to_owned(),
+            "an embedded store has nothing to drain: set upstream".to_owned(),
         ));
     }
     let store = fleet::store(&loaded, false)?;
@@ -46,7 +46,7 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
          had ended before, {left} left"
     ));
     if unknown {
-        return Err(Failure::Runtime("the upstream cannot be asked what is split".to_owned()));
+        return Err(Failure::Runtime("cannot ask the upstream what is split".to_owned()));
     }
     if left > 0 {
         let failed: Vec<String> =
@@ -81,7 +81,7 @@ fn tell(progress: Progress) {
             format!("{how}: {} ({done} of {of})", name(&key))
         }
         Progress::Dropped(key) => format!("had ended before: {}", name(&key)),
-        Progress::Removed(key) => format!("not to be split or copied any more: {}", name(&key)),
+        Progress::Removed(key) => format!("no longer to be split or copied: {}", name(&key)),
         Progress::Failed(key, why) => format!("not yet: {}: {why}", name(&key)),
         Progress::Trouble(why) => format!("not yet: {why}"),
     });

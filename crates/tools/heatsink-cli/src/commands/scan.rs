@@ -56,10 +56,11 @@ fn failure(error: ClientError) -> Failure {
 fn is_accepted() -> Result<bool, Failure> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::Usage(
-            "nobody can be asked whether this cost is accepted: --yes accepts it".to_owned(),
+            "cannot ask whether this cost is accepted, without a terminal; --yes accepts it"
+                .to_owned(),
         ));
     }
-    eprint!("Go on? [y/N] ");
+    eprint!("Continue? [y/N] ");
     let mut answer = String::new();
     io::stdin()
         .lock()

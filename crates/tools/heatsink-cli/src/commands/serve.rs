@@ -96,9 +96,9 @@ fn start(
     let proxy = start_proxy(loaded, upstream, predecessor.as_mut())?;
     if let Some(predecessor) = predecessor {
         match predecessor.relieve() {
-            Ok(()) => info!("took over from the process that served before"),
+            Ok(()) => info!("took over from the previous process"),
             // It has ended, or will: its sockets are here in any case.
-            Err(error) => warn!(%error, "the process that served before did not confirm"),
+            Err(error) => warn!(%error, "the previous process did not confirm"),
         }
     }
     let sockets = proxy.listeners().map_err(failure)?;
@@ -235,7 +235,7 @@ fn hand_over(running: &mut Running, successor: &UnixStream, events: &mut Events,
     while proxy.client_count() > 0 && Instant::now() < until {
         match events.wait(until.min(Instant::now() + DRAIN_LOOK)) {
             Ok(Event::Tick | Event::Successor(_)) => {}
-            Ok(Event::Reload) => info!("not reloaded: this process has been succeeded"),
+            Ok(Event::Reload) => info!("not reloaded: another process has taken over"),
             Ok(Event::Stop) | Err(_) => break,
         }
     }

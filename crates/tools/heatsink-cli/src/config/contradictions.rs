@@ -54,7 +54,7 @@ impl Found<'_> {
         let role = self.settings.text("role");
         if role != "all" && *self.settings.url("coordination.url") == Url::Embedded {
             let text = format!(
-                "\"{role}\" needs a Redis to meet the others in; set coordination.url (or upstream)"
+                "\"{role}\" needs a Redis in which to meet the others; set coordination.url (or upstream)"
             );
             self.refuse("role", &text);
         }
@@ -135,7 +135,7 @@ impl Found<'_> {
                 self.refuse("tls.listen", "needs tls.certificate and tls.key");
             }
             if address.port() != 0 && Some(address) == self.settings.address("listen") {
-                self.refuse("tls.listen", "is the address of listen; TLS needs one of its own");
+                self.refuse("tls.listen", "is the address of listen; TLS needs another one");
             }
             return;
         }
@@ -221,7 +221,7 @@ mod tests {
         for (bad, message) in [
             (
                 "role = \"aggregator\"\n",
-                "h.toml:1: role: \"aggregator\" needs a Redis to meet the others in; set \
+                "h.toml:1: role: \"aggregator\" needs a Redis in which to meet the others; set \
                  coordination.url (or upstream)",
             ),
             (
@@ -257,7 +257,7 @@ mod tests {
             ),
             (
                 "[tls]\nlisten = \"127.0.0.1:6380\"\ncertificate = \"c\"\nkey = \"k\"\n",
-                "h.toml:2: tls.listen: is the address of listen; TLS needs one of its own",
+                "h.toml:2: tls.listen: is the address of listen; TLS needs another one",
             ),
             (
                 "[tls]\nlisten = \"127.0.0.1:1\"\ncertificate = \"c\"\nkey = \"k\"\n\

@@ -1,4 +1,4 @@
-//! The environment: `HEATSINK_LISTEN` and its like.
+//! The environment: `HEATSINK_LISTEN` and the other variables.
 //!
 //! Called by: `sources`, with the variables of the process.
 //! Invariant: an empty variable counts as not given, so that a wrapper can clear one.

@@ -29,7 +29,7 @@ const EXAMPLE_CHARS: usize = 120;
 const EXEMPT: [&str; 3] =
     ["heatsink_admin::audit", "heatsink::commands::serve::reload", module_path!()];
 
-/// What was logged lately. A clone is another handle of the same.
+/// What was logged recently. A clone is another handle to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limit {
     kinds: Arc<Mutex<HashMap<Identifier, Kind>>>,
@@ -64,9 +64,9 @@ impl Limit {
             self.lock().values_mut().filter_map(|kind| kind.left_out(now)).collect();
         for LeftOut { count, level, example } in found {
             if level == Level::INFO {
-                tracing::info!(count, "more log lines were left out, such as: {example}");
+                tracing::info!(count, "log lines like this were suppressed: {example}");
             } else {
-                tracing::warn!(count, "more log lines were left out, such as: {example}");
+                tracing::warn!(count, "log lines like this were suppressed: {example}");
             }
         }
     }

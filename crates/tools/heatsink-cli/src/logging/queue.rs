@@ -207,7 +207,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     enum Step {
-        /// Takes so many bytes at most.
+        /// Takes this many bytes at most.
         Take(usize),
         Refuse(io::ErrorKind),
     }
@@ -278,7 +278,7 @@ mod tests {
         let dropped = queue.dropped().load(Ordering::Relaxed) as usize;
         assert_eq!(dropped, 2 * MAX_BYTES / line.len() - MAX_BYTES / line.len());
         assert!(queue.lock().bytes <= MAX_BYTES);
-        // Nobody writes: the wait ends all the same.
+        // Nobody writes: the wait ends anyway.
         queue.flush(Duration::from_millis(1));
     }
 

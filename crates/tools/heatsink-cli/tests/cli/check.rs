@@ -128,7 +128,7 @@ fn settings_that_do_not_fit_together_are_refused() {
     assert_eq!(run.code, Some(3));
     assert_eq!(
         run.stderr,
-        "heatsink.toml:1: role: \"aggregator\" needs a Redis to meet the others in; set \
+        "heatsink.toml:1: role: \"aggregator\" needs a Redis in which to meet the others; set \
          coordination.url (or upstream)\n\
          heatsink.toml:3: detect.tick_ms: 2000 is more than detect.window_ms, which is 1000\n"
     );

@@ -24,7 +24,7 @@ fn a_key_goes_viral_a_node_melts_and_heatsink_cools_it() {
         "ok  the hottest node's share of the load fell from",
         "ok  the hottest node was at its limit",
         "ok  the 99th percentile fell from",
-        "ok  requests to nodes for each of the shop fell from",
+        "ok  requests to nodes for each request of the shop fell from",
     ] {
         assert!(run.stdout.contains(claim), "{claim}\n{}", run.stdout);
     }

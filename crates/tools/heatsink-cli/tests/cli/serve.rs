@@ -131,7 +131,7 @@ fn a_role_without_a_place_to_meet_is_refused() {
     assert_eq!(finished.code, Some(3));
     assert_eq!(
         finished.stderr,
-        "--role: \"aggregator\" needs a Redis to meet the others in; set coordination.url (or upstream)\n"
+        "--role: \"aggregator\" needs a Redis in which to meet the others; set coordination.url (or upstream)\n"
     );
 }
 

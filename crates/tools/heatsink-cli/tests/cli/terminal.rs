@@ -113,13 +113,13 @@ fn a_scan_asks_before_it_costs_anything() {
     let url = server.url();
     let args = ["scan", &url, "--method", "monitor", "--duration", "200ms"];
     let mut refused = Terminal::start(&place, &args);
-    refused.wait_for("Go on? [y/N]");
+    refused.wait_for("Continue? [y/N]");
     assert_eq!(server.calls("monitor"), 0);
     refused.press("n\n");
     assert_eq!(refused.exit_code(), 2);
     assert_eq!(server.calls("monitor"), 0);
     let mut accepted = Terminal::start(&place, &args);
-    accepted.wait_for("Go on? [y/N]");
+    accepted.wait_for("Continue? [y/N]");
     accepted.press("y\n");
     assert_eq!(accepted.exit_code(), 0);
     accepted.wait_for("ended by the duration");

@@ -28,7 +28,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts so many nodes, each of them as fast as `pace` says, on free ports.
+    /// Starts this many nodes, each of them as fast as `pace` says, on free ports.
     pub fn start(nodes: usize, pace: Pace) -> io::Result<Self> {
         if nodes == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a cluster has nodes"));

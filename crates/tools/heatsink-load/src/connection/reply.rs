@@ -126,7 +126,9 @@ impl Connection {
                 }
                 self.judge_counter(key, Some(*value), true, round, outcome);
             }
-            _ => outcome.mismatches.add(Kind::Corrupted, || format!("{}: odd reply", shown())),
+            _ => {
+                outcome.mismatches.add(Kind::Corrupted, || format!("{}: unexpected reply", shown()))
+            }
         }
     }
 

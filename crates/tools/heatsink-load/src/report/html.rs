@@ -57,8 +57,10 @@ pub fn page(report: &Report) -> Result<String, PlotError> {
 fn setting_words(report: &Report) -> String {
     let settings = &report.settings;
     let pace = match settings.rate_per_second {
-        Some(rate) => format!("{} requests/s, times count from when due", words::whole(rate)),
-        None => "as fast as it goes".to_owned(),
+        Some(rate) => {
+            format!("{} requests/s, times count from the moment each was due", words::whole(rate))
+        }
+        None => "as fast as possible".to_owned(),
     };
     format!(
         "Seed {}; {} connections with {} out at once, {pace}; {} of {:.1} s after {:.1} s of warm-up; \
@@ -78,7 +80,7 @@ fn setting_words(report: &Report) -> String {
 
 fn verdict(report: &Report) -> String {
     let (class, text) = match (report.mismatches(), report.errors()) {
-        (0, 0) => ("good", "All replies were as they should be.".to_owned()),
+        (0, 0) => ("good", "All replies were correct.".to_owned()),
         (0, errors) => ("fair", format!("No reply was wrong; {errors} errors.")),
         (wrong, errors) => ("bad", format!("{wrong} replies were wrong; {errors} errors.")),
     };

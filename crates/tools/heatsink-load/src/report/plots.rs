@@ -168,7 +168,7 @@ where
         chart
             .draw_series(LineSeries::new(mark, style))
             .map_err(failed)?
-            .label("the heat begins")
+            .label("keys become hot")
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
     }
     for (at, (name, points)) in lines.iter().enumerate() {

@@ -65,7 +65,7 @@ impl fmt::Display for Report {
         let settings = &self.settings;
         let pace = match settings.rate_per_second {
             Some(rate) => format!("{} req/s, times from when due", words::whole(rate)),
-            None => "as fast as it goes".to_owned(),
+            None => "as fast as possible".to_owned(),
         };
         write!(
             f,

@@ -54,7 +54,7 @@ fn facts<'a>(key: &Key, details: Option<&Details>, styles: &Styles) -> Vec<Line<
             lines.push(pairs(details.figures.clone()));
             lines.push(pairs(vec![("Policy", details.policy.clone())]));
         }
-        None => lines.push(Line::styled("Asking for more...", styles.muted)),
+        None => lines.push(Line::styled("Loading...", styles.muted)),
     }
     lines
 }

@@ -18,12 +18,12 @@ const HELP: [(&str, &str); 11] = [
     ("↑ ↓ home end", "choose a key"),
     ("enter", "its details; esc goes back"),
     ("← →, 1 to 8", "sort by another column"),
-    ("r", "the other way round"),
-    ("/", "only keys with this in their name"),
+    ("r", "reverse the order"),
+    ("/", "show only keys with this in their name"),
     ("p", "promote the key, for good or for some time"),
     ("n", "promote another key"),
     ("d", "demote the key"),
-    ("*", "behind a mitigation: a dry run"),
+    ("*", "after a mitigation: a dry run"),
     ("?", "this help"),
     ("q", "quit"),
 ];
@@ -37,7 +37,7 @@ pub(super) fn draw(frame: &mut Frame, app: &App, styles: &Styles) {
             ("Promote this key?", lines)
         }
         Dialog::NewKey(text) => {
-            ("Promote which key?", typed(text, "enter go on  esc cancel", styles))
+            ("Promote which key?", typed(text, "enter continue  esc cancel", styles))
         }
         Dialog::Filter(text) => ("Show keys with", typed(text, "enter keep  esc close", styles)),
         Dialog::Help => {
@@ -68,7 +68,7 @@ fn demote<'a>(name: &str, styles: &Styles) -> Vec<Line<'a>> {
     vec![
         Line::styled(name.to_owned(), styles.strong),
         Line::raw("Its mitigation ends on all proxies, and it is not"),
-        Line::raw("promoted again by itself for a while."),
+        Line::raw("promoted again automatically for a while."),
         Line::raw(""),
         Line::styled("y demote  n cancel", styles.strong),
     ]
@@ -93,7 +93,7 @@ fn choose<'a>(choice: &Choice, styles: &Styles) -> Vec<Line<'a>> {
         Span::styled(" ", styles.chosen),
         Span::styled(otherwise, styles.muted),
     ]));
-    lines.push(Line::styled("↑↓ choose  0-9 seconds  enter go on  esc cancel", styles.muted));
+    lines.push(Line::styled("↑↓ choose  0-9 seconds  enter continue  esc cancel", styles.muted));
     lines
 }
 

@@ -148,7 +148,7 @@ fn small_and_large_terminals() {
 fn the_details_of_a_key() {
     let mut app = app();
     press(&mut app, &[KeyCode::Enter]);
-    assert!(text(&mut app, 80, 24).contains("Asking for more"));
+    assert!(text(&mut app, 80, 24).contains("Loading..."));
     let stats = json!({"key_hash": "user:9999-hash", "hit_ratio": 0.985, "local_cache_hit_ratio": 0.99, "collapse_ratio": null, "shards": null});
     let policy = json!({"mode": "coherent", "rule": {"number": 2, "match": "user:*"}, "allowed_mitigations": ["local_cache", "coalesce"]});
     let history = json!({"decisions": [

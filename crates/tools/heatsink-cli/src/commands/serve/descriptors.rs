@@ -35,7 +35,7 @@ pub(super) fn fit(wanted: usize) -> usize {
     max_clients
 }
 
-/// Upstream connections that fit beside so many clients.
+/// Upstream connections that fit beside this many clients.
 pub(super) fn links(max_clients: usize) -> usize {
     let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(left(open_files)).unwrap_or(usize::MAX).saturating_sub(max_clients)
@@ -46,7 +46,7 @@ fn left(open_files: u64) -> u64 {
     open_files - RESERVE.min(open_files / 2)
 }
 
-/// Clients that fit if so many files may be open.
+/// Clients that fit if this many files may be open.
 fn room(open_files: u64) -> u64 {
     let left = left(open_files);
     (left - left.div_ceil(CLIENTS_PER_OWN + 1)).max(1)
