@@ -369,6 +369,6 @@ mod tests {
     fn the_number_of_rules_is_bounded() {
         assert!(Policies::new(vec![Rule::default(); MAX_RULES]).is_ok());
         let error = Policies::new(vec![Rule::default(); MAX_RULES + 1]).expect_err("too many");
-        assert_eq!(error.to_string(), "1025 policy rules, at most 1024 are possible");
+        assert_eq!(error.to_string(), "1025 policy rules; at most 1024 are possible");
     }
 }

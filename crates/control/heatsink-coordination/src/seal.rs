@@ -1,4 +1,4 @@
-//! Marks by which members of a fleet know what one of them has written.
+//! Signatures by which members of a fleet recognise what one of them has written.
 //!
 //! Called by: `remote`, for every body that it writes or reads; `subscriber`, for messages.
 //! Invariant: with a secret, nothing is handed on that was not sealed with it, for this namespace,

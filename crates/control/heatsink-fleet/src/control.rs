@@ -1,4 +1,4 @@
-//! What the API is told, and what it can have done.
+//! The control plane as the admin API sees it: what it shows, and the changes that it makes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,11 @@
-//! Whether the store answers, and whether a process that only adds up hears of what there is to add
-//! up.
+//! Whether the store answers, and whether an aggregator hears the reports that it is to add up.
 //!
 //! Called by: the loop and the movers of values, which tell what came of calls; `control`, for
 //! `/readyz`; whoever would have a client wait for a call.
 //! Bound: a store that has gone silent is known to be away after one call that got no answer: a
 //! heartbeat, which takes at most `HEARTBEAT` and the time that a call may take, or any call before.
-//! Invariant: reading the whole registry again, as is done now and then, is no trouble unless
-//! it takes long.
+//! Invariant: reading the whole registry again, as is done regularly, counts as trouble only if it
+//! takes long.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@
 //! | from the store's records to the registry and back | `records` |
 //! | what members say of themselves | `members`, `pace` |
 //! | what the API is told | `control`, `figures` |
-//! | whether there is anything to add up | `hearing` |
+//! | whether the store answers, and reports are heard | `hearing` |
 //! | what changed, for whoever listens | `news` |
 //! | values moved between keys and their shards | `split` |
 //!

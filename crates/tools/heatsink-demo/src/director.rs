@@ -1,4 +1,4 @@
-//! The play: acts in their time, what was measured in each, whatever whoever watches wants.
+//! Plays the acts at their times, measures each, and does what the viewer asks for.
 //!
 //! Called by: the command line.
 //! Bound: one look at the hot keys every [`TICK`]; a sample every [`SAMPLE_TICKS`] of them.

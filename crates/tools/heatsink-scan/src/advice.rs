@@ -188,12 +188,12 @@ mod tests {
         let counter = Facts { increment_share: 1.0, ..facts(100.0, 5_000.0, ValueKind::Counter) };
         let advice = of_requests(&counter, 1_000.0);
         assert_eq!(advice.mitigation, Some(Mitigation::Coalesce));
-        assert!(advice.reason.contains("increments that meet"), "{}", advice.reason);
+        assert!(advice.reason.contains("concurrent increments"), "{}", advice.reason);
 
         let sets = Facts { set_share: 0.9, ..facts(0.0, 2_000.0, ValueKind::String) };
         let advice = of_requests(&sets, 1_000.0);
         assert_eq!(advice.mitigation, Some(Mitigation::Coalesce));
-        assert!(advice.reason.contains("SETs that meet"), "{}", advice.reason);
+        assert!(advice.reason.contains("concurrent SETs"), "{}", advice.reason);
     }
 
     #[test]

@@ -165,7 +165,7 @@ fn the_cost_is_stated_before_anything_starts() {
     let plan = Plan::make(Options { commands_max: 12_345, ..options(&server.url()) }).unwrap();
     assert_eq!(plan.method, Method::Monitor);
     let text = plan.to_string();
-    assert!(text.contains("10 s or 12 345 commands, whichever is first"), "{text}");
+    assert!(text.contains("10 s or 12 345 commands, whichever comes first"), "{text}");
     assert!(text.contains("half its speed"), "{text}");
     assert!(text.contains("no HOTKEYS START"), "{text}");
     assert_eq!(server.calls("monitor"), 0);

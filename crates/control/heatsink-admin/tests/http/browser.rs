@@ -183,8 +183,17 @@ fn charts_show_what_was_measured() {
         assert_eq!(
             words,
             json!([
-                "0", "1K", "2K", "3K", "4K", "now", "30 s ago", "1 min ago", "90 s ago",
-                "2 min ago", "  ― requests  ― saved"
+                "0",
+                "1K",
+                "2K",
+                "3K",
+                "4K",
+                "now",
+                "30 s ago",
+                "1 min ago",
+                "90 s ago",
+                "2 min ago",
+                "  ― requests  ― saved"
             ])
         );
         let bars = "[...document.querySelectorAll('#chart-nodes .bar')].map((bar) => [bar.textContent, bar.width.baseVal.value])";

@@ -1,4 +1,4 @@
-//! Who is there, as last heard: so that a heartbeat need not bring what is known.
+//! The members as last heard, so that a heartbeat need not list all of them.
 //!
 //! Called by: `remote`, for each heartbeat.
 //! Bound: as many members as the store has. Between two full lists there are [`LEAST_PERIOD`]

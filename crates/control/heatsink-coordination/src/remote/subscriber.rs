@@ -1,4 +1,4 @@
-//! The task of a subscription: connects, listens, notices silence, starts again for ever.
+//! The task of a subscription: connects, listens, notices silence, and reconnects, forever.
 //!
 //! Called by: `remote`, one task a subscription.
 //! Bound: between attempts [`BACKOFF_LEAST`] to [`BACKOFF_MOST`]; the server runs a short

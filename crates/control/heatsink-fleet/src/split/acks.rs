@@ -1,4 +1,4 @@
-//! A proxy's word that it holds writes of a key.
+//! A proxy's acknowledgement that it holds writes of a key.
 //!
 //! Called by: the loop, whenever the data plane gets other hot keys.
 //! Bound: one task for each move that is under way, [`GIVE_UP`] long; remembered ids end with

@@ -4,8 +4,8 @@
 //! Bound: [`MAX_ROUNDS`] rounds over what is left.
 //! Invariant: may be begun again at any time, and beside a running fleet. Needs nothing but the
 //! upstream: what was moved is in its index, and what is not there is found by a look through all
-//! keys. Every key that was split, or had copies, when it began
-//! is told of once. That is looked up before anybody is told to end it:
+//! keys. Every key that was split, or had copies, when it began is named
+//! once. These keys are looked up before anybody is told to make them whole:
 //!
 //! ```text
 //! drain                              a proxy
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! If the proxy is between its commit and the index, there is no marker, and what is left is
-//! dropped here: by what was looked up, the same is told. A marker that strangers have changed is as
+//! dropped here; the key is named nevertheless, because it was looked up. A marker that strangers have changed is as
 //! good as any; one that they have renamed is searched for, and its value made whole there.
 
 use std::collections::{BTreeMap, HashSet};

@@ -2,7 +2,7 @@
 //!
 //! Called by: the reconciler, when a worker was refused by a marker that nobody has told it of;
 //! `heatsink drain`, which looks through all keys.
-//! Bound: one key; or [`MAX_PAGES`] pages of a scan, and [`MAX_NAMED`] names to be told.
+//! Bound: one key; or [`MAX_PAGES`] pages of a scan, and [`MAX_NAMED`] names to be reported.
 //! Invariant: a marker has a manifest beside it, written and removed with it. So a marker that a
 //! failover has brought back brings along where its shards are:
 //!

@@ -2,7 +2,7 @@
 //!
 //! The password comes from stdin, since arguments and variables of a process can be read by
 //! others on the machine. On a terminal it is shown as it is typed; a pipe does not show it.
-//! Bound: what a login may be long.
+//! Bound: the length that a password of a login may have.
 
 use std::io::{self, Read, Write};
 

@@ -6,8 +6,8 @@
 //! Called by: the subscriber, for each line that the filter lets pass; the thread that writes, for
 //! what was left out.
 //! Bound: as many kinds as there are places that log.
-//! Invariant: what somebody asked to see in detail (`debug`, `trace`) and what is said of operators'
-//! doings is never left out.
+//! Invariant: what somebody asked to see in detail (`debug`, `trace`) and what operators
+//! have changed is never left out.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write as _};

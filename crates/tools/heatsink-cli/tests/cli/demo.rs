@@ -33,7 +33,7 @@ fn a_key_goes_viral_a_node_melts_and_heatsink_cools_it() {
         "local_cache (only observed); ",
         "== mitigation is switched on",
         "coalesce; ",
-        "│ viral key, cooled",
+        "│ viral key, mitigated",
     ] {
         assert!(run.stdout.contains(part), "{part}\n{}", run.stdout);
     }

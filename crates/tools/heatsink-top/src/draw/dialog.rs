@@ -1,4 +1,4 @@
-//! Questions, over what is behind them.
+//! Questions, drawn over the rest of the screen.
 
 use heatsink_control::entry::Mitigation;
 use ratatui::Frame;

@@ -1,6 +1,5 @@
-//! Files that may change: looked at once in a while, since there is nothing to be told by that
-//! works the same for a file written in place, replaced by `rename`, or reached through a link
-//! that is switched over.
+//! Files that may change. They are polled, since no notification works alike for a file that is
+//! written in place, replaced by `rename`, or reached through a link that is switched over.
 //!
 //! Called by: `reload`.
 //! Bound: one `stat` a file and look; contents are not read.
