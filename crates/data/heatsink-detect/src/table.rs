@@ -3,7 +3,7 @@
 //! Called by: [`crate::heavy`]; `find` on every request, `admit` when an estimate is high.
 //! Bound: a fixed number of entries, in sets of eight. A set that is full gives up its
 //! coolest entry to a hotter newcomer, else the newcomer is refused. Nothing is allocated on
-//! the request path but, the first few times an entry is used, room for a longer name.
+//! the request path but room for a name that is longer than [`NAME_ROOM`].
 //! Invariant: an entry counts every request of its key since it was admitted; what may have
 //! come before is in `carried` for as long as it can still be inside the window.
 
@@ -14,6 +14,9 @@ use crate::key::Key;
 
 /// So many entries of a set may be followed; the others are for whoever becomes hot.
 const FOLLOWED_WAYS: usize = WAYS / 2;
+
+/// Bytes of a name for which an entry has room from the start.
+const NAME_ROOM: usize = 64;
 
 /// Entries in a set; their tags are compared at once, as the bytes of one word.
 const WAYS: usize = 8;
@@ -198,7 +201,9 @@ impl Table {
         Self {
             tags: vec![[0; WAYS]; sets],
             hashes: vec![0; sets * WAYS],
-            entries: vec![Entry::default(); sets * WAYS],
+            entries: (0..sets * WAYS)
+                .map(|_| Entry { key: Vec::with_capacity(NAME_ROOM), ..Entry::default() })
+                .collect(),
             history: vec![Tally::default(); sets * WAYS * slots],
             slots,
             newest: 0,
