@@ -6,14 +6,14 @@
 //! alone or among others. Those that this call leads are looked up together and loaded with one
 //! query; one that another process is loading is waited for by itself, and does not hold up the rest.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::time::{timeout, timeout_at};
+use tracing::Instrument;
 
-use crate::cache::{Cache, Options};
+use crate::cache::{Cache, Options, is_stale};
 use crate::clock::Ms;
 use crate::counters::Count;
 use crate::entry::{Entry, Source};
@@ -22,9 +22,10 @@ use crate::fence::NO_LINK;
 use crate::flight::{Begun, Outcome};
 use crate::fly::{Job, Landing, course, judge, keep_alone};
 use crate::inner::Inner;
-use crate::load::Loader;
+use crate::load::{Loader, caught};
 use crate::loaded::Loaded;
 use crate::record::Record;
+use crate::sync::timeout_at;
 
 /// A question for many keys; see [`Cache::get_many`].
 #[must_use = "nothing is asked before `load`"]
@@ -87,62 +88,69 @@ where
         let mut answers = HashMap::with_capacity(self.keys.len());
         let mut waits = Vec::new();
         let mut led = Vec::new();
-        let mut seen = std::collections::HashSet::with_capacity(self.keys.len());
+        let mut seen = HashSet::with_capacity(self.keys.len());
         for key in self.keys.iter().filter(|key| seen.insert(*key)) {
             let known = inner.look(key, now);
-            if let Some((record, false)) = &known
+            if let Some(record) = &known
+                && now < record.local_until
                 && record.age(now) < record.life.fresh_for
             {
                 inner.counters.hit();
+                inner.seen(key, record, now);
                 answers.extend(entry(key, record, Source::Local, now));
                 continue;
             }
-            let known = known.map(|(record, _)| record);
-            match inner.flights.begin(key, &inner.fences, inner.stripe(key)) {
-                Begun::Joined(flight) => waits.push((key, flight, false, known)),
+            inner.count_look(key, known.is_none(), now);
+            match inner.flights.begin(key, &inner.fences, inner.stripe(key), now) {
+                Begun::Joined(flight) => waits.push((key, Some(flight), false, known)),
                 Begun::Leads(flight) => {
                     led.push(Landing::new(inner, key, &flight));
-                    waits.push((key, flight, true, known));
+                    waits.push((key, Some(flight), true, known));
                 }
-                Begun::Refused => {
-                    inner.count(Count::Failed);
-                    return Err(Failure::Overloaded);
-                }
+                // The other keys are loaded all the same: callers may have joined their flights.
+                Begun::Refused => waits.push((key, None, false, known)),
             }
         }
         if !led.is_empty() {
-            inner.runtime.spawn(fly_together(Arc::clone(inner), led, batch));
+            let span = tracing::debug_span!("load", cache = inner.name, keys = led.len());
+            inner.runtime.spawn(fly_together(Arc::clone(inner), led, batch).instrument(span));
         }
         let hard = self.hard_timeout.unwrap_or(inner.settings.hard_timeout);
         let deadline = Instant::now() + hard;
         let mut failed = None;
         for (key, flight, leads, known) in waits {
-            let outcome = timeout_at(deadline.into(), flight.first()).await;
-            let outcome = outcome.unwrap_or(Outcome::Failed(Failure::Timeout));
+            let outcome = match flight {
+                Some(flight) => timeout_at(deadline.into(), flight.last())
+                    .await
+                    .unwrap_or(Outcome::Failed(Failure::Timeout)),
+                None => Outcome::Failed(Failure::Overloaded),
+            };
             let now = inner.clock.now();
             match outcome {
-                Outcome::Value(record, source) => {
+                Outcome::Value(record, source) | Outcome::Instead(record, source, _) => {
+                    let is_stale = is_stale(&record, source, now);
                     let source = if leads { source } else { Source::Joined };
                     inner.count(match source {
+                        _ if is_stale => Count::Stale,
                         Source::Loaded => Count::Loaded,
                         Source::Shared => Count::Shared,
                         _ => Count::Joined,
                     });
                     answers.extend(entry(key, &record, source, now));
                 }
-                Outcome::Failed(failure) => match known {
-                    Some(record)
-                        if inner.fences.holds(record.fence(), now)
-                            && record.age(now) < record.life.kept_for() =>
-                    {
+                Outcome::Failed(failure) => {
+                    let is_kept = |record: &Arc<Record<V>>| {
+                        inner.fences.holds(record.fence(), now)
+                            && record.age(now) < record.life.kept_for()
+                    };
+                    if let Some(stale) = known.filter(is_kept) {
                         inner.count(Count::Stale);
-                        answers.extend(entry(key, &record, Source::Local, now));
-                    }
-                    _ => {
+                        answers.extend(entry(key, &stale, Source::Local, now));
+                    } else {
                         inner.count(Count::Failed);
                         failed = Some(failure);
                     }
-                },
+                }
             }
         }
         failed.map_or(Ok(answers), Err)
@@ -158,50 +166,56 @@ fn entry<K: Clone, V>(
     Some((key.clone(), Entry::new(Arc::clone(record), source, now)?))
 }
 
-/// The task of the keys that one call leads.
+/// The task of the keys that one call leads. Each of its steps has a bound of its own, so it has one.
 async fn fly_together<K, V>(inner: Arc<Inner<K, V>>, led: Vec<Landing<K, V>>, batch: Batch<K, V>)
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    let limit = inner.settings.load_timeout;
-    // Those that are given up are told so by their landings.
-    let _ = timeout(limit, async {
-        #[cfg(feature = "redis")]
-        let led = match &inner.shared {
-            Some(shared) => match together::shared(&inner, shared, led, &batch).await {
-                Some(led) => led,
-                None => return,
-            },
-            None => led,
-        };
-        let fences: Vec<_> = led
-            .iter()
-            .map(|landing| {
-                let fence = inner.fences.take(landing.flight.stripe, NO_LINK);
-                landing.flight.begin_read(fence.epoch);
-                fence
-            })
-            .collect();
-        let (mut values, cost) = match run(&inner, &led, &batch).await {
-            Ok(loaded) => loaded,
-            Err(failure) => {
-                for landing in led {
-                    landing.land(Outcome::Failed(failure.clone()));
-                }
-                return;
+    if let Err(panic) = caught(together(&inner, led, &batch)).await {
+        // Of a codec or a key, say: the loader's is caught before. Those who wait were told.
+        inner.log_failure(&panic, false);
+    }
+}
+
+async fn together<K, V>(inner: &Arc<Inner<K, V>>, led: Vec<Landing<K, V>>, batch: &Batch<K, V>)
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    #[cfg(feature = "redis")]
+    let led = match &inner.shared {
+        Some(shared) => match together::shared(inner, shared, led, batch).await {
+            Some(led) => led,
+            None => return,
+        },
+        None => led,
+    };
+    let fences: Vec<_> = led
+        .iter()
+        .map(|landing| {
+            let fence = inner.fences.take(landing.flight.stripe, NO_LINK);
+            landing.flight.begin_read(fence.epoch);
+            fence
+        })
+        .collect();
+    let (mut values, cost) = match run(inner, &led, batch).await {
+        Ok(loaded) => loaded,
+        Err(failure) => {
+            for landing in led {
+                landing.land(Outcome::Failed(failure.clone()));
             }
-        };
-        for (landing, fence) in led.into_iter().zip(fences) {
-            let loaded = values.remove(&landing.key).map_or_else(Loaded::absent, Loaded::new);
-            let judged = judge(&inner, loaded, None, cost, None);
-            let Landing { key, flight, .. } = &landing;
-            let keep_for = inner.keep_alone_for();
-            let outcome = keep_alone(&inner, key, flight, judged, Some(fence), keep_for);
-            landing.land(outcome);
+            return;
         }
-    })
-    .await;
+    };
+    for (landing, fence) in led.into_iter().zip(fences) {
+        let loaded = values.remove(&landing.key).map_or_else(Loaded::absent, Loaded::new);
+        let judged = judge(inner, loaded, None, cost, None);
+        let Landing { key, flight, .. } = &landing;
+        let keep_for = inner.keep_alone_for();
+        let outcome = keep_alone(inner, key, flight, judged, Some(fence), keep_for);
+        landing.land(outcome);
+    }
 }
 
 /// Runs the loader for these keys when its turn has come.
@@ -229,7 +243,10 @@ where
         deadline: Instant::now() + inner.settings.load_timeout,
         token: None,
     };
-    let (end, cost) = loader.run(&inner.turns, || inner.count(Count::Loads), context).await;
+    let begun = || inner.count(Count::Loads);
+    let Some((end, cost)) = loader.run(&inner.turns, begun, context).await else {
+        return Err(Failure::Timeout);
+    };
     let failure = end.as_ref().err().map(Failure::kind);
     inner.tell(crate::observer::Event::Loaded { cost, refresh: false, failure });
     if let Err(failure) = end {
@@ -268,9 +285,85 @@ mod together {
         Arc, Batch, Hash, Inner, Landing, Loaded, Outcome, Source, fly_by_itself, judge, run,
     };
     use crate::envelope;
-    use crate::fly::shared::{Lease, interpret, renewed_while, store};
-    use crate::record::Version;
+    use crate::fly::shared::{Lease, interpret, renewed_while, store, trouble};
+    use crate::record::{Record, Version};
     use crate::shared::Shared;
+    use crate::store::Down;
+
+    /// What one key of a batch comes to.
+    enum Place<V> {
+        /// It is loaded here, in place of what begins so, which may be an older value.
+        Ours(Lease, Vec<u8>, Option<Arc<Record<V>>>),
+        Here(Arc<Record<V>>),
+        /// Another process loads it.
+        Elsewhere,
+        OutOfReach,
+    }
+
+    async fn place<K, V>(
+        inner: &Arc<Inner<K, V>>,
+        shared: &Shared<K, V>,
+        landing: &Landing<K, V>,
+    ) -> Place<V>
+    where
+        K: Hash + Eq + Clone + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        match try_place(inner, shared, landing).await {
+            Ok(place) => place,
+            Err(down) => {
+                trouble(inner, &down);
+                Place::OutOfReach
+            }
+        }
+    }
+
+    async fn try_place<K, V>(
+        inner: &Arc<Inner<K, V>>,
+        shared: &Shared<K, V>,
+        landing: &Landing<K, V>,
+    ) -> Result<Place<V>, Down>
+    where
+        K: Hash + Eq + Clone + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        let (core, key, flight) = (shared.core(), &landing.key, &landing.flight);
+        let name = shared.key(key);
+        flight.begin_read(core.fences.epoch(flight.stripe));
+        let sight = interpret(inner, shared, key, core.look(&name).await?);
+        match (sight.seen, sight.record) {
+            (Seen::Value(Freshness::Fresh | Freshness::Early), Some(record)) => {
+                Ok(Place::Here(record))
+            }
+            (Seen::Lease(_), _) => Ok(Place::Elsewhere),
+            (Seen::Nothing, _) => {
+                let marker = envelope::lease(Version(fastrand::u128(..).to_be_bytes()));
+                let is_ours = core.claim(&name, &marker, inner.settings.lease).await?;
+                Ok(if is_ours {
+                    let lease = Lease::new(inner, core, name, marker);
+                    Place::Ours(lease, marker.to_vec(), None)
+                } else {
+                    Place::Elsewhere
+                })
+            }
+            (Seen::Value(_) | Seen::Foreign, _) => {
+                let beside = shared.refresh_key(key);
+                let Some(lease) = Lease::beside(inner, core, &beside).await? else {
+                    return Ok(Place::Elsewhere);
+                };
+                // Somebody may have replaced it before the lease was ours.
+                flight.begin_read(core.fences.epoch(flight.stripe));
+                let again = interpret(inner, shared, key, core.look(&name).await?);
+                Ok(match (again.seen, again.record) {
+                    (_, older) if again.head == sight.head => Place::Ours(lease, again.head, older),
+                    (Seen::Value(Freshness::Fresh | Freshness::Early), Some(record)) => {
+                        Place::Here(record)
+                    }
+                    _ => Place::Elsewhere,
+                })
+            }
+        }
+    }
 
     /// Answers what the shared tier has, and loads what it has not under a lease for each key. Gives
     /// back what has to be loaded without it.
@@ -284,58 +377,38 @@ mod together {
         K: Hash + Eq + Clone + Send + Sync + 'static,
         V: Send + Sync + 'static,
     {
-        let core = shared.core();
-        let looks = join_all(led.iter().map(|landing| async {
-            landing.flight.begin_read(core.fences.epoch(landing.flight.stripe));
-            let name = shared.key(&landing.key);
-            let sight = match core.look(&name).await {
-                Ok(looked) => interpret(inner, shared, &landing.key, looked),
-                Err(_) => return None,
-            };
-            if sight.seen != Seen::Nothing {
-                return Some((sight, None));
-            }
-            let marker = envelope::lease(Version(fastrand::u128(..).to_be_bytes()));
-            let is_ours = core.claim(&name, &marker, inner.settings.lease).await.ok()?;
-            let lease = is_ours.then(|| Lease::new(inner, core, name, marker));
-            Some((sight, lease.map(|lease| (lease, marker))))
-        }))
-        .await;
-        let (mut ours, mut leases, mut markers, mut alone) = (vec![], vec![], vec![], vec![]);
-        for (landing, look) in led.into_iter().zip(looks) {
-            match look {
-                None => alone.push(landing),
-                Some((_, Some((lease, marker)))) => {
+        let places = join_all(led.iter().map(|landing| place(inner, shared, landing))).await;
+        let (mut ours, mut leases, mut seen, mut alone) = (vec![], vec![], vec![], vec![]);
+        for (landing, place) in led.into_iter().zip(places) {
+            match place {
+                Place::Ours(lease, head, older) => {
                     ours.push(landing);
                     leases.push(lease);
-                    markers.push(marker);
+                    seen.push((head, older));
                 }
-                Some((sight, None)) => {
-                    if let (Seen::Value(Freshness::Fresh), Some(record)) =
-                        (sight.seen, sight.record)
-                    {
-                        inner.keep(&landing.key, &record, inner.clock.now());
-                        landing.land(Outcome::Value(record, Source::Shared));
-                    } else {
-                        let flight = fly_by_itself(Arc::clone(inner), landing, Arc::clone(batch));
-                        inner.runtime.spawn(flight);
-                    }
+                Place::Here(record) => {
+                    inner.keep(&landing.key, &record, inner.clock.now());
+                    landing.land(Outcome::Value(record, Source::Shared));
                 }
+                Place::Elsewhere => {
+                    let flight = fly_by_itself(Arc::clone(inner), landing, Arc::clone(batch));
+                    inner.runtime.spawn(flight);
+                }
+                Place::OutOfReach => alone.push(landing),
             }
         }
         if !ours.is_empty() {
             match renewed_while(&leases, run(inner, &ours, batch)).await {
                 Ok((mut values, cost)) => {
-                    let stores = ours.into_iter().zip(leases).zip(&markers).map(
-                        |((landing, lease), marker)| {
+                    let stores = ours.into_iter().zip(leases).zip(&seen).map(
+                        |((landing, lease), (head, _))| {
                             let loaded = values
                                 .remove(&landing.key)
                                 .map_or_else(Loaded::absent, Loaded::new);
                             let judged = judge(inner, loaded, None, cost, None);
                             async move {
                                 let Landing { key, flight, .. } = &landing;
-                                let stored =
-                                    store(inner, shared, key, flight, lease, marker, judged);
+                                let stored = store(inner, shared, key, flight, lease, head, judged);
                                 let outcome = stored.await;
                                 landing.land(outcome);
                             }
@@ -344,8 +417,16 @@ mod together {
                     join_all(stores).await;
                 }
                 Err(failure) => {
-                    for landing in ours {
-                        landing.land(Outcome::Failed(failure.clone()));
+                    let now = inner.clock.now();
+                    for (landing, (_, older)) in ours.into_iter().zip(seen) {
+                        let usable = older.filter(|record| {
+                            inner.fences.holds(record.fence(), now)
+                                && record.age(now) < record.life.kept_for()
+                        });
+                        landing.land(match usable {
+                            Some(older) => Outcome::Instead(older, Source::Shared, failure.clone()),
+                            None => Outcome::Failed(failure.clone()),
+                        });
                     }
                 }
             }

@@ -16,6 +16,7 @@ use crate::heat::Heat;
 use crate::inner::{Inner, Parts, Weigher};
 use crate::local::Local;
 use crate::observer::Observer;
+use crate::sync::Spawner;
 
 /// What a caller is told when the shared tier cannot be asked, or another process has been loading
 /// the key for longer than [`Builder::lease_wait`].
@@ -266,20 +267,24 @@ where
     /// Builds the cache, on the tokio runtime that this is called on. With a shared tier it waits
     /// up to a second for the first connection; if there is none by then, the cache works without.
     pub async fn build(self) -> Result<Cache<K, V>, BuildError> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let runtime = Spawner::here().ok_or(BuildError::NoRuntime)?;
         validate(&self.name, &self.settings)?;
         #[cfg(feature = "redis")]
         let shared = match self.shared {
             Some(plan) => Some(plan.open(&self.name, &self.clock).await?),
             None => None,
         };
-        let own = self.settings.detector.as_ref();
-        let heat = own.map(|settings| Arc::new(Heat::new(settings, &self.clock)));
+        let own = || {
+            let settings = self.settings.detector.as_ref()?;
+            Some(Heat::ticking(settings, &self.clock, &runtime))
+        };
         #[cfg(feature = "fleet")]
         let heat = match &self.fleet {
             Some(fleet) => Some(Heat::of_fleet(fleet, &self.clock)),
-            None => heat,
+            None => own(),
         };
+        #[cfg(not(feature = "fleet"))]
+        let heat = own();
         Ok(Cache::new(Inner::new(Parts {
             name: self.name,
             settings: self.settings,

@@ -8,25 +8,25 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use heatsink_cache::stampede::freshness::Freshness;
-use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::builder::Builder;
-use crate::clock::Ms;
+use crate::clock::{Ms, whole_ms};
 use crate::counters::{Count, Counts};
 use crate::entry::{Entry, Source};
 use crate::error::{Error, Failure, Unconfirmed};
 use crate::fence::NO_LINK;
 use crate::flight::{Begun, Flight, Outcome};
-use crate::fly::{Job, Landing, fly};
-use crate::inner::{Inner, Making, ahead_of};
+use crate::fly::{Job, Landing, fly, time_to_refresh};
+use crate::inner::{Inner, Making};
 use crate::load::Loader;
 use crate::loaded::{Context, Found, LoadResult};
 use crate::observer::Event;
 use crate::record::{Payload, Record, Version};
+use crate::sync::{timeout, timeout_at};
 
 /// A cache of values of type `V` under keys of type `K`; a handle that is cheap to clone.
 ///
@@ -83,9 +83,9 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let now = self.inner.clock.now();
-        let (record, is_due) = self.inner.look(key, now)?;
+        let record = self.inner.look(key, now)?;
         let age = record.age(now);
-        let is_served = !is_due && age < record.life.stale_for;
+        let is_served = now < record.local_until && age < record.life.stale_for;
         if is_served { Entry::new(record, Source::Local, now) } else { None }
     }
 
@@ -193,6 +193,13 @@ pub(crate) struct Options {
     pub(crate) anew: bool,
 }
 
+impl Options {
+    /// Whether the caller does not take whatever there is.
+    pub(crate) fn insists(self) -> bool {
+        self.no_stale || self.anew
+    }
+}
+
 /// A question to the cache; see [`Cache::get`].
 #[must_use = "nothing is asked before `load`"]
 pub struct Get<'a, K, V, Q: ?Sized = K> {
@@ -232,7 +239,7 @@ where
     }
 
     /// Has the value loaded anew, and waits for that, or for a load that is under way; others go on
-    /// being served.
+    /// being served. If the load fails, so does this: the caller knows what was there before.
     pub fn anew(mut self) -> Self {
         self.options.anew = true;
         self
@@ -253,44 +260,101 @@ where
     {
         let inner = &*self.cache.inner;
         let now = inner.clock.now();
-        if let Some(record) = inner.local.get(self.key)
-            && now < record.quiet_until
-            && inner.fences.holds(record.fence(), now)
-            && !self.options.anew
-        {
-            inner.counters.hit();
-            self.seen(&record, now);
-            return output::<V, R, E>(record, Source::Local, now);
+        let mut known = None;
+        if let Some(record) = inner.look(self.key, now) {
+            if now < record.quiet_until && !self.options.anew {
+                inner.counters.hit();
+                inner.seen(self.key, &record, now);
+                return output::<V, R, E>(record, Source::Local, now);
+            }
+            known = Some(record);
         }
-        // Boxed, so that the future of a hit is small.
-        let (record, source) = Box::pin(self.slowly(Loader::new::<F, Fut, R, E>(loader)))
-            .await
-            .map_err(Failure::typed)?;
-        output::<V, R, E>(record, source, self.cache.inner.clock.now())
+        let waiting = match self.at_once(known, loader, now) {
+            Ok(record) => return output::<V, R, E>(record, Source::Local, now),
+            // Boxed, so that the future of a hit is small.
+            Err((known, loader)) => {
+                Box::pin(self.slowly(known, Loader::new::<F, Fut, R, E>(loader)))
+            }
+        };
+        let (record, source) = waiting.await.map_err(Failure::typed)?;
+        output::<V, R, E>(record, source, inner.clock.now())
     }
 
-    /// Counts a look for the detector, in batches: a hit should not have to hash the key's name.
-    #[inline]
-    fn seen(&self, record: &Record<V>, now: Ms) {
-        let batch = self.cache.inner.batch;
-        if batch > 0 {
-            // Never set back: of threads that count at once, each batch is told by exactly one.
-            let looks = record.looks.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            if looks & (batch - 1) == 0 {
-                self.count_looks(batch, now);
+    /// Serves what may be served without waiting, and sees to it that it is replaced if that is
+    /// due. Allocates only for a load that it begins.
+    #[inline(never)]
+    fn at_once<F, Fut, R, E>(
+        &self,
+        known: Option<Arc<Record<V>>>,
+        loader: F,
+        now: Ms,
+    ) -> Result<Arc<Record<V>>, NotAtOnce<V, F>>
+    where
+        F: FnOnce(Context<V>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: LoadResult<V>,
+        E: Send + Sync + 'static,
+    {
+        let inner = &self.cache.inner;
+        let Some(record) = known else { return Err((None, loader)) };
+        if now >= record.local_until || self.options.anew {
+            return Err((Some(record), loader));
+        }
+        let freshness = inner.freshness(&record, || inner.is_hot_here(self.key, &record), now);
+        let job = |loader| {
+            let loader = Loader::new::<F, Fut, R, E>(loader);
+            Job::new(
+                loader,
+                Options { ttl: self.options.ttl, ..Options::default() },
+                Some(Arc::clone(&record)),
+            )
+        };
+        match freshness {
+            Freshness::Fresh => {
+                // Of a hot key the shared tier is asked before the copy here is too old.
+                if now >= record.renew_at
+                    && inner.is_hot_here(self.key, &record)
+                    && record.claim_retry(now, inner.pause())
+                {
+                    self.in_background(job(loader), now);
+                }
+                inner.counters.hit();
+            }
+            Freshness::Early => {
+                if record.claim_retry(now, inner.pause()) {
+                    self.in_background(job(loader).in_background(true), now);
+                }
+                inner.counters.hit();
+            }
+            Freshness::Stale if !self.options.no_stale && self.soft().is_none() => {
+                if record.claim_retry(now, inner.pause()) {
+                    self.in_background(job(loader).in_background(false), now);
+                }
+                inner.count(Count::Stale);
+            }
+            Freshness::OnError if !self.options.no_stale && !record.is_retry_due(now) => {
+                inner.count(Count::Stale);
+            }
+            Freshness::Stale | Freshness::OnError | Freshness::Gone => {
+                return Err((Some(record), loader));
             }
         }
+        inner.seen(self.key, &record, now);
+        Ok(record)
     }
 
-    #[cold]
-    fn count_looks(&self, looks: u32, now: Ms) {
-        self.cache.inner.count_looks(self.key, looks, false, now);
+    fn soft(&self) -> Option<Duration> {
+        self.options.soft_timeout.or(self.cache.inner.settings.soft_timeout)
     }
 
-    async fn slowly(&self, loader: Loader<V>) -> Result<(Arc<Record<V>>, Source), Failure> {
+    async fn slowly(
+        &self,
+        known: Option<Arc<Record<V>>>,
+        loader: Loader<V>,
+    ) -> Result<(Arc<Record<V>>, Source), Failure> {
         let inner = &self.cache.inner;
         let mut ticket = Ticket { inner, begun: Instant::now(), is_settled: false };
-        let answer = self.answer(&mut ticket, loader).await;
+        let answer = self.answer(known, loader).await;
         ticket.settle(&answer);
         match answer {
             Answer::Value(record, source, _) => Ok((record, source)),
@@ -298,105 +362,91 @@ where
         }
     }
 
-    async fn answer(&self, _ticket: &mut Ticket<'_, K, V>, loader: Loader<V>) -> Answer<V> {
+    async fn answer(&self, known: Option<Arc<Record<V>>>, loader: Loader<V>) -> Answer<V> {
         let inner = &self.cache.inner;
         let now = inner.clock.now();
-        let found = inner.look(self.key, now);
-        let is_here = matches!(&found, Some((_, false)));
-        inner.count_looks(self.key, 1, found.is_none(), now);
-        let known = found.map(|(record, _)| record);
-        let soft = self.options.soft_timeout.or(inner.settings.soft_timeout);
+        inner.count_look(self.key, known.is_none(), now);
         let mut job = Job::new(loader, self.options, known.clone());
-        if let Some(record) = known.as_ref().filter(|_| is_here) {
-            let freshness = inner.freshness(record, now);
-            match freshness {
-                _ if self.options.anew => {
-                    job.refreshes = true;
-                }
-                Freshness::Fresh => {
-                    let ahead = || ahead_of(record.born, &record.life, record.local_until);
-                    if inner.refreshes_hot()
-                        && now >= ahead()
-                        && inner.is_hot(self.key)
-                        && record.claim_retry(now, inner.pause())
-                    {
-                        // Before the local copy is too old, the shared tier is asked; only before
-                        // the value itself is, it is loaded.
-                        job.refreshes = record.local_until >= fresh_until(record);
-                        job.is_early = job.refreshes;
-                        self.in_background(job);
-                    }
-                    return Answer::Value(Arc::clone(record), Source::Local, false);
-                }
-                Freshness::Early => {
-                    if record.claim_retry(now, inner.pause()) {
-                        job.refreshes = true;
-                        job.is_early = true;
-                        self.in_background(job);
-                    }
-                    return Answer::Value(Arc::clone(record), Source::Local, false);
-                }
-                Freshness::Stale if self.options.no_stale => job.refreshes = true,
-                Freshness::Stale => {
-                    job.refreshes = true;
-                    match soft {
-                        None => {
-                            if record.claim_retry(now, inner.pause()) {
-                                self.in_background(job);
-                            }
-                        }
-                        Some(soft) => {
-                            if let Some(fresh) = self.within_soft(soft, job).await {
-                                return fresh;
-                            }
-                        }
-                    }
-                    return Answer::Value(Arc::clone(record), Source::Local, true);
-                }
-                Freshness::OnError if self.options.no_stale => {}
-                Freshness::OnError => {
-                    if !record.is_retry_due(now) {
-                        return Answer::Value(Arc::clone(record), Source::Local, true);
-                    }
-                }
-                Freshness::Gone => {}
+        if let Some(record) = known.as_ref().filter(|record| now < record.local_until) {
+            let is_stale =
+                (record.life.fresh_for..record.life.stale_for).contains(&record.age(now));
+            job.refreshes = is_stale || self.options.anew;
+            if let Some(soft) = self.soft()
+                && is_stale
+                && !self.options.insists()
+            {
+                let job = job.in_background(false);
+                let fresh = self.within_soft(soft, job, now).await;
+                let stale = || Answer::Value(Arc::clone(record), Source::Local, true);
+                return fresh.unwrap_or_else(stale);
             }
         }
-        let hard = self.options.hard_timeout.unwrap_or(inner.settings.hard_timeout);
-        self.wait(hard, job, known).await
+        self.wait(job, known).await
     }
 
     /// Joins or leads the flight of the key, and waits for what it brings.
-    async fn wait(&self, hard: Duration, job: Job<V>, known: Option<Arc<Record<V>>>) -> Answer<V> {
+    async fn wait(&self, job: Job<V>, known: Option<Arc<Record<V>>>) -> Answer<V> {
         let inner = &self.cache.inner;
+        let hard = self.options.hard_timeout.unwrap_or(inner.settings.hard_timeout);
+        let deadline = Instant::now() + hard;
         let stripe = inner.stripe(self.key);
-        let wants_last = self.options.anew || self.options.no_stale;
-        let (flight, leads) = match inner.flights.begin(self.key, &inner.fences, stripe) {
-            Begun::Joined(flight) => (flight, false),
-            Begun::Leads(flight) => {
-                self.take_off(&flight, job);
-                (flight, true)
-            }
-            Begun::Refused => return self.instead(known, Failure::Overloaded),
-        };
-        let waiting = async {
-            let outcome = if wants_last { flight.last().await } else { flight.first().await };
+        let mut job = Some(job);
+        loop {
+            let now = inner.clock.now();
+            let (flight, leads) = match inner.flights.begin(self.key, &inner.fences, stripe, now) {
+                Begun::Joined(flight) => (flight, false),
+                Begun::Leads(flight) => {
+                    // Who has led is answered below.
+                    let Some(job) = job.take() else { return self.instead(known, Failure::Closed) };
+                    self.take_off(&flight, job);
+                    (flight, true)
+                }
+                Begun::Refused => return self.instead(known, Failure::Overloaded),
+            };
+            let Ok(outcome) = timeout_at(deadline.into(), self.outcome(&flight)).await else {
+                return self.instead(known, Failure::Timeout);
+            };
             match outcome {
-                // A stale first answer that has grown too old since.
-                Outcome::Value(record, _) if self.is_gone(&record) => flight.last().await,
-                outcome => outcome,
+                Outcome::Value(record, source) => {
+                    let is_stale = is_stale(&record, source, inner.clock.now());
+                    let is_refused = (self.options.no_stale && is_stale)
+                        || (self.options.anew && source != Source::Loaded);
+                    if !is_refused || (leads && !is_stale) {
+                        let source = if leads { source } else { Source::Joined };
+                        return Answer::Value(record, source, is_stale);
+                    }
+                    if leads {
+                        return Answer::Failed(Failure::Timeout);
+                    }
+                }
+                Outcome::Instead(record, source, failure) => {
+                    if !self.options.insists() {
+                        let source = if leads { source } else { Source::Joined };
+                        let is_stale = record.age(inner.clock.now()) >= record.life.fresh_for;
+                        return Answer::Value(record, source, is_stale);
+                    }
+                    // Others that joined a load which failed do not try once more each. But this
+                    // one may have been served something without any load.
+                    if leads || !matches!(failure, Failure::Unavailable(_)) {
+                        return Answer::Failed(failure);
+                    }
+                }
+                Outcome::Failed(Failure::Overdue) if !leads => {}
+                Outcome::Failed(failure) => return self.instead(known, failure),
             }
-        };
-        match timeout(hard, waiting).await {
-            Ok(Outcome::Value(record, source)) => {
-                let source = if leads { source } else { Source::Joined };
-                let is_stale = record.age(inner.clock.now()) >= record.life.fresh_for
-                    && !record.life.fresh_for.is_zero()
-                    && source != Source::Loaded;
-                Answer::Value(record, source, is_stale)
-            }
-            Ok(Outcome::Failed(failure)) => self.instead(known, failure),
-            Err(_) => self.instead(known, Failure::Timeout),
+            // It was another caller's flight, and its end is nothing for this one.
+        }
+    }
+
+    /// What a flight comes to for this caller.
+    async fn outcome(&self, flight: &Flight<V>) -> Outcome<V> {
+        if self.options.insists() {
+            return flight.last().await;
+        }
+        match flight.first().await {
+            // A stale first answer that has grown too old since.
+            Outcome::Value(record, _) if self.is_gone(&record) => flight.last().await,
+            outcome => outcome,
         }
     }
 
@@ -409,13 +459,14 @@ where
     fn instead(&self, known: Option<Arc<Record<V>>>, failure: Failure) -> Answer<V> {
         let inner = &self.cache.inner;
         let now = inner.clock.now();
+        let within = |record: &Record<V>| {
+            let life = &record.life;
+            let most = if self.options.no_stale { life.fresh_for } else { life.kept_for() };
+            !self.options.anew && record.age(now) < most
+        };
         match known {
-            Some(record)
-                if !self.options.no_stale
-                    && inner.fences.holds(record.fence(), now)
-                    && record.age(now) < record.life.kept_for() =>
-            {
-                record.postpone_retry(now + crate::clock::whole_ms(inner.pause()));
+            Some(record) if within(&record) && inner.fences.holds(record.fence(), now) => {
+                record.postpone_retry(now + whole_ms(inner.pause()));
                 let is_stale = record.age(now) >= record.life.fresh_for;
                 Answer::Value(record, Source::Local, is_stale)
             }
@@ -424,10 +475,10 @@ where
     }
 
     /// What a refresh brings within the soft timeout.
-    async fn within_soft(&self, soft: Duration, job: Job<V>) -> Option<Answer<V>> {
+    async fn within_soft(&self, soft: Duration, job: Job<V>, now: Ms) -> Option<Answer<V>> {
         let inner = &self.cache.inner;
         let stripe = inner.stripe(self.key);
-        let (flight, leads) = match inner.flights.begin(self.key, &inner.fences, stripe) {
+        let (flight, leads) = match inner.flights.begin(self.key, &inner.fences, stripe, now) {
             Begun::Joined(flight) => (flight, false),
             Begun::Leads(flight) => {
                 self.take_off(&flight, job);
@@ -441,27 +492,47 @@ where
                 let is_stale = record.age(inner.clock.now()) >= record.life.fresh_for;
                 Some(Answer::Value(record, source, is_stale))
             }
-            Ok(Outcome::Failed(_)) | Err(_) => None,
+            Ok(Outcome::Instead(..) | Outcome::Failed(_)) | Err(_) => None,
         }
     }
 
     fn take_off(&self, flight: &Arc<Flight<V>>, job: Job<V>) {
         let inner = &self.cache.inner;
         let landing = Landing::new(inner, &self.key.to_owned(), flight);
-        inner.runtime.spawn(fly(landing, job));
+        let refresh = job.is_background;
+        // What a loader traces is found under the request that caused it, or beside it.
+        let span = if refresh {
+            let span = tracing::debug_span!(parent: None, "load", cache = inner.name, refresh);
+            span.follows_from(tracing::Span::current());
+            span
+        } else {
+            tracing::debug_span!("load", cache = inner.name, refresh)
+        };
+        if let Some(record) = job.known.as_ref().filter(|_| refresh) {
+            let most = time_to_refresh(inner, record).min(inner.settings.load_timeout);
+            flight.is_due_by(inner.clock.now().saturating_add(whole_ms(most)));
+        }
+        inner.runtime.spawn(fly(landing, job).instrument(span));
     }
 
-    fn in_background(&self, job: Job<V>) {
+    #[cold]
+    fn in_background(&self, job: Job<V>, now: Ms) {
         let inner = &self.cache.inner;
         let stripe = inner.stripe(self.key);
-        if let Begun::Leads(flight) = inner.flights.begin(self.key, &inner.fences, stripe) {
+        if let Begun::Leads(flight) = inner.flights.begin(self.key, &inner.fences, stripe, now) {
             self.take_off(&flight, job);
         }
     }
 }
 
-fn fresh_until<V>(record: &Record<V>) -> Ms {
-    record.born.saturating_add(crate::clock::whole_ms(record.life.fresh_for))
+/// What is known of a key, and the loader that was not used.
+type NotAtOnce<V, F> = (Option<Arc<Record<V>>>, F);
+
+/// Whether a value is past its time to live. One that was just loaded is not, however short that is.
+pub(crate) fn is_stale<V>(record: &Record<V>, source: Source, now: Ms) -> bool {
+    record.age(now) >= record.life.fresh_for
+        && !record.life.fresh_for.is_zero()
+        && source != Source::Loaded
 }
 
 #[inline]

@@ -1,15 +1,16 @@
 //! What a cache has done, in numbers that add up.
 //!
 //! Called by: every `get`, once when it is answered; flights.
-//! Bound: a fixed number of counters. Those that a hit adds to are spread over [`STRIPES`] cache
-//! lines by thread, so that hits of two threads do not wait for each other's.
+//! Bound: a fixed number of counters. Hits are counted by thread (`place`), so that hits of two
+//! threads do not wait for each other, and one thread's need no atomic addition.
 //! Invariant: each `get` that was answered is counted in exactly one of the fields that
 //! [`Counts::gets`] sums.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+mod place;
 
-const STRIPES: usize = 16;
+use place::{PLACES, Place};
+
+use crate::sync::{AtomicU64, Ordering};
 
 /// A counter, by what it counts.
 #[derive(Debug, Clone, Copy)]
@@ -34,20 +35,42 @@ pub(crate) enum Count {
 
 const COUNTS: usize = Count::Invalidations as usize + 1;
 
+/// Two cache lines: they are fetched together.
 #[repr(align(128))]
 #[derive(Default)]
-struct Stripe(AtomicU64);
+struct Hits(AtomicU64);
 
-#[derive(Default)]
 pub(crate) struct Counters {
-    local: [Stripe; STRIPES],
+    /// A counter for each thread that has a place of its own.
+    own: [Hits; PLACES],
+    /// For all other threads together.
+    shared: Hits,
     others: [AtomicU64; COUNTS],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            own: std::array::from_fn(|_| Hits::default()),
+            shared: Hits::default(),
+            others: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
 }
 
 impl Counters {
     #[inline]
     pub(crate) fn hit(&self) {
-        self.local[stripe()].0.fetch_add(1, Ordering::Relaxed);
+        match place::mine() {
+            // Nobody else writes here, so a load and a store will do.
+            Place::Own(place) => {
+                let hits = &self.own[place].0;
+                hits.store(hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            }
+            Place::Shared => {
+                self.shared.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     pub(crate) fn add(&self, count: Count) {
@@ -57,7 +80,12 @@ impl Counters {
     pub(crate) fn read(&self) -> Counts {
         let of = |count: Count| self.others[count as usize].load(Ordering::Relaxed);
         Counts {
-            local_hits: self.local.iter().map(|stripe| stripe.0.load(Ordering::Relaxed)).sum(),
+            local_hits: self
+                .own
+                .iter()
+                .chain([&self.shared])
+                .map(|hits| hits.0.load(Ordering::Relaxed))
+                .sum(),
             shared_hits: of(Count::Shared),
             loaded: of(Count::Loaded),
             loads_deduped: of(Count::Joined),
@@ -130,19 +158,4 @@ impl Counts {
             + self.failed
             + self.abandoned
     }
-}
-
-/// Threads are dealt out over the stripes in turn.
-#[inline]
-fn stripe() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES);
-        }
-        mine.get()
-    })
 }

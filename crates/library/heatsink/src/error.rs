@@ -86,6 +86,9 @@ pub(crate) enum Failure {
     Load(Arc<dyn Any + Send + Sync>),
     Panicked(Arc<str>),
     Timeout,
+    /// A refresh took so long that the value which it was to replace is gone. Who waited for it may
+    /// load by themselves.
+    Overdue,
     Overloaded,
     Unavailable(Arc<str>),
     Closed,
@@ -99,7 +102,7 @@ impl Failure {
                 Err(_) => Error::LoadElsewhere,
             },
             Self::Panicked(words) => Error::Panicked(words),
-            Self::Timeout => Error::Timeout,
+            Self::Timeout | Self::Overdue => Error::Timeout,
             Self::Overloaded => Error::Overloaded,
             Self::Unavailable(words) => Error::Unavailable(words),
             Self::Closed => Error::Closed,
@@ -111,7 +114,7 @@ impl Failure {
         match self {
             Self::Load(_) => "error",
             Self::Panicked(_) => "panic",
-            Self::Timeout => "timeout",
+            Self::Timeout | Self::Overdue => "timeout",
             Self::Overloaded => "overloaded",
             Self::Unavailable(_) => "unavailable",
             Self::Closed => "closed",

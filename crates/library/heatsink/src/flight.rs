@@ -16,29 +16,28 @@
 //! A: gets old                          (asked before the put: either is right)
 //! ```
 
-#[cfg(all(test, feature = "shuttle"))]
-mod schedules;
-
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
+use crate::clock::Ms;
 use crate::entry::Source;
 use crate::error::Failure;
 use crate::fence::Fences;
 use crate::record::Record;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, step};
 
 const SHARDS: usize = 16;
 
 /// How a flight ended.
 pub(crate) enum Outcome<V> {
     Value(Arc<Record<V>>, Source),
+    /// An older value, because the load failed. Who wants no such thing is told of the failure.
+    Instead(Arc<Record<V>>, Source, Failure),
     Failed(Failure),
 }
 
@@ -46,6 +45,9 @@ impl<V> Clone for Outcome<V> {
     fn clone(&self) -> Self {
         match self {
             Self::Value(record, source) => Self::Value(Arc::clone(record), *source),
+            Self::Instead(record, source, failure) => {
+                Self::Instead(Arc::clone(record), *source, failure.clone())
+            }
             Self::Failed(failure) => Self::Failed(failure.clone()),
         }
     }
@@ -57,10 +59,14 @@ pub(crate) struct Flight<V> {
     epoch: AtomicU64,
     /// What those get who take the first thing there is: a stale value comes before the fresh one.
     first: OnceLock<Outcome<V>>,
+    /// What came after that, before the flight has ended.
+    second: OnceLock<Outcome<V>>,
     last: OnceLock<Outcome<V>>,
     changed: Notify,
     /// The key was written meanwhile: nobody joins, and nothing is kept.
     is_detached: AtomicBool,
+    /// From then on nobody joins: the value that it refreshes is gone, and it is late.
+    joined_until: AtomicU64,
 }
 
 impl<V> Flight<V> {
@@ -69,10 +75,17 @@ impl<V> Flight<V> {
             stripe,
             epoch: AtomicU64::new(epoch),
             first: OnceLock::new(),
+            second: OnceLock::new(),
             last: OnceLock::new(),
             changed: Notify::new(),
             is_detached: AtomicBool::new(false),
+            joined_until: AtomicU64::new(Ms::MAX),
         }
+    }
+
+    /// It is a refresh that has so much time.
+    pub(crate) fn is_due_by(&self, then: Ms) {
+        self.joined_until.store(then, Ordering::Relaxed);
     }
 
     /// Who joins from now on is answered by a read that begins after this.
@@ -86,13 +99,19 @@ impl<V> Flight<V> {
     }
 
     pub(crate) fn answer_first(&self, outcome: Outcome<V>) {
-        let _ = self.first.set(outcome);
+        step();
+        if let Err(outcome) = self.first.set(outcome) {
+            let _ = self.second.set(outcome);
+        }
+        step();
         self.changed.notify_waiters();
     }
 
     pub(crate) fn finish(&self, outcome: Outcome<V>) {
+        step();
         let _ = self.last.set(outcome.clone());
         let _ = self.first.set(outcome);
+        step();
         self.changed.notify_waiters();
     }
 
@@ -100,22 +119,23 @@ impl<V> Flight<V> {
         self.first.get().is_some()
     }
 
-    /// The first thing there is.
+    /// The first thing there is, or what came after it by now.
     pub(crate) async fn first(&self) -> Outcome<V> {
-        self.wait(&self.first).await
+        self.wait(|| self.second.get().or_else(|| self.first.get())).await
     }
 
     /// What it comes to in the end.
     pub(crate) async fn last(&self) -> Outcome<V> {
-        self.wait(&self.last).await
+        self.wait(|| self.last.get()).await
     }
 
-    async fn wait(&self, slot: &OnceLock<Outcome<V>>) -> Outcome<V> {
+    async fn wait<'a>(&'a self, slot: impl Fn() -> Option<&'a Outcome<V>>) -> Outcome<V> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // Registered before the look, so that an answer between the two is not missed.
             changed.as_mut().enable();
-            if let Some(outcome) = slot.get() {
+            step();
+            if let Some(outcome) = slot() {
                 return outcome.clone();
             }
             changed.await;
@@ -153,7 +173,7 @@ impl<K: Hash + Eq, V> Flights<K, V> {
     }
 
     /// Joins the flight of the key if its answer will be good enough, else leads a new one.
-    pub(crate) fn begin<Q>(&self, key: &Q, fences: &Fences, stripe: u32) -> Begun<V>
+    pub(crate) fn begin<Q>(&self, key: &Q, fences: &Fences, stripe: u32, now: Ms) -> Begun<V>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -162,6 +182,7 @@ impl<K: Hash + Eq, V> Flights<K, V> {
         let epoch = fences.epoch(stripe);
         if let Some(flight) = shard.get(key)
             && flight.epoch.load(Ordering::Acquire) == epoch
+            && now < flight.joined_until.load(Ordering::Relaxed)
         {
             return Begun::Joined(Arc::clone(flight));
         }
@@ -170,7 +191,10 @@ impl<K: Hash + Eq, V> Flights<K, V> {
         }
         let flight = Arc::new(Flight::new(stripe, epoch));
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        shard.insert(key.to_owned(), Arc::clone(&flight));
+        if let Some(older) = shard.insert(key.to_owned(), Arc::clone(&flight)) {
+            // What it still brings is older than what this one will.
+            older.is_detached.store(true, Ordering::Relaxed);
+        }
         Begun::Leads(flight)
     }
 

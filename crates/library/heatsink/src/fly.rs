@@ -13,8 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heatsink_cache::stampede::freshness::Life;
-use tokio::time::timeout_at;
-
 #[cfg(feature = "redis")]
 pub(crate) use shared::{invalidate_shared, put_shared};
 
@@ -26,12 +24,14 @@ use crate::error::Failure;
 use crate::fence::{Fence, NO_LINK};
 use crate::flight::{Flight, Outcome};
 use crate::inner::{Inner, Making};
-use crate::load::Loader;
+use crate::load::{Loader, caught};
 use crate::loaded::{Context, Loaded, What};
 use crate::observer::Event;
 use crate::record::{Payload, Record, Version};
+use crate::sync::timeout_at;
 
 /// What a flight is to do.
+#[expect(clippy::struct_excessive_bools, reason = "they say what a caller wants, and combine")]
 pub(crate) struct Job<V> {
     pub(crate) loader: Loader<V>,
     pub(crate) ttl: Option<Duration>,
@@ -41,8 +41,12 @@ pub(crate) struct Job<V> {
     pub(crate) refreshes: bool,
     /// Whether that is before its time to live is over.
     pub(crate) is_early: bool,
+    /// Whether callers are served the old value meanwhile.
+    pub(crate) is_background: bool,
     /// Whether what the shared tier has is not good enough.
     pub(crate) anew: bool,
+    /// Whether the caller does not take what is stale, or in the case of `anew` what was there.
+    pub(crate) insists: bool,
 }
 
 impl<V> Job<V> {
@@ -53,8 +57,18 @@ impl<V> Job<V> {
             known,
             refreshes: false,
             is_early: false,
+            is_background: false,
             anew: options.anew,
+            insists: options.insists(),
         }
+    }
+
+    /// To replace what is known while callers are served that.
+    pub(crate) fn in_background(mut self, is_early: bool) -> Self {
+        self.refreshes = true;
+        self.is_early = is_early;
+        self.is_background = true;
+        self
     }
 }
 
@@ -73,36 +87,44 @@ where
     V: Send + Sync + 'static,
 {
     let inner = &landing.inner;
-    let deadline = Instant::now() + limit(inner, &job);
+    let limit = limit(inner, &job);
+    let deadline = Instant::now() + limit.unwrap_or(inner.settings.load_timeout);
     let refreshed = job.known.clone().filter(|_| job.refreshes);
     let course = course(inner, &landing.key, &landing.flight, job, deadline);
-    let outcome = match timeout_at(deadline.into(), course).await {
-        Ok(outcome) => outcome,
+    let outcome = match timeout_at(deadline.into(), caught(course)).await {
+        Ok(Ok(outcome)) => outcome,
+        // Not the loader's, which is caught there: of a codec, say.
+        Ok(Err(panic)) => Outcome::Failed(panic),
         Err(_) => Outcome::Failed(Failure::Timeout),
     };
-    if let Outcome::Failed(failure) = &outcome {
+    let outcome = match outcome {
+        Outcome::Failed(Failure::Timeout) if limit.is_some() => Outcome::Failed(Failure::Overdue),
+        outcome => outcome,
+    };
+    if let Outcome::Failed(failure) | Outcome::Instead(.., failure) = &outcome {
         // Nobody tries again at once: those who come now are served the old value.
         if let Some(record) = refreshed {
             record.postpone_retry(inner.clock.now() + whole_ms(inner.pause()));
         }
-        tracing::debug!(cache = inner.name, failure = failure.kind(), "a load failed");
+        inner.log_failure(failure, limit.is_some());
     }
     landing.land(outcome);
 }
 
-/// A refresh that hangs is given up when the value that it is to replace is gone, so that others
-/// can load it; but it gets the hard timeout in any case.
-fn limit<K, V>(inner: &Inner<K, V>, job: &Job<V>) -> Duration {
-    let settings = &inner.settings;
-    let most = settings.load_timeout;
-    match &job.known {
-        Some(record) if job.refreshes => {
-            let left = record.life.kept_for().saturating_sub(record.age(inner.clock.now()));
-            left.max(settings.hard_timeout).min(most)
-        }
-        _ => most,
-    }
+/// A refresh in the background is given up when the value that it is to replace is gone: who comes
+/// then loads by themselves. One that began shortly before gets the time that it is likely to need.
+fn limit<K, V>(inner: &Inner<K, V>, job: &Job<V>) -> Option<Duration> {
+    let record = job.known.as_ref().filter(|_| job.is_background)?;
+    Some(time_to_refresh(inner, record).min(inner.settings.load_timeout))
 }
+
+/// How long a refresh of a record may take before others no longer wait for it.
+pub(crate) fn time_to_refresh<K, V>(inner: &Inner<K, V>, record: &Record<V>) -> Duration {
+    let left = record.life.kept_for().saturating_sub(record.age(inner.clock.now()));
+    left.max((record.life.cost * 4).max(LEAST_TO_REFRESH))
+}
+
+const LEAST_TO_REFRESH: Duration = Duration::from_millis(100);
 
 pub(crate) async fn course<K, V>(
     inner: &Arc<Inner<K, V>>,
@@ -192,23 +214,25 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    let Job { loader, ttl, refreshes, is_early, .. } = job;
+    let Job { loader, ttl, is_background, is_early, .. } = job;
     let is_current =
         |record: &&Arc<Record<V>>| inner.fences.holds(record.fence(), inner.clock.now());
     let stale = stale.filter(is_current);
     let context = Context { stale: stale.cloned(), deadline, token };
     let begun = || {
         inner.count(Count::Loads);
-        if refreshes {
+        if is_background {
             inner.count(Count::Refreshes);
         }
-        if is_early {
+        if is_background && is_early {
             inner.count(Count::EarlyRefreshes);
         }
     };
-    let (end, cost) = loader.run(&inner.turns, begun, context).await;
+    let Some((end, cost)) = loader.run(&inner.turns, begun, context).await else {
+        return Err(Failure::Timeout);
+    };
     let failure = end.as_ref().err().map(Failure::kind);
-    inner.tell(Event::Loaded { cost, refresh: refreshes, failure });
+    inner.tell(Event::Loaded { cost, refresh: is_background, failure });
     match end {
         Ok(loaded) => Ok(judge(inner, loaded, ttl, cost, stale)),
         Err(failure) => {
@@ -269,7 +293,13 @@ impl<K: Hash + Eq, V> Drop for Landing<K, V> {
         // In this order: who comes between the two leads a flight of their own, and is not told of
         // an error from before they asked.
         self.inner.flights.end(&self.key, &self.flight);
-        let outcome = self.outcome.take().unwrap_or(Outcome::Failed(Failure::Closed));
+        let outcome = self.outcome.take().unwrap_or_else(|| {
+            Outcome::Failed(if std::thread::panicking() {
+                Failure::Panicked("beside the loader".into())
+            } else {
+                Failure::Closed
+            })
+        });
         self.flight.finish(outcome);
     }
 }

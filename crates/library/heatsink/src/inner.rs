@@ -6,22 +6,22 @@
 use std::borrow::Borrow;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use heatsink_cache::stampede::freshness::{Freshness, Life};
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::builder::Settings;
 use crate::clock::{Clock, Ms, whole_ms};
 use crate::counters::{Count, Counters};
+use crate::error::Failure;
 use crate::fence::{Fence, Fences, NO_EPOCH};
 use crate::flight::Flights;
 use crate::heat::Heat;
 use crate::local::LocalTier;
 use crate::observer::{Event, Observer};
 use crate::record::{Payload, Record, Version};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Spawner};
 
 pub(crate) type Weigher<K, V> = Arc<dyn Fn(&K, &V) -> u64 + Send + Sync>;
 
@@ -29,7 +29,7 @@ pub(crate) struct Inner<K, V> {
     pub(crate) name: String,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    pub(crate) runtime: Handle,
+    pub(crate) runtime: Spawner,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     weigher: Option<Weigher<K, V>>,
     pub(crate) fences: Arc<Fences>,
@@ -49,7 +49,7 @@ pub(crate) struct Parts<K, V> {
     pub(crate) name: String,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    pub(crate) runtime: Handle,
+    pub(crate) runtime: Spawner,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) weigher: Option<Weigher<K, V>>,
     pub(crate) heat: Option<Arc<Heat>>,
@@ -117,38 +117,55 @@ where
         self.fences.stripe(key)
     }
 
-    /// The record of a key that this process may serve, and whether it is too old to be served
-    /// without asking the shared tier.
-    pub(crate) fn look<Q>(&self, key: &Q, now: Ms) -> Option<(Arc<Record<V>>, bool)>
+    /// The record of a key, if nothing has happened to the key since.
+    #[inline]
+    pub(crate) fn look<Q>(&self, key: &Q, now: Ms) -> Option<Arc<Record<V>>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let record = self.local.peek(key)?;
-        if !self.fences.holds(record.fence(), now) {
-            return None;
-        }
-        let is_due = now >= record.local_until;
-        Some((record, is_due))
+        let record = self.local.get(key)?;
+        self.fences.holds(record.fence(), now).then_some(record)
     }
 
-    pub(crate) fn freshness(&self, record: &Record<V>, now: Ms) -> Freshness {
-        record.freshness(now, self.settings.policy.early)
+    /// What a value is good for. One of a hot key is refreshed before it expires, as if it had
+    /// been drawn.
+    pub(crate) fn freshness(
+        &self,
+        record: &Record<V>,
+        is_hot: impl Fn() -> bool,
+        now: Ms,
+    ) -> Freshness {
+        match record.freshness(now, self.settings.policy.early) {
+            Freshness::Fresh
+                if self.refreshes_hot()
+                    && now >= refresh_at(record.born, &record.life)
+                    && is_hot() =>
+            {
+                Freshness::Early
+            }
+            freshness => freshness,
+        }
     }
 
     pub(crate) fn record(&self, key: &K, payload: Payload<V>, making: &Making) -> Record<V> {
         let Making { born, life, fence, stripe, link, local_until, version, bytes } = *making;
         let kept_until = born.saturating_add(whole_ms(life.kept_for()));
         let local_until = local_until.min(kept_until);
-        let own = size_of::<Record<V>>() as u64 + bytes as u64;
+        let name = self.name_of(key);
+        let own =
+            (size_of::<Record<V>>() + bytes + name.as_ref().map_or(0, |name| name.len())) as u64;
+        let renew_at = self.renew_at(local_until);
         let mut record = Record {
             payload,
-            quiet_until: self.quiet_until(born, &life, local_until),
+            quiet_until: self.quiet_until(born, &life, local_until.min(renew_at)),
             stripe,
             link,
             epoch: AtomicU64::new(fence.map_or(NO_EPOCH, |fence| fence.epoch)),
             born,
             local_until,
+            renew_at,
+            name,
             life,
             weight: 0,
             version,
@@ -164,13 +181,41 @@ where
     }
 
     /// Until when a look at the record has nothing to decide.
-    fn quiet_until(&self, born: Ms, life: &Life, local_until: Ms) -> Ms {
+    fn quiet_until(&self, born: Ms, life: &Life, copy_until: Ms) -> Ms {
         let quiet = born.saturating_add(whole_ms(life.quiet_for(self.settings.policy.early)));
-        let quiet = quiet.min(local_until);
-        if !self.refreshes_hot() {
-            return quiet;
+        let quiet = quiet.min(copy_until);
+        if self.refreshes_hot() { quiet.min(refresh_at(born, life)) } else { quiet }
+    }
+
+    /// When the copy of a hot key is renewed: a tenth of its time in this process before its end.
+    fn renew_at(&self, local_until: Ms) -> Ms {
+        if self.is_shared() && self.refreshes_hot() {
+            let now = self.clock.now();
+            local_until - local_until.saturating_sub(now) / 10
+        } else {
+            Ms::MAX
         }
-        quiet.min(ahead_of(born, life, local_until))
+    }
+
+    #[cfg(feature = "redis")]
+    fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// What a key is called in the shared tier.
+    #[cfg(feature = "redis")]
+    fn name_of(&self, key: &K) -> Option<Box<[u8]>> {
+        self.shared.as_ref().map(|shared| shared.key(key).into_boxed_slice())
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn name_of(&self, _: &K) -> Option<Box<[u8]>> {
+        None
     }
 
     pub(crate) fn refreshes_hot(&self) -> bool {
@@ -203,9 +248,48 @@ where
         heat.is_hot(&heat.name_of(key))
     }
 
-    /// Tells the detector of looks at a key, by what it is called in the shared tier, or by its hash
-    /// where there is none.
-    pub(crate) fn count_looks<Q>(&self, key: &Q, looks: u32, is_miss: bool, now: Ms)
+    /// Whether the key of a record is hot, without making its name again.
+    pub(crate) fn is_hot_here<Q>(&self, key: &Q, record: &Record<V>) -> bool
+    where
+        Q: Hash + ?Sized,
+    {
+        let Some(heat) = self.heat.as_ref().filter(|heat| heat.is_any_hot()) else { return false };
+        match &record.name {
+            Some(name) => heat.is_hot(name),
+            None => heat.is_hot(&heat.name_of(key)),
+        }
+    }
+
+    /// Counts a look that found a record; the detector is told in batches.
+    #[inline]
+    pub(crate) fn seen<Q>(&self, key: &Q, record: &Record<V>, now: Ms)
+    where
+        Q: Hash + ?Sized,
+    {
+        if self.batch > 0 {
+            // Never set back: of threads that count at once, each batch is told by exactly one.
+            let looks = record.looks.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            if looks & (self.batch - 1) == 0 {
+                self.tell_looks(key, record, now);
+            }
+        }
+    }
+
+    #[cold]
+    fn tell_looks<Q>(&self, key: &Q, record: &Record<V>, now: Ms)
+    where
+        Q: Hash + ?Sized,
+    {
+        let Some(heat) = &self.heat else { return };
+        match &record.name {
+            Some(name) => heat.count(name, self.batch, false, now),
+            None => heat.count(&heat.name_of(key), self.batch, false, now),
+        }
+    }
+
+    /// Tells the detector of a look that found nothing to serve, by what the key is called in the
+    /// shared tier, or by its hash where there is none.
+    pub(crate) fn count_look<Q>(&self, key: &Q, is_miss: bool, now: Ms)
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -213,9 +297,9 @@ where
         let Some(heat) = &self.heat else { return };
         #[cfg(feature = "redis")]
         if let Some(shared) = &self.shared {
-            return heat.count(&shared.key(&key.to_owned()), looks, is_miss, now);
+            return heat.count(&shared.key(&key.to_owned()), 1, is_miss, now);
         }
-        heat.count(&heat.name_of(key), looks, is_miss, now);
+        heat.count(&heat.name_of(key), 1, is_miss, now);
     }
 
     /// How long this process keeps what it loaded without the shared tier: as long as that may be
@@ -226,6 +310,17 @@ where
             return whole_ms(shared.core().silence());
         }
         Ms::MAX
+    }
+
+    /// The caller is told of a failure, so that is for those who look closely; but nobody waits for
+    /// a refresh.
+    pub(crate) fn log_failure(&self, failure: &Failure, is_refresh: bool) {
+        let (cache, kind) = (&self.name, failure.kind());
+        match failure {
+            Failure::Panicked(words) => tracing::error!(cache, %words, "a load panicked"),
+            _ if is_refresh => tracing::info!(cache, kind, "a refresh failed"),
+            _ => tracing::debug!(cache, kind, "a load failed"),
+        }
     }
 
     pub(crate) fn tell(&self, event: Event<'_>) {
@@ -247,9 +342,8 @@ where
 
 /// When a hot key's value is to be replaced: a tenth of its life before the end, and time enough
 /// to load it twice.
-pub(crate) fn ahead_of(born: Ms, life: &Life, local_until: Ms) -> Ms {
-    let end = local_until.min(born.saturating_add(whole_ms(life.fresh_for)));
-    let whole = end.saturating_sub(born);
+pub(crate) fn refresh_at(born: Ms, life: &Life) -> Ms {
+    let whole = whole_ms(life.fresh_for);
     let lead = (whole / 10).max(whole_ms(life.cost * 2)).min(whole / 2);
-    end - lead
+    born.saturating_add(whole - lead)
 }

@@ -109,6 +109,8 @@ mod local;
 mod meter;
 mod observer;
 mod record;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 #[cfg(feature = "redis")]
 mod shared;
 #[cfg(feature = "redis")]

@@ -5,16 +5,18 @@
 //! deadline.
 
 use std::any::Any;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{self, Poll};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
 use crate::error::Failure;
 use crate::loaded::{Context, LoadResult, Loaded};
+use crate::sync::timeout_at;
 
 pub(crate) type LoadEnd<V> = Result<Loaded<V>, Failure>;
 type LoadFuture<V> = Pin<Box<dyn Future<Output = LoadEnd<V>> + Send>>;
@@ -46,40 +48,36 @@ impl<V: Send + Sync + 'static> Loader<V> {
         Self(Box::new(move |context| Box::pin(loader(context))))
     }
 
-    /// Runs it; `begun` is called when its turn has come. Also says how long it took.
+    /// Runs it until the context's deadline; `begun` is called when its turn has come. Also says how
+    /// long it took. `None`: its turn has not come.
     pub(crate) async fn run(
         self,
         turns: &Semaphore,
         begun: impl FnOnce(),
         context: Context<V>,
-    ) -> (LoadEnd<V>, Duration) {
-        let Ok(_turn) = turns.acquire().await else {
-            return (Err(Failure::Closed), Duration::ZERO);
-        };
+    ) -> Option<(LoadEnd<V>, Duration)> {
+        let deadline = context.deadline;
+        let _turn = timeout_at(deadline.into(), turns.acquire()).await.ok()?.ok()?;
         begun();
         let start = Instant::now();
-        let loading: LoadFuture<V> = match catch_unwind(AssertUnwindSafe(|| (self.0)(context))) {
-            Ok(loading) => loading,
-            Err(panic) => return (Err(panicked(&*panic)), start.elapsed()),
+        let loading = caught(async { (self.0)(context).await });
+        let end = match timeout_at(deadline.into(), loading).await {
+            Ok(end) => end.and_then(|end| end),
+            Err(_) => Err(Failure::Timeout),
         };
-        let end = Caught(loading).await;
-        (end, start.elapsed())
+        Some((end, start.elapsed()))
     }
 }
 
-/// A load whose panic is an end like any other.
-struct Caught<V>(LoadFuture<V>);
-
-impl<V> Future for Caught<V> {
-    type Output = LoadEnd<V>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<LoadEnd<V>> {
-        // A future that panicked is not polled again: it is dropped with this one.
-        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
-            Ok(poll) => poll,
-            Err(panic) => Poll::Ready(Err(panicked(&*panic))),
-        }
-    }
+/// Work whose panic is an end like any other.
+pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    let mut work = pin!(work);
+    // What panicked is not polled again: it is dropped with this.
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(panicked(&*panic))),
+    })
+    .await
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Failure {

@@ -13,6 +13,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use crate::record::Record;
+use crate::sync::step;
 
 /// How much of the cache is kept in this process's memory, and what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +125,7 @@ impl<K: Hash + Eq, V> LocalTier<K, V> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        step();
         self.memory.as_ref()?.get(key)
     }
 
@@ -132,10 +134,12 @@ impl<K: Hash + Eq, V> LocalTier<K, V> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        step();
         self.memory.as_ref()?.peek(key)
     }
 
     pub(crate) fn insert(&self, key: K, record: Arc<Record<V>>) {
+        step();
         if let Some(memory) = &self.memory {
             memory.insert(key, record);
         }
@@ -146,6 +150,7 @@ impl<K: Hash + Eq, V> LocalTier<K, V> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        step();
         if let Some(memory) = &self.memory {
             memory.remove(key);
         }

@@ -5,13 +5,13 @@
 //! value is a new record.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use heatsink_cache::stampede::freshness::{Freshness, Life};
 
 use crate::clock::{Ms, whole_ms};
 use crate::fence::Fence;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// What was loaded, or that there is nothing.
 ///
@@ -32,6 +32,10 @@ pub(crate) struct Record<V> {
     pub(crate) payload: Payload<V>,
     /// From then on the shared tier has to be asked again.
     pub(crate) local_until: Ms,
+    /// From then on it is asked again ahead of that, if the key is hot.
+    pub(crate) renew_at: Ms,
+    /// What the key is called in the shared tier; the detector knows it by this name.
+    pub(crate) name: Option<Box<[u8]>>,
     pub(crate) life: Life,
     /// What it counts in a bound by bytes.
     pub(crate) weight: u64,

@@ -10,6 +10,8 @@ mod calls;
 mod link;
 mod locate;
 mod nodes;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 mod watch;
 
 use std::collections::HashSet;
@@ -174,6 +176,19 @@ impl StoreBuilder {
     /// Connects. It waits up to a second; a store that cannot be reached by then is tried again for
     /// ever.
     pub async fn connect(self) -> Result<Store, BuildError> {
+        let core = self.core()?;
+        let store = Store { _closer: Arc::new(Closer(Arc::clone(&core))), core };
+        nodes::start(&store.core);
+        let mut changed = store.core.changed.subscribe();
+        let up = changed.wait_for(|_| matches!(store.state(), StoreState::Connected { .. }));
+        if tokio::time::timeout(FIRST_CONNECTION, up).await.is_err() {
+            tracing::warn!(state = ?store.state(), "the shared tier cannot be reached yet");
+        }
+        Ok(store)
+    }
+
+    /// Without a connection yet.
+    fn core(self) -> Result<Arc<Core>, BuildError> {
         let wrong = |words: String| BuildError::Shared(words);
         let url: Url = self.url.parse().map_err(|error| wrong(format!("{error}")))?;
         let (db, uses_tls, credentials, sentinel_credentials) = match &url {
@@ -185,7 +200,7 @@ impl StoreBuilder {
         let tls = uses_tls.then(|| Tls::new(&self.tls)).transpose();
         let tls = tls.map_err(|error| wrong(error.to_string()))?;
         let login = link::login(credentials.as_ref())?.set_db(i64::from(db));
-        let core = Arc::new(Core {
+        Ok(Arc::new(Core {
             fences: Arc::new(Fences::of_store()),
             clock: self.clock,
             nodes: RwLock::new(Nodes::default()),
@@ -202,15 +217,7 @@ impl StoreBuilder {
             has_pending: AtomicBool::new(false),
             id: fastrand::u128(..).to_be_bytes(),
             tasks: Mutex::default(),
-        });
-        let store = Store { _closer: Arc::new(Closer(Arc::clone(&core))), core };
-        nodes::start(&store.core);
-        let mut changed = store.core.changed.subscribe();
-        let up = changed.wait_for(|_| matches!(store.state(), StoreState::Connected { .. }));
-        if tokio::time::timeout(FIRST_CONNECTION, up).await.is_err() {
-            tracing::warn!(state = ?store.state(), "the shared tier cannot be reached yet");
-        }
-        Ok(store)
+        }))
     }
 }
 

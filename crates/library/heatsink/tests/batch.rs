@@ -98,3 +98,69 @@ fn a_batch_whose_store_is_gone_is_still_one_query() {
     assert_eq!(found.len(), 3);
     assert_eq!(*queries.lock().unwrap(), [[1, 2, 3]]);
 }
+
+#[test]
+fn values_that_expired_together_are_one_query() {
+    let server = RedisServer::start();
+    let (db, queries) = (Database::default(), Queries::default());
+    let start = || {
+        let windows = |b: heatsink::Builder<u32, String>| b.ttl(MS(200)).stale(S(60));
+        Process::start_with(&server.url(), &db, windows, |store| store)
+    };
+    let (one, two) = (start(), start());
+    let keys: Vec<u32> = (1..50).filter(|key| key % 10 != 0).collect();
+    one.run(one.cache.get_many(&keys).load(table(&queries, MS(0)))).unwrap();
+    one.settle();
+    one.sleep(MS(250));
+    // In neither process's memory, or past its time to live there: stale in the shared tier.
+    let found = two.run(two.cache.get_many(&keys).load(table(&queries, MS(0)))).unwrap();
+    assert_eq!(found.len(), keys.len());
+    assert!(found.values().all(|row| !row.is_stale()), "they are loaded, not served stale");
+    two.settle();
+    assert_eq!(queries.lock().unwrap().len(), 2, "{:?}", queries.lock().unwrap());
+    assert_eq!(two.counts().loads, 1);
+
+    // And if that fails, the old ones are the answer.
+    two.sleep(MS(250));
+    let fails = |_| async { Err::<HashMap<u32, String>, _>("no".to_owned()) };
+    let found = two.run(two.cache.get_many(&keys).load(fails)).unwrap();
+    assert!(found.len() == keys.len() && found.values().all(heatsink::Entry::is_stale));
+    let counts = two.counts();
+    let len = keys.len() as u64;
+    assert_eq!((counts.gets(), counts.stale_served, counts.failed), (len * 2, len, 0));
+    // The leases to refresh are given back.
+    eventually(S(5), || server.client().command(&["DBSIZE"]) == Reply::Integer(len as i64));
+}
+
+#[tokio::test]
+async fn keys_for_which_there_is_no_room_do_not_end_the_others() {
+    let cache = Cache::<u32, String>::builder("t").max_flights(3).build().await.unwrap();
+    let queries = Queries::default();
+    let end = cache.get_many(&[1, 2, 3, 4]).load(table(&queries, MS(0))).await;
+    assert!(matches!(end, Err(Error::Overloaded)), "{end:?}");
+    assert_eq!(*queries.lock().unwrap(), [[1, 2, 3]]);
+    assert_eq!((cache.local_len(), cache.loading()), (3, 0));
+    assert_eq!((cache.counts().gets(), cache.counts().failed), (4, 1));
+}
+
+#[tokio::test]
+async fn a_batch_that_takes_too_long_says_so() {
+    let cache = Cache::<u32, String>::builder("t").load_timeout(MS(20)).build().await.unwrap();
+    let hangs = |_| std::future::pending::<Rows>();
+    let end = cache.get_many(&[1, 2]).load(hangs).await;
+    assert!(matches!(end, Err(Error::Timeout)), "{end:?}");
+    assert_eq!((cache.counts().loads, cache.counts().loads_failed, cache.loading()), (1, 1, 0));
+}
+
+#[tokio::test]
+async fn what_is_asked_for_with_others_becomes_hot_too() {
+    let clock = Clock::manual();
+    let cache = Cache::<u32, String>::builder("t").clock(clock.clone()).build().await.unwrap();
+    cache.put(&1, "one".to_owned()).await.unwrap();
+    let queries = Queries::default();
+    for _ in 0..2000 {
+        cache.get_many(&[1]).load(table(&queries, MS(0))).await.unwrap();
+    }
+    clock.advance(MS(50));
+    assert_eq!(cache.hot_keys().len(), 1);
+}

@@ -2,7 +2,7 @@
 //! paused and connections are cut.
 //!
 //! The database of a key is a number that only grows, and every change of it is followed by a `put`
-//! or an `invalidate` of the process that made it. So whatever is read can be judged by itself: it
+//! or an `invalidate` of the process that made it, one writer of a key at a time. So whatever is read can be judged by itself: it
 //! must be at least what the database had when the last confirmed change was old enough.
 //!
 //! A longer campaign: `HEATSINK_HISTORY_SECONDS=60 cargo test -p heatsink --test history`.
@@ -29,6 +29,8 @@ const CALM: Duration = Duration::from_millis(200);
 #[derive(Default)]
 struct Row {
     number: AtomicU64,
+    /// One writer at a time: the order of two `put`s would not be that of their changes.
+    writing: tokio::sync::Mutex<()>,
     /// Changes that were confirmed: what the number was, and when that was.
     confirmed: std::sync::Mutex<Vec<(u64, Instant)>>,
 }
@@ -85,8 +87,14 @@ fn nothing_older_than_promised_is_read_and_nothing_comes_back() {
                     let key = random.u32(..KEYS);
                     let row = &rows[key as usize];
                     if random.u32(..20) == 0 {
+                        let _alone = row.writing.lock().await;
                         let number = row.change();
-                        if cache.invalidate(&key).await.is_ok() {
+                        let changed = if random.bool() {
+                            cache.invalidate(&key).await
+                        } else {
+                            cache.put(&key, number).await
+                        };
+                        if changed.is_ok() {
                             row.confirm(number);
                             // Here there is nothing to wait for.
                             let least = row.least(Instant::now(), Duration::ZERO).min(number);
@@ -117,13 +125,19 @@ fn nothing_older_than_promised_is_read_and_nothing_comes_back() {
     let end = Instant::now() + S(seconds);
     while Instant::now() < end {
         std::thread::sleep(MS(random.u64(100..600)));
-        match random.u32(..3) {
+        match random.u32(..7) {
+            // It comes back empty.
             0 => {
+                server.kill();
+                std::thread::sleep(MS(random.u64(50..900)));
+                server.start_again();
+            }
+            1 | 2 => {
                 server.pause();
                 std::thread::sleep(MS(random.u64(50..900)));
                 server.resume();
             }
-            1 => {
+            3 | 4 => {
                 let _ = server.try_admin_client().map(|mut admin| {
                     admin.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
                 });

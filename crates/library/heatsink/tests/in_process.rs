@@ -562,6 +562,8 @@ async fn hot_keys_are_named_and_refreshed_before_they_expire() {
         }
         get(2).await;
         clock.advance(MS(100));
+        // The detector's task has its turn.
+        tokio::task::yield_now().await;
     }
     until(|| cache.loading() == 0).await;
     assert_eq!(cache.hot_keys().len(), 1, "one of them is hot");
@@ -598,6 +600,77 @@ fn looks_of_many_threads_are_told_once() {
     let [(_, rate)] = &cache.hot_keys()[..] else { panic!("one key") };
     assert!((*rate - f64::from(4 * hits)).abs() < 65.0, "{rate}");
     assert_eq!(cache.counts().local_hits, u64::from(4 * hits));
+}
+
+#[tokio::test]
+async fn who_asks_anew_or_wants_nothing_stale_is_told_of_a_failure() {
+    let clock = Clock::manual();
+    let cache = builder(&clock).stale(S(30)).stale_if_error(S(60)).build().await.unwrap();
+    let db = Database::default();
+    cache.get("k").load(db.asks()).await.unwrap();
+    assert!(matches!(cache.get("k").anew().load(db.fails()).await, Err(Error::Load(_))));
+    assert_eq!(*cache.peek("k").unwrap(), 1, "others go on being served");
+    clock.advance(S(60));
+    assert!(matches!(cache.get("k").no_stale().load(db.fails()).await, Err(Error::Load(_))));
+    assert_eq!(*cache.get("k").load(db.fails()).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_refresh_that_hangs_does_not_outlive_the_value() {
+    let clock = Clock::manual();
+    let cache = builder(&clock).stale(S(30)).load_timeout(S(3600)).build().await.unwrap();
+    cache.put(&"k".to_owned(), 1).await.unwrap();
+    clock.advance(S(60));
+    let hangs = |_| std::future::pending::<Result<u32, String>>();
+    assert_eq!(*cache.get("k").load(hangs).await.unwrap(), 1);
+    assert_eq!(cache.loading(), 1);
+    // While the value may be served, its refresh is waited for.
+    let waits =
+        cache.get("k").no_stale().hard_timeout(MS(50)).load(|_| async { Ok::<_, String>(2) });
+    assert!(matches!(waits.await, Err(Error::Timeout)));
+    // When it is gone, nobody waits for what hangs.
+    clock.advance(S(31));
+    let asked = std::time::Instant::now();
+    assert_eq!(*cache.get("k").load(|_| async { Ok::<_, String>(3) }).await.unwrap(), 3);
+    assert!(asked.elapsed() < S(2), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn who_waited_for_a_refresh_that_is_given_up_loads_alone() {
+    let cache = Cache::<u32, u32>::builder("t").ttl(MS(50)).stale(MS(400)).refresh_hot(false);
+    let cache = cache.load_timeout(S(3600)).build().await.unwrap();
+    cache.put(&1, 1).await.unwrap();
+    tokio::time::sleep(MS(60)).await;
+    let hangs = |_| std::future::pending::<Result<u32, String>>();
+    assert_eq!(*cache.get(&1).load(hangs).await.unwrap(), 1);
+    let value = cache.get(&1).no_stale().load(|_| async { Ok::<_, String>(2) }).await.unwrap();
+    assert_eq!((*value, value.source()), (2, Source::Loaded));
+    // The one that was given up is a load that failed.
+    let counts = cache.counts();
+    assert_eq!((counts.loads, counts.loads_failed, counts.refreshes), (2, 1, 1));
+    assert_eq!(cache.loading(), 0);
+}
+
+#[tokio::test]
+async fn a_loader_that_takes_too_long_is_a_load_that_failed() {
+    let clock = Clock::manual();
+    let cache = builder(&clock).load_timeout(MS(20)).build().await.unwrap();
+    let hangs = |_| std::future::pending::<Result<u32, String>>();
+    assert!(matches!(cache.get("k").load(hangs).await, Err(Error::Timeout)));
+    assert_eq!((cache.counts().loads, cache.counts().loads_failed, cache.loading()), (1, 1, 0));
+}
+
+#[tokio::test]
+async fn a_panic_beside_the_loader_reaches_who_waits_too() {
+    let cache = Cache::<u32, u32>::builder("t").weigher(|_, _| panic!("a weigher's bug"));
+    let cache = cache.build().await.unwrap();
+    let end = cache.get(&1).load(|_| async { Ok::<_, String>(1) }).await;
+    let Err(Error::Panicked(words)) = end else { panic!("{end:?}") };
+    assert_eq!(&*words, "a weigher's bug");
+    let many = |_| async { Ok::<_, String>(std::collections::HashMap::from([(2, 2)])) };
+    let end = cache.get_many(&[2]).load(many).await;
+    assert!(matches!(end, Err(Error::Panicked(_))), "{end:?}");
+    assert_eq!(cache.loading(), 0);
 }
 
 async fn until(mut condition: impl FnMut() -> bool) {

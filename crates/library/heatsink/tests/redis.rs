@@ -107,10 +107,10 @@ fn a_holder_that_dies_is_followed_by_one_other() {
 fn a_loader_slower_than_its_lease_is_run_once() {
     let server = RedisServer::start();
     let db = Database::default();
-    let start = || Process::start_with(&server.url(), &db, |b| b.lease(MS(60)), |store| store);
+    let start = || Process::start_with(&server.url(), &db, |b| b.lease(MS(400)), |store| store);
     let (one, two) = (start(), start());
     let (cache, slow) = (one.cache.clone(), db.clone());
-    let loading = one.spawn(async move { get(&cache, &slow, 1, MS(600)).await.map(drop) });
+    let loading = one.spawn(async move { get(&cache, &slow, 1, MS(1500)).await.map(drop) });
     eventually(S(5), || db.queries() == 1);
     assert_eq!(two.get(1, MS(0)), ("row 1".to_owned(), Source::Shared));
     one.run(loading).unwrap().unwrap();
@@ -484,4 +484,144 @@ fn several_caches_share_a_store_and_not_their_keys() {
     assert_eq!(server.client().command(&["EXISTS", "users:1", "orders:1"]), Reply::Integer(2));
     let clients = server.info_u64("clients", "connected_clients");
     assert!(clients <= 3, "{clients} connections for two caches");
+}
+
+#[test]
+fn who_wants_nothing_stale_waits_for_the_process_that_refreshes() {
+    let server = RedisServer::start();
+    let db = Database::default();
+    let start = || {
+        let windows = |b: heatsink::Builder<u32, String>| b.ttl(MS(300)).stale(S(60));
+        Process::start_with(&server.url(), &db, windows, |store| store)
+    };
+    let (one, two, three) = (start(), start(), start());
+    for process in [&one, &two, &three] {
+        assert_eq!(process.get(1, MS(0)).0, "row 1");
+    }
+    one.sleep(MS(350));
+    assert_eq!(one.get_at_once(1, MS(500)).0, "row 1");
+    eventually(S(5), || db.queries() == 2);
+    let insist = |process: &Process, anew: bool| {
+        let (cache, db) = (process.cache.clone(), db.clone());
+        process.spawn(async move {
+            let get = cache.get(&1);
+            let get = if anew { get.anew() } else { get.no_stale() };
+            let row = get.load(move |_| db.query(MS(0))).await.expect("a row");
+            ((*row).clone(), row.is_stale())
+        })
+    };
+    let (no_stale, anew) = (insist(&two, false), insist(&three, true));
+    assert_eq!(two.run(no_stale).unwrap(), ("row 2".to_owned(), false));
+    assert_eq!(three.run(anew).unwrap(), ("row 2".to_owned(), false));
+    assert_eq!(db.queries(), 2);
+    // With nobody at it, what is stored does not do, however fresh.
+    assert_eq!(two.run(insist(&two, true)).unwrap().0, "row 3");
+}
+
+#[test]
+fn who_wants_nothing_stale_is_told_when_the_load_fails() {
+    let server = RedisServer::start();
+    let db = Database::default();
+    let windows = |b: heatsink::Builder<u32, String>| b.ttl(MS(50)).stale_if_error(S(60));
+    let one = Process::start_with(&server.url(), &db, windows, |store| store);
+    assert_eq!(one.get(1, MS(0)).0, "row 1");
+    one.sleep(MS(60));
+    let fails = |_| async { Err::<String, _>("no".to_owned()) };
+    let end = one.run(one.cache.get(&1).no_stale().load(fails));
+    assert!(matches!(end, Err(Error::Load(_))), "{end:?}");
+    let old = one.run(one.cache.get(&1).load(fails)).unwrap();
+    assert_eq!((&**old, old.is_stale()), ("row 1", true));
+    let counts = one.counts();
+    assert_eq!((counts.gets(), counts.failed, counts.stale_served), (3, 1, 1));
+}
+
+#[test]
+fn hot_keys_are_refreshed_before_they_expire_and_nobody_waits() {
+    let server = RedisServer::start();
+    let db = Database::default();
+    let detector = heatsink::detect::config::Settings { hot_threshold: 100, ..Default::default() };
+    let one = Process::start_with(
+        &server.url(),
+        &db,
+        |b| b.ttl(S(2)).detector(Some(detector)),
+        |store| store,
+    );
+    assert_eq!(one.get(1, MS(0)).0, "row 1");
+    let (cache, database) = (one.cache.clone(), db.clone());
+    // 500 requests a second, over several lives of the value.
+    one.run(async move {
+        let mut pace = tokio::time::interval(MS(2));
+        for _ in 0..3000 {
+            pace.tick().await;
+            get(&cache, &database, 1, MS(50)).await.unwrap();
+        }
+    });
+    one.settle();
+    let counts = one.counts();
+    assert!(counts.early_refreshes >= 2, "{counts:?}");
+    // But for a refresh that this machine held up until the value was gone.
+    if counts.leases_lost == 0 {
+        assert_eq!((counts.loads - counts.refreshes, counts.loaded), (1, 1), "{counts:?}");
+    }
+    assert_eq!(counts.stale_served, 0);
+    assert_eq!(one.cache.hot_keys()[0].0, b"users:1");
+}
+
+#[test]
+fn a_flight_is_one_write_to_the_store_however_many_wait() {
+    let server = RedisServer::start();
+    let db = Database::default();
+    let one = Process::start(&server.url(), &db);
+    let calls = |command: &str| {
+        let text = server.client().command(&["INFO", "commandstats"]);
+        let text = text.text();
+        let line = text.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+        line.map_or(0, |line| {
+            let calls = line.split_once("calls=").unwrap().1;
+            calls.split(',').next().unwrap().parse::<u64>().unwrap()
+        })
+    };
+    let callers: Vec<_> = (0..32)
+        .map(|_| {
+            let (cache, db) = (one.cache.clone(), db.clone());
+            one.spawn(async move { get(&cache, &db, 1, MS(50)).await.map(drop) })
+        })
+        .collect();
+    one.run(async {
+        for caller in callers {
+            caller.await.unwrap().unwrap();
+        }
+    });
+    one.settle();
+    // The lease, and what replaces it by the script.
+    assert_eq!((calls("set"), calls("eval")), (2, 1));
+}
+
+#[test]
+fn a_put_that_arrives_late_brings_nothing_back() {
+    let server = RedisServer::start();
+    let relay = common::relay::Relay::to(server.addr().to_string());
+    let db = Database::default();
+    let (one, two) = (Process::start(&relay.url(), &db), Process::start(&server.url(), &db));
+    for newer in [true, false] {
+        one.run(one.cache.put(&1, "before".to_owned())).unwrap();
+        eventually(S(5), || two.get(1, MS(0)).0 == "before");
+        relay.hold();
+        assert!(one.run(one.cache.put(&1, "late".to_owned())).is_err());
+        if newer {
+            two.run(two.cache.put(&1, "newer".to_owned())).unwrap();
+        } else {
+            two.run(two.cache.invalidate(&1)).unwrap();
+        }
+        let mut raw = server.client();
+        relay.release();
+        let until = Instant::now() + MS(700);
+        while Instant::now() < until {
+            let stored = raw.command(&["GET", "users:1"]);
+            assert!(!text(&stored).contains("late"), "{stored:?}");
+        }
+        eventually(S(10), || one.is_connected());
+        assert_ne!(two.get(1, MS(0)).0, "late");
+        eventually(S(10), || one.get(1, MS(0)).0 == two.get(1, MS(0)).0);
+    }
 }

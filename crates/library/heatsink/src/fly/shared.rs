@@ -8,9 +8,9 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use heatsink_cache::stampede::freshness::Life;
 use heatsink_cache::stampede::lease::{Reader, Seen, Step};
 use tokio::time::{MissedTickBehavior, interval_at, timeout};
@@ -29,13 +29,14 @@ use crate::observer::Event;
 use crate::record::{Payload, Record, Version};
 use crate::shared::Shared;
 use crate::store::{Core, Down, Looked, Span, Watch};
+use crate::sync::{AtomicBool, Ordering, Spawner};
 
 /// What one look at the store showed.
 pub(crate) struct Sight<V> {
     pub(crate) seen: Seen,
     pub(crate) record: Option<Arc<Record<V>>>,
     /// The first bytes of what lies there: what a refresh replaces.
-    head: Vec<u8>,
+    pub(crate) head: Vec<u8>,
 }
 
 pub(super) async fn course<K, V>(
@@ -55,9 +56,12 @@ where
     let watch = Watch::new(core, &name);
     let patience_end = Instant::now() + inner.settings.lease_wait;
     // What is to be replaced, and the lease to do so.
-    let mut claimed = job.known.as_ref().filter(|_| job.refreshes).map(|record| head_of(record));
+    let refreshed = job.known.as_ref().filter(|_| job.refreshes && !job.anew);
+    let mut claimed = refreshed.map(|record| head_of(record));
     let mut lease: Option<Lease> = None;
-    let mut servable = job.known.clone().filter(|_| job.refreshes);
+    // What will do if another process is replacing it, and what will not.
+    let mut servable = refreshed.filter(|_| !job.insists).cloned();
+    let mut refused = claimed.clone().filter(|_| job.insists);
     let mut epoch = watch.epoch();
     loop {
         if claimed.is_some() && lease.is_none() {
@@ -94,7 +98,10 @@ where
             Err(down) => return without(inner, key, flight, job, deadline, Some(down)).await,
         };
         let sight = interpret(inner, shared, key, looked);
-        if std::mem::take(&mut job.anew) && lease.is_none() && sight.record.is_some() {
+        if std::mem::take(&mut job.anew) && sight.record.is_some() {
+            refused = Some(sight.head.clone());
+        }
+        if lease.is_none() && refused.as_ref() == Some(&sight.head) {
             claimed = Some(sight.head);
             continue;
         }
@@ -111,18 +118,20 @@ where
                 flight.answer_first(Outcome::Value(Arc::clone(&record), Source::Shared));
                 if let (true, Some(lease)) = (is_claimed, lease.take()) {
                     job.refreshes = true;
+                    job.is_background = true;
                     let known = Some(record);
                     return load(
                         inner, shared, key, flight, job, deadline, lease, sight.head, known,
                     )
                     .await;
                 }
-                if lease.is_some() || !record.is_retry_due(inner.clock.now()) {
+                job.is_early = record.age(inner.clock.now()) < record.life.fresh_for;
+                let will_do = job.is_early || !job.insists;
+                if (lease.take().is_some() || !record.is_retry_due(inner.clock.now())) && will_do {
                     // Somebody has replaced what was to be refreshed.
                     return Outcome::Value(record, Source::Shared);
                 }
-                job.is_early = record.age(inner.clock.now()) < record.life.fresh_for;
-                servable = Some(record);
+                servable = will_do.then_some(record);
                 claimed = Some(sight.head);
             }
             (Step::Replace, known) => {
@@ -208,9 +217,9 @@ where
                 record.postpone_retry(now + whole_ms(inner.pause()));
             }
             return match usable {
-                Some(record) if !flight.has_answered() && record.link != NO_LINK => {
+                Some(record) if record.link != NO_LINK => {
                     inner.keep(key, &record, now);
-                    Outcome::Value(record, Source::Shared)
+                    Outcome::Instead(record, Source::Shared, failure)
                 }
                 _ => Outcome::Failed(failure),
             };
@@ -307,23 +316,24 @@ where
             let words = down.map_or_else(|| "another process is loading".into(), |down| down.0);
             return Outcome::Failed(Failure::Unavailable(words));
         }
-        Fallback::Stale => {
+        Fallback::Stale if !job.insists => {
             let now = inner.clock.now();
             let known = job.known.clone().or_else(|| inner.local.peek(key));
             if let Some(record) = known
                 && record.age(now) < record.life.kept_for()
             {
-                return Outcome::Value(record, Source::Local);
+                let words = down.map_or_else(|| "another process is loading".into(), |down| down.0);
+                return Outcome::Instead(record, Source::Local, Failure::Unavailable(words));
             }
         }
-        Fallback::Load => {}
+        Fallback::Stale | Fallback::Load => {}
     }
     // While the store cannot be asked, what is loaded is kept for as long as a store may be silent.
     let fence = down.map(|_| inner.fences.take(flight.stripe, NO_LINK));
     alone(inner, key, flight, job, deadline, fence, inner.keep_alone_for()).await
 }
 
-fn trouble<K, V>(inner: &Inner<K, V>, down: &Down)
+pub(crate) fn trouble<K, V>(inner: &Inner<K, V>, down: &Down)
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Send + Sync + 'static,
@@ -404,7 +414,7 @@ where
             bytes: bytes.len(),
         },
     );
-    let freshness = inner.freshness(&record, now);
+    let freshness = inner.freshness(&record, || inner.is_hot_here(key, &record), now);
     Sight { seen: Seen::Value(freshness), record: Some(Arc::new(record)), head }
 }
 
@@ -498,7 +508,10 @@ where
     // A task of its own: a change that was begun is ended, and its epoch with it.
     let writing = inner.runtime.spawn(async move {
         match sealed {
-            Some(sealed) => core.put(&name, &sealed, life).await,
+            Some(sealed) => {
+                let marker = envelope::lease(Version(fastrand::u128(..).to_be_bytes()));
+                core.put(&name, &marker, &sealed, life).await
+            }
             None => core.delete(&name).await,
         }
     });
@@ -512,7 +525,7 @@ where
 /// A lease in the store, given back when it is dropped.
 pub(crate) struct Lease {
     core: Arc<Core>,
-    runtime: tokio::runtime::Handle,
+    runtime: Spawner,
     key: Vec<u8>,
     marker: [u8; HEAD],
     life: Duration,
@@ -540,7 +553,7 @@ impl Lease {
     }
 
     /// The lease to replace a value, beside it.
-    async fn beside<K, V>(
+    pub(crate) async fn beside<K, V>(
         inner: &Inner<K, V>,
         core: &Arc<Core>,
         key: &[u8],
@@ -592,15 +605,16 @@ pub(crate) async fn renewed_while<T>(leases: &[Lease], loading: impl Future<Outp
             end = &mut loading => return end,
             _ = renewals.tick() => {}
         }
-        let renewing = async {
-            for (held, lease) in held.iter_mut().zip(leases).filter(|(held, _)| **held) {
+        // All at once: those of a large batch would take longer than they last, one by one.
+        let renewing = join_all(held.iter_mut().zip(leases).map(async |(held, lease)| {
+            if *held {
                 *held = lease.renew().await;
             }
-        };
+        }));
         tokio::select! {
             biased;
             end = &mut loading => return end,
-            () = renewing => {}
+            _ = renewing => {}
         }
     }
 }

@@ -151,11 +151,34 @@ impl Core {
         replaced
     }
 
-    /// Writes, whatever is there.
-    pub(crate) async fn put(&self, key: &[u8], what: &[u8], life: Duration) -> Result<(), Down> {
+    /// Writes, whatever is there. What is there makes way for a marker first, and only the marker is
+    /// replaced by the value: of two steps that arrive late, because a connection was lost or the
+    /// server was paused, neither brings a value back.
+    ///
+    /// ```text
+    /// one                            server          other
+    ///   SET k value                  (paused)
+    ///   no answer: unconfirmed
+    ///                                                DEL k, or SET k newer: confirmed
+    ///                                SET k value     <- it would be back
+    /// ```
+    ///
+    /// If the marker is gone, somebody has written after us.
+    pub(crate) async fn put(
+        &self,
+        key: &[u8],
+        marker: &[u8],
+        what: &[u8],
+        life: Duration,
+    ) -> Result<(), Down> {
         let mut set = redis::cmd("SET");
-        set.arg(key).arg(what).arg("PX").arg(whole_ms(life).max(1));
-        self.write(key, set).await
+        set.arg(key).arg(marker).arg("PX").arg(whole_ms(self.timeout * 2).max(1));
+        self.write(key, set).await?;
+        let replaced = self.replace(key, marker, what, life).await;
+        if replaced.is_err() {
+            self.postpone_deletion(key);
+        }
+        replaced.map(drop)
     }
 
     pub(crate) async fn delete(&self, key: &[u8]) -> Result<(), Down> {

@@ -116,12 +116,17 @@ impl Link {
                 }
                 Err(down) => down,
             };
+            // Loud once, and quiet while it lasts.
+            if self.current.read().unwrap_or_else(std::sync::PoisonError::into_inner).is_some() {
+                tracing::warn!(error = %down.0, "a server of the shared tier was lost");
+            } else {
+                tracing::debug!(error = %down.0, "a server of the shared tier is out of reach");
+            }
             self.set(None);
             core.fences.vouch(self.id, 0);
             *lock(&self.words) = Arc::clone(&down.0);
             core.all_changed();
             core.changed.send_modify(|turn| *turn += 1);
-            tracing::debug!(error = %down.0, "a server of the shared tier is out of reach");
             core.map_is_old.notify_one();
             sleep(backoff.mul_f64(0.5 + fastrand::f64())).await;
             backoff = (backoff * 2).min(BACKOFF_MOST);
@@ -146,7 +151,10 @@ impl Link {
                 is_known = true;
                 self.set(Some(speaking.clone()));
                 core.changed.send_modify(|turn| *turn += 1);
-                tracing::debug!(server_tells = speaking.server_tells, "connected");
+                tracing::info!(
+                    server_tells = speaking.server_tells,
+                    "connected to a server of the shared tier"
+                );
             }
             core.send_pending(self).await;
             tokio::select! {

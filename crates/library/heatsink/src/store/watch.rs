@@ -20,6 +20,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
 use super::{Core, lock};
+use crate::sync::step;
 
 #[derive(Default)]
 pub(super) struct Watchers {
@@ -40,7 +41,13 @@ pub(crate) struct Watch {
 }
 
 impl Watchers {
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(super) fn len(&self) -> usize {
+        lock(&self.keys).len()
+    }
+
     pub(super) fn wake(&self, key: &[u8]) {
+        step();
         if let Some(watched) = lock(&self.keys).get(key) {
             watched.notify.notify_waiters();
         }
@@ -74,6 +81,7 @@ impl Watch {
         loop {
             let mut notified = std::pin::pin!(self.notify.notified());
             notified.as_mut().enable();
+            step();
             if self.epoch() != epoch {
                 return;
             }
