@@ -126,6 +126,9 @@ impl Worker {
         }
         let counted = self.observer.as_ref().map(Observer::counted);
         let flow = self.carry_out(key, request, command, decision);
+        if flow == Flow::Taken {
+            self.clients.end_hold(key);
+        }
         if flow == Flow::Taken && command.is_none() {
             self.touch_all(key);
             if let Some(client) = self.clients.get(key).filter(|_| queueing) {

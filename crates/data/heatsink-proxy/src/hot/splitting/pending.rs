@@ -1,6 +1,7 @@
 //! What a client has asked and is not answered, and what must not pass it.
 //!
-//! Called by: `splitting`, `fast_path` and `copies`, before they send something and when they have.
+//! Called by: `splitting`, `fast_path` and `copies`, before they send something and when they have;
+//! `dispatch`, when it has.
 //! Bound: a number and a bit of each client.
 //! Invariant: what goes in several steps, or leaves later than it was taken, goes by the map of that
 //! time. It does not come to a key, or a shard, before what its client sent there by an older map.
@@ -40,6 +41,14 @@ impl Clients {
             && let Some(client) = self.get(key)
         {
             client.hot.passed_reads = true;
+        }
+    }
+
+    /// What the client waited with goes on, on a connection of its own, say, where its requests are not
+    /// counted: the next one that waits has not waited yet.
+    pub(crate) fn end_hold(&mut self, key: ClientKey) {
+        if let Some(client) = self.get(key) {
+            client.hot.held_since = None;
         }
     }
 
