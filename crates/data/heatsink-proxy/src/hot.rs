@@ -353,6 +353,25 @@ impl Worker {
         }
     }
 
+    /// Before what a client was just read is looked at: whether the turn stood still meanwhile.
+    ///
+    /// ```text
+    /// worker                                    others
+    /// takes a turn: word of changes is read
+    /// stands still                              SET k 2, acknowledged; then GET k is sent here
+    /// reads the client: GET k                   word of SET k 2 waits to be read
+    /// ```
+    ///
+    /// What had come before the pause may be told what is cached: the write was not acknowledged then.
+    #[inline]
+    pub(crate) fn notice_pause_in_turn(&mut self) {
+        if self.mitigations.is_active()
+            && self.world.now().saturating_duration_since(self.now) > PAUSE
+        {
+            self.mitigations.cache.flushed();
+        }
+    }
+
     fn change_hot_keys(&mut self, hot: &Arc<HotKeys>) {
         self.end_shard_writes(hot);
         let mitigations = &mut self.mitigations;

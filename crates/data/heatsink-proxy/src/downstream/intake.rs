@@ -143,6 +143,7 @@ impl Worker {
                     self.clients.eager.push(key);
                 }
                 if !lingering {
+                    self.notice_pause_in_turn();
                     self.take_fresh(key, count);
                     self.clients.count_input(key);
                 }

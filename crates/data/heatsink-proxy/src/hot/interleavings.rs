@@ -2,10 +2,15 @@
 //!
 //! What these tests arrange by hand, [`crate::simulation`] meets by chance.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hot_keys::Treatment;
+use heatsink_split::Layout;
+use heatsink_split::layout::Kind;
+
+use crate::hot_keys::{HotKeys, Treatment};
 use crate::runtime::scripted::Rig;
+use crate::splits::Splitting;
 
 const ABSENT: &str = "$-1\r\n";
 
@@ -123,6 +128,20 @@ fn nothing_is_served_from_a_connection_that_is_silent() {
         rig.serve(shared);
     }
     assert_eq!(rig.ask(client, "GET k"), value("2"));
+}
+
+/// See `notice_pause_in_turn`: what others have written meanwhile was acknowledged long ago.
+#[test]
+fn nothing_is_served_from_the_cache_behind_a_pause_in_the_middle_of_a_turn() {
+    let mut rig = rig(Treatment::COHERENT);
+    let client = rig.client();
+    assert_eq!(rig.ask(client, "GET k"), value("1"));
+    // Word of it has not come when the turn begins.
+    rig.directly(0, "SET k 2");
+    rig.send(client, &["GET k"]);
+    rig.turn_with_pause(Duration::from_secs(3));
+    rig.settle();
+    assert_eq!(rig.replies(client), [value("2")]);
 }
 
 /// Nobody joins a read whose bytes have left: it may be executed already.
@@ -299,6 +318,30 @@ fn a_client_that_left_takes_nothing_from_those_who_wait_with_it() {
     assert_eq!(rig.replies(other), [value("1")]);
     assert!(rig.replies(leaver).is_empty(), "it asked nothing");
     assert_eq!(rig.ask(leaver, "PING"), "+PONG\r\n");
+}
+
+/// On a dedicated connection, too, a request that waits for a value which is moved is given its own time:
+/// what its client sent before may have waited long ago.
+#[test]
+fn who_has_waited_before_waits_again_on_a_dedicated_connection() {
+    let mut rig = Rig::new();
+    let client = rig.client();
+    assert_eq!(rig.ask(client, "WATCH other"), "+OK\r\n");
+    let layout = Arc::new(Layout::new("1-a", Kind::Counter, false, &["0", "1"]));
+    let freezing = Splitting::Freezing { layout, permit: (*b"permit").into() };
+    for number in 1..=2 {
+        let frozen = HotKeys::default().with_splits([(b"k".to_vec(), freezing.clone())]);
+        rig.shared.publish_hot_keys(frozen);
+        rig.idle_turn();
+        rig.send(client, &["INCR k"]);
+        rig.settle();
+        assert!(rig.replies(client).is_empty(), "it waits");
+        rig.shared.publish_hot_keys(HotKeys::default());
+        rig.idle_turn();
+        rig.settle();
+        assert_eq!(rig.replies(client), [format!(":{number}\r\n")]);
+        rig.advance(Duration::from_secs(10));
+    }
 }
 
 /// A transaction reads the server's value, and the cache is not asked between `MULTI` and `EXEC`.

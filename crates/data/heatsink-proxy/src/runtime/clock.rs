@@ -40,7 +40,7 @@ impl Clock {
         match self {
             Self::System => Instant::now(),
             #[cfg(test)]
-            Self::Manual(manual) => manual.origin + manual.passed(),
+            Self::Manual(manual) => manual.look(),
         }
     }
 
@@ -72,12 +72,26 @@ impl Clock {
 pub(crate) struct Manual {
     origin: Instant,
     micros: Arc<AtomicU64>,
+    /// What passes right behind the next look.
+    pause_micros: Arc<AtomicU64>,
 }
 
 #[cfg(test)]
 impl Manual {
     pub(crate) fn new() -> Self {
-        Self { origin: Instant::now(), micros: Arc::default() }
+        Self { origin: Instant::now(), micros: Arc::default(), pause_micros: Arc::default() }
+    }
+
+    fn look(&self) -> Instant {
+        let now = self.origin + self.passed();
+        let pause = self.pause_micros.swap(0, Ordering::Relaxed);
+        self.micros.fetch_add(pause, Ordering::Relaxed);
+        now
+    }
+
+    /// Whoever looks next stands still right behind that look.
+    pub(crate) fn pause_behind_next_look(&self, time: Duration) {
+        self.pause_micros.store(time.as_micros() as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn advance(&self, time: Duration) {

@@ -338,6 +338,14 @@ impl Rig {
         self.worker.take_turn(&self.ready);
     }
 
+    /// The same, and the process stands still for so long right behind the turn's look at the clock.
+    pub(crate) fn turn_with_pause(&mut self, time: Duration) {
+        self.worker.wait(&mut self.ready, Duration::ZERO);
+        self.clock.pause_behind_next_look(time);
+        self.worker.take_turn(&self.ready);
+        self.passed += time;
+    }
+
     /// Servers take what was sent to them; nothing is executed.
     pub(crate) fn receive(&mut self) {
         let now_ms = self.now_ms();
