@@ -46,8 +46,6 @@ pub struct Metrics {
     pub miss_storms_total: Option<u64>,
     /// How often one key had many writes in flight at once.
     pub write_contention_total: Option<u64>,
-    /// Writes that were delayed or refused to protect a node.
-    pub throttled_writes_total: Option<u64>,
     /// The registry and the fleet; nothing until the control plane runs.
     pub fleet: Option<Fleet>,
     /// How long a tick of detection takes.

@@ -234,11 +234,6 @@ impl Agent {
     pub fn watched(&self) -> impl Iterator<Item = &[u8]> {
         self.watched.keys().map(Vec::as_slice)
     }
-
-    /// How many of them there are.
-    pub fn watched_keys(&self) -> usize {
-        self.watched.len()
-    }
 }
 
 /// What a tick looks at.

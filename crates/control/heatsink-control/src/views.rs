@@ -71,13 +71,6 @@ impl KeyView {
         self.live.as_ref().map_or(0.0, |live| live.heat.requests_per_second())
     }
 
-    /// The share of requests that a mitigation answers, 0 to 1.
-    pub fn absorbed_share(&self) -> f64 {
-        let Some(live) = &self.live else { return 0.0 };
-        let requests = live.heat.requests_per_second();
-        if requests > 0.0 { (live.heat.absorbed_per_second / requests).min(1.0) } else { 0.0 }
-    }
-
     /// The measures right now; all zero if nobody reports the key.
     pub fn heat(&self) -> KeyHeat {
         self.live.as_ref().map(|live| live.heat.clone()).unwrap_or_default()
@@ -172,7 +165,6 @@ mod tests {
         let names: Vec<&[u8]> = shown.iter().map(|view| view.key.as_slice()).collect();
         assert_eq!(names, [b"big".as_slice(), b"hot"]);
         assert!(shown.iter().all(|view| view.entry.status == Status::Active));
-        assert!((shown[0].absorbed_share() - 0.25).abs() < 1e-9);
         assert_eq!(shown[0].remaining, Some(Duration::from_secs(60)));
 
         let near = candidates(&registry, &aggregator);

@@ -148,6 +148,5 @@ pub(crate) fn metrics(state: &State) -> Metrics {
         }),
         tick_seconds: Some(inner.tick_seconds.clone()),
         split_fan_out_seconds: state.proxy.as_ref().map(fan_out),
-        ..Metrics::default()
     }
 }

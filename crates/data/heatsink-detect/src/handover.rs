@@ -90,7 +90,7 @@ mod tests {
             outbox.publish(Duration::from_millis(50 * tick), &mut counter);
             if tick != 2 {
                 assert_eq!(inbox.latest().total(Kind::Read), tick);
-                assert_eq!(inbox.latest().taken_at(), Duration::from_millis(50 * tick));
+                assert_eq!(inbox.latest().taken_at, Duration::from_millis(50 * tick));
             }
         }
         assert_eq!(inbox.latest().total(Kind::Read), 3);
@@ -112,7 +112,7 @@ mod tests {
             let snapshot = inbox.latest();
             let total = snapshot.total(Kind::Write);
             assert!(total >= seen, "a snapshot came back");
-            assert_eq!(snapshot.taken_at(), Duration::from_micros(total), "a torn snapshot");
+            assert_eq!(snapshot.taken_at, Duration::from_micros(total), "a torn snapshot");
             seen = total;
         }
         worker.join().expect("the worker ends");

@@ -9,7 +9,7 @@
 //! # When to widen
 //!
 //! An estimate is too high by at most `e / width` of all that was counted, with probability
-//! `1 - e^-depth` ([`Shape::error_bound`], [`Shape::error_probability`]); conservative update
+//! `1 - e^-depth` ([`Shape::error_bound`]); conservative update
 //! usually does much better. Widen when that bound comes near a quarter of the reporting
 //! threshold: at 2048 columns and a threshold of 1000 requests/s that is about 190 000
 //! requests/s of one kind on one worker. Double the width to halve the error; depth beyond
@@ -55,14 +55,9 @@ impl Shape {
     }
 
     /// By how much an estimate may be too high when `total` requests were counted; holds with
-    /// probability 1 - [`Shape::error_probability`].
+    /// probability 1 - e^-depth.
     pub fn error_bound(self, total: u64) -> f64 {
         E / self.width as f64 * total as f64
-    }
-
-    /// How probable it is that one estimate misses [`Shape::error_bound`].
-    pub fn error_probability(self) -> f64 {
-        (-(self.depth as f64)).exp()
     }
 
     /// The cells of a key in the first `ROWS` rows. One hash serves all rows: row `r` takes

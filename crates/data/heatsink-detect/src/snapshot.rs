@@ -53,11 +53,6 @@ impl Snapshot {
         }
     }
 
-    /// When it was taken.
-    pub fn taken_at(&self) -> Duration {
-        self.taken_at
-    }
-
     /// Named keys in it.
     pub fn named_keys(&self) -> usize {
         self.entries.len()

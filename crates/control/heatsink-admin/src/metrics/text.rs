@@ -277,11 +277,6 @@ fn mitigations(text: &mut Lines, metrics: &Metrics) {
         "How often one key had many writes in flight at once.",
         metrics.write_contention_total,
     );
-    text.one_counter(
-        "heatsink_throttled_writes_total",
-        "Writes delayed or refused to protect a node.",
-        metrics.throttled_writes_total,
-    );
 }
 
 fn detection(text: &mut Lines, metrics: &Metrics) {

@@ -84,7 +84,6 @@ pub(crate) fn filled(keys: &[Vec<u8>]) -> Metrics {
         }),
         miss_storms_total: Some(1),
         write_contention_total: Some(2),
-        throttled_writes_total: Some(3),
         fleet: Some(Fleet {
             registry_entries: vec![("local_cache", "auto", 2), ("split", "manual", 1)],
             registry_version: 7,
@@ -118,7 +117,6 @@ fn everything_is_there_and_well_formed() {
         ("heatsink_collapse_ratio", 12.5),
         ("heatsink_hottest_node_share", 0.75),
         ("heatsink_degraded", 1.0),
-        ("heatsink_throttled_writes_total", 3.0),
         ("heatsink_detection_latency_seconds_count", 3.0),
         ("heatsink_splits_active", 2.0),
         ("heatsink_split_freeze_seconds_count", 1.0),
