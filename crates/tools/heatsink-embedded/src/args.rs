@@ -38,13 +38,3 @@ pub(crate) fn span(start: i64, stop: i64, len: usize) -> Option<(usize, usize)> 
     let stop = if stop < 0 { stop + len } else { stop.min(len - 1) };
     (start <= stop && start < len && stop >= 0).then_some((start as usize, stop as usize))
 }
-
-/// Splits `numkeys key [key ...] rest`: the keys and what follows them.
-pub(crate) fn counted_keys(args: Args<'_>) -> Result<(Args<'_>, Args<'_>), Failure> {
-    let (count, rest) = args.split_first().ok_or(Failure::SYNTAX)?;
-    let count = match number::integer(count) {
-        Some(count) if count > 0 => count as usize,
-        _ => return Err(Failure::NUMKEYS),
-    };
-    if count > rest.len() { Err(Failure::SYNTAX) } else { Ok(rest.split_at(count)) }
-}

@@ -17,16 +17,6 @@ use crate::value::{Bytes, Set};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// Whether replies are written; see `CLIENT REPLY`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReplyMode {
-    On,
-    Off,
-    /// Asked for; holds for the next request.
-    SkipNext,
-    Skip,
-}
-
 /// Requests queued since `MULTI`.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -45,13 +35,11 @@ pub(crate) struct Client {
     /// Arguments of the request in `input` that are complete.
     pub(crate) spans: Vec<Range<usize>>,
     pub(crate) reply: Reply,
-    pub(crate) mode: ReplyMode,
     pub(crate) db: usize,
     pub(crate) name: Bytes,
     pub(crate) queue: Option<Queue>,
     pub(crate) channels: Set,
     pub(crate) patterns: Set,
-    pub(crate) shards: Set,
     pub(crate) last_command: &'static str,
     pub(crate) connected_ms: u64,
     pub(crate) active_ms: u64,
@@ -71,13 +59,11 @@ impl Client {
             scan: RequestScan::default(),
             spans: Vec::new(),
             reply: Reply::new(Proto::Resp2),
-            mode: ReplyMode::On,
             db: 0,
             name: Bytes::new(),
             queue: None,
             channels: Set::default(),
             patterns: Set::default(),
-            shards: Set::default(),
             last_command: "NULL",
             connected_ms: now_ms,
             active_ms: now_ms,
@@ -102,6 +88,6 @@ impl Client {
 
     /// Whether anything is subscribed to.
     pub(crate) fn is_subscriber(&self) -> bool {
-        self.subscription_count() + self.shards.len() > 0
+        self.subscription_count() > 0
     }
 }

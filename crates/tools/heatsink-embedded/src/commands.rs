@@ -1,6 +1,5 @@
 //! Commands, a module a type of value or topic; all of them are listed in `table`.
 
-pub(crate) mod bits;
 pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod connection;
@@ -15,7 +14,6 @@ pub(crate) mod lists;
 pub(crate) mod picks;
 pub(crate) mod scan;
 pub(crate) mod sets;
-pub(crate) mod sorted_algebra;
 pub(crate) mod sorted_ranges;
 pub(crate) mod sorted_sets;
 pub(crate) mod strings;

@@ -9,7 +9,7 @@ use heatsink_resp::inline;
 use heatsink_resp::request::{Limits, Status};
 
 use crate::args::{Args, is};
-use crate::client::{Client, ConnId, Queue, ReplyMode};
+use crate::client::{Client, ConnId, Queue};
 use crate::cluster::Membership;
 use crate::failure::Failure;
 use crate::reply::{self, Proto, Reply};
@@ -159,7 +159,6 @@ impl Engine {
 
     /// Runs or queues one request, then tells others what it caused.
     fn execute(&mut self, client: &mut Client, args: Args<'_>) {
-        let before = client.reply.out.len();
         self.requests_total += 1;
         match table::find(args).and_then(|command| {
             table::check_context(client, command)?;
@@ -187,14 +186,6 @@ impl Engine {
                 self.world.tracking.after_command(client, command);
             }
         }
-        if matches!(client.mode, ReplyMode::Off | ReplyMode::Skip) {
-            client.reply.out.truncate(before);
-        }
-        client.mode = match client.mode {
-            ReplyMode::SkipNext => ReplyMode::Skip,
-            ReplyMode::Skip => ReplyMode::On,
-            mode => mode,
-        };
         self.deliver(Some(client));
         if client.reply.out.len() > Self::OUTPUT_BYTES_MAX {
             client.drop_now();
@@ -295,7 +286,6 @@ pub(crate) fn reset(world: &mut World, client: &mut Client) {
     client.queue = None::<Queue>;
     client.db = 0;
     client.name.clear();
-    client.mode = ReplyMode::On;
     world.watches.forget(client.id);
     world.tracking.disable(client.id);
     world.pubsub.forget(client);

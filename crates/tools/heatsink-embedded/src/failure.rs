@@ -27,7 +27,6 @@ impl Failure {
         Self::of("ERR increment would produce NaN or Infinity");
     pub(crate) const TOO_LONG: Self =
         Self::of("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
-    pub(crate) const NUMKEYS: Self = Self::of("ERR numkeys should be greater than 0");
 
     /// A fixed text.
     pub(crate) const fn of(text: &'static str) -> Self {

@@ -1,10 +1,11 @@
 //! A small in-process Redis: the upstream for trying out, for tests without a server, and
 //! for simulation.
 //!
-//! Promised: replies as Redis 7.0 gives them, in RESP2 and RESP3, for strings, counters,
-//! bits, hashes, lists, sets, sorted sets, `HyperLogLog`, expiry, transactions, pub/sub and
-//! client tracking. What Redis can do and this store cannot (streams, scripts, blocking
-//! commands, geo, persistence, users) is refused by name. Nothing outlives the process.
+//! Promised: replies as Redis 7.0 gives them, in RESP2 and RESP3, for the common commands of strings,
+//! counters, hashes, lists, sets, sorted sets, `HyperLogLog`, expiry, transactions, pub/sub and client
+//! tracking. What Redis can do and this store cannot (streams, scripts, blocking commands, bits, geo,
+//! unions of sorted sets, sharded pub/sub, persistence, users) is refused by name. Nothing outlives the
+//! process.
 //!
 //! - [`Engine`]: the store itself: bytes in, bytes out, time and randomness passed in.
 //! - [`Server`]: the engine on a thread of its own, behind the interface of an upstream.

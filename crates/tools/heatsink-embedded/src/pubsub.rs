@@ -1,4 +1,4 @@
-//! Pub/sub: channels, patterns and shard channels.
+//! Pub/sub: channels and patterns.
 //!
 //! Called by: `table` (the commands) and `engine` (writing what was sent).
 //! Invariant: a client's sets and the registry here name the same subscriptions.
@@ -17,7 +17,6 @@ use heatsink_resp::glob;
 #[derive(Clone, Debug)]
 pub(crate) enum Note {
     Message {
-        kind: &'static str,
         channel: Arc<[u8]>,
         payload: Arc<[u8]>,
     },
@@ -42,9 +41,9 @@ impl Note {
         let subscriber = client.is_subscriber();
         let reply = &mut client.reply;
         match self {
-            Self::Message { kind, channel, payload } => {
+            Self::Message { channel, payload } => {
                 reply.push(3);
-                reply.bulk(kind.as_bytes());
+                reply.bulk(b"message");
                 reply.bulk(channel);
                 reply.bulk(payload);
             }
@@ -90,14 +89,12 @@ impl Note {
 pub(crate) struct PubSub {
     channels: Map<Vec<ConnId>>,
     patterns: Map<Vec<ConnId>>,
-    shards: Map<Vec<ConnId>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Channel,
     Pattern,
-    Shard,
 }
 
 impl Kind {
@@ -105,7 +102,6 @@ impl Kind {
         match self {
             Self::Channel => &mut pubsub.channels,
             Self::Pattern => &mut pubsub.patterns,
-            Self::Shard => &mut pubsub.shards,
         }
     }
 
@@ -113,14 +109,6 @@ impl Kind {
         match self {
             Self::Channel => &mut client.channels,
             Self::Pattern => &mut client.patterns,
-            Self::Shard => &mut client.shards,
-        }
-    }
-
-    fn count(self, client: &Client) -> usize {
-        match self {
-            Self::Channel | Self::Pattern => client.subscription_count(),
-            Self::Shard => client.shards.len(),
         }
     }
 }
@@ -147,16 +135,16 @@ impl PubSub {
 
     /// Ends every subscription of a client.
     pub(crate) fn forget(&mut self, client: &mut Client) {
-        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+        for kind in [Kind::Channel, Kind::Pattern] {
             while let Some(name) = kind.own(client).last().cloned() {
                 self.unsubscribe(client, kind, &name);
             }
         }
     }
 
-    /// Numbers of channels, patterns and shard channels with listeners.
-    pub(crate) fn counts(&self) -> (usize, usize, usize) {
-        (self.channels.len(), self.patterns.len(), self.shards.len())
+    /// Numbers of channels and patterns with listeners.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.channels.len(), self.patterns.len())
     }
 }
 
@@ -170,7 +158,7 @@ fn confirm(client: &mut Client, word: &str, name: Option<&[u8]>, count: usize) {
 fn subscribe_all(call: &mut Call<'_>, kind: Kind, word: &str) -> Outcome {
     for name in &call.args[1..] {
         call.world.pubsub.subscribe(call.client, kind, name);
-        confirm(call.client, word, Some(name), kind.count(call.client));
+        confirm(call.client, word, Some(name), call.client.subscription_count());
     }
     Ok(())
 }
@@ -187,10 +175,10 @@ fn unsubscribe_all(call: &mut Call<'_>, kind: Kind, word: &str) -> Outcome {
     };
     for name in names {
         call.world.pubsub.unsubscribe(call.client, kind, name);
-        confirm(call.client, word, Some(name), kind.count(call.client));
+        confirm(call.client, word, Some(name), call.client.subscription_count());
     }
     if names.is_empty() {
-        confirm(call.client, word, None, kind.count(call.client));
+        confirm(call.client, word, None, call.client.subscription_count());
     }
     Ok(())
 }
@@ -211,37 +199,25 @@ pub(crate) fn punsubscribe(call: &mut Call<'_>) -> Outcome {
     unsubscribe_all(call, Kind::Pattern, "punsubscribe")
 }
 
-pub(crate) fn ssubscribe(call: &mut Call<'_>) -> Outcome {
-    subscribe_all(call, Kind::Shard, "ssubscribe")
-}
-
-pub(crate) fn sunsubscribe(call: &mut Call<'_>) -> Outcome {
-    unsubscribe_all(call, Kind::Shard, "sunsubscribe")
-}
-
-/// Sends to the listeners; how many there are.
-fn send(call: &mut Call<'_>, kind: Kind) -> usize {
+/// Sends to the listeners, and says how many there are.
+pub(crate) fn publish(call: &mut Call<'_>) -> Outcome {
     let (channel, payload): (Arc<[u8]>, Arc<[u8]>) = (call.args[1].into(), call.args[2].into());
     let pubsub = &call.world.pubsub;
-    let word = if kind == Kind::Shard { "smessage" } else { "message" };
-    let registry = if kind == Kind::Shard { &pubsub.shards } else { &pubsub.channels };
     let mut notes: Vec<(ConnId, Note)> = Vec::new();
-    for listener in registry.get(call.args[1]).into_iter().flatten() {
+    for listener in pubsub.channels.get(call.args[1]).into_iter().flatten() {
         let (channel, payload) = (Arc::clone(&channel), Arc::clone(&payload));
-        notes.push((*listener, Note::Message { kind: word, channel, payload }));
+        notes.push((*listener, Note::Message { channel, payload }));
     }
-    if kind == Kind::Channel {
-        for (pattern, listeners) in &pubsub.patterns {
-            if !glob::matches(pattern, &channel) {
-                continue;
-            }
-            let pattern: Arc<[u8]> = pattern.as_slice().into();
-            notes.extend(listeners.iter().map(|listener| {
-                let (channel, payload) = (Arc::clone(&channel), Arc::clone(&payload));
-                let pattern = Arc::clone(&pattern);
-                (*listener, Note::PatternMessage { pattern, channel, payload })
-            }));
+    for (pattern, listeners) in &pubsub.patterns {
+        if !glob::matches(pattern, &channel) {
+            continue;
         }
+        let pattern: Arc<[u8]> = pattern.as_slice().into();
+        notes.extend(listeners.iter().map(|listener| {
+            let (channel, payload) = (Arc::clone(&channel), Arc::clone(&payload));
+            let pattern = Arc::clone(&pattern);
+            (*listener, Note::PatternMessage { pattern, channel, payload })
+        }));
     }
     let count = notes.len();
     for (listener, note) in notes {
@@ -252,55 +228,26 @@ fn send(call: &mut Call<'_>, kind: Kind) -> usize {
             call.world.outbox.push((listener, note));
         }
     }
-    count
-}
-
-pub(crate) fn publish(call: &mut Call<'_>) -> Outcome {
-    let count = send(call, Kind::Channel);
     call.client.reply.len(count);
-    Ok(())
-}
-
-pub(crate) fn spublish(call: &mut Call<'_>) -> Outcome {
-    let count = send(call, Kind::Shard);
-    call.client.reply.len(count);
-    Ok(())
-}
-
-fn list(call: &mut Call<'_>, kind: Kind) -> Outcome {
-    let pattern = call.args.get(2).copied();
-    let registry = kind.registry(&mut call.world.pubsub);
-    let wanted = |name: &&Vec<u8>| pattern.is_none_or(|pattern| glob::matches(pattern, name));
-    let names: Vec<&Vec<u8>> = registry.keys().filter(wanted).collect();
-    call.client.reply.bulks(names.into_iter());
-    Ok(())
-}
-
-fn count(call: &mut Call<'_>, kind: Kind) -> Outcome {
-    let names = &call.args[2..];
-    call.client.reply.array(names.len() * 2);
-    for name in names {
-        call.client.reply.bulk(name);
-        let registry = kind.registry(&mut call.world.pubsub);
-        call.client.reply.len(registry.get(*name).map_or(0, Vec::len));
-    }
     Ok(())
 }
 
 pub(crate) fn channels(call: &mut Call<'_>) -> Outcome {
-    list(call, Kind::Channel)
-}
-
-pub(crate) fn shard_channels(call: &mut Call<'_>) -> Outcome {
-    list(call, Kind::Shard)
+    let pattern = call.args.get(2).copied();
+    let wanted = |name: &&Vec<u8>| pattern.is_none_or(|pattern| glob::matches(pattern, name));
+    let names: Vec<&Vec<u8>> = call.world.pubsub.channels.keys().filter(wanted).collect();
+    call.client.reply.bulks(names.into_iter());
+    Ok(())
 }
 
 pub(crate) fn numsub(call: &mut Call<'_>) -> Outcome {
-    count(call, Kind::Channel)
-}
-
-pub(crate) fn shard_numsub(call: &mut Call<'_>) -> Outcome {
-    count(call, Kind::Shard)
+    let names = &call.args[2..];
+    call.client.reply.array(names.len() * 2);
+    for name in names {
+        call.client.reply.bulk(name);
+        call.client.reply.len(call.world.pubsub.channels.get(*name).map_or(0, Vec::len));
+    }
+    Ok(())
 }
 
 pub(crate) fn numpat(call: &mut Call<'_>) -> Outcome {

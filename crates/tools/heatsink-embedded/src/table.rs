@@ -15,7 +15,6 @@ use crate::args::Args;
 use crate::client::Client;
 use crate::db::Db;
 use crate::failure::{Failure, Outcome};
-use crate::number;
 use crate::reply::Reply;
 use crate::world::Call;
 
@@ -43,12 +42,11 @@ pub(crate) const LOADING: u16 = 1 << 6;
 pub(crate) const STALE: u16 = 1 << 7;
 pub(crate) const FAST: u16 = 1 << 8;
 pub(crate) const NO_AUTH: u16 = 1 << 9;
-pub(crate) const MOVABLE: u16 = 1 << 10;
-pub(crate) const BUSY: u16 = 1 << 11;
-pub(crate) const SKIP_SLOWLOG: u16 = 1 << 12;
+pub(crate) const BUSY: u16 = 1 << 10;
+pub(crate) const SKIP_SLOWLOG: u16 = 1 << 11;
 
 /// Names of the flags in the order in which Redis lists them.
-const FLAG_NAMES: [(u16, &str); 13] = [
+const FLAG_NAMES: [(u16, &str); 12] = [
     (WRITE, "write"),
     (READ, "readonly"),
     (DENYOOM, "denyoom"),
@@ -60,7 +58,6 @@ const FLAG_NAMES: [(u16, &str); 13] = [
     (SKIP_SLOWLOG, "skip_slowlog"),
     (FAST, "fast"),
     (NO_AUTH, "no_auth"),
-    (MOVABLE, "movablekeys"),
     (BUSY, "allow_busy"),
 ];
 
@@ -110,11 +107,7 @@ impl Command {
 
     /// The keys that a request names. Its count of arguments has been checked.
     pub(crate) fn keys<'a>(&self, args: Args<'a>) -> impl Iterator<Item = &'a [u8]> {
-        let (first, last, step) = if self.flags & MOVABLE != 0 && self.first_key == 0 {
-            // `numkeys key [key ...]` follows the name.
-            let count = args.get(1).and_then(|count| number::integer(count)).unwrap_or(0);
-            (2, 2 + count.clamp(0, args.len() as i64) as usize, 1)
-        } else if self.first_key == 0 {
+        let (first, last, step) = if self.first_key == 0 {
             (0, 0, 1)
         } else {
             let end = if self.last_key < 0 {
@@ -184,13 +177,15 @@ pub(crate) fn unsupported(name: &[u8]) -> Option<Failure> {
     let container = lower.split('|').next().unwrap_or_default();
     let known =
         rows::UNSUPPORTED.contains(&lower.as_str()) || rows::UNSUPPORTED.contains(&container);
-    let shown = lower.replace('|', " ");
-    known.then(|| {
-        Failure::new(format!(
-            "ERR heatsink: the embedded store does not support '{shown}'; use --upstream \
-             redis://... for a full server"
-        ))
-    })
+    known.then(|| refusal(&lower.replace('|', " ")))
+}
+
+/// The error about something that Redis can do and the store cannot.
+pub(crate) fn refusal(what: &str) -> Failure {
+    Failure::new(format!(
+        "ERR heatsink: the embedded store does not support '{what}'; use --upstream redis://... \
+         for a full server"
+    ))
 }
 
 /// What is shown of an argument: up to its first NUL, as much as fits.

@@ -1,12 +1,10 @@
 //! The store against a real server: the same random requests, the same bytes back.
 //!
 //! Left out by name:
-//! - `RANDOMKEY`, `SRANDMEMBER`, `HRANDFIELD`, `ZRANDMEMBER`, `SPOP` without a large count:
-//!   the choice is random;
+//! - `RANDOMKEY`, `SRANDMEMBER`, `SPOP` without a large count: the choice is random;
 //! - `TTL`, `PTTL`, `TIME`: the clocks of two processes; deadlines are compared as points in
 //!   time instead (`EXPIRETIME`), and the engine's own tests cover durations;
 //! - `CLIENT LIST`, `INFO`, `COMMAND`: they describe the server itself;
-//! - `OBJECT`: encodings depend on a value's past, not on the value alone;
 //! - `GET` and the like on `HyperLogLog` keys: the packed form differs.
 
 mod requests;

@@ -77,11 +77,7 @@ fn all_nodes_tell_the_same() {
         assert_eq!(lines.lines().count(), 3);
         let own = lines.lines().find(|line| line.contains("myself,master")).expect("itself");
         assert!(own.contains(&real[node]), "{own}");
-        let id = client.command(&["CLUSTER", "MYID"]).text();
-        assert!(own.starts_with(&id), "{own}");
-        assert_eq!(client.command(&["CLUSTER", "SHARDS"]).items().len(), 3);
         assert!(client.command(&["CLUSTER", "INFO"]).text().contains("cluster_size:3"));
-        assert_eq!(client.command(&["CLUSTER", "KEYSLOT", "foo"]), Reply::Integer(12_182));
         assert!(client.command(&["INFO", "cluster"]).text().contains("cluster_enabled:1"));
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use crate::args::{Args, int, is};
-use crate::client::{Client, ConnId, ReplyMode};
+use crate::client::{Client, ConnId};
 use crate::failure::{Failure, Outcome};
 use crate::number;
 use crate::tracking::{Scope, Tracker};
@@ -73,7 +73,7 @@ fn describe(world: &World, client: &Client) -> String {
     let _ = write!(
         line,
         "id={} addr=embedded:0 laddr=embedded:0 fd=-1 name={} age={} idle={} flags={flags} db={} \
-         sub={} psub={} ssub={} multi={queued} qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 \
+         sub={} psub={} ssub=0 multi={queued} qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 \
          rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r cmd={} user=default redir={redirect} \
          resp={}",
         client.id.0,
@@ -83,7 +83,6 @@ fn describe(world: &World, client: &Client) -> String {
         client.db,
         client.channels.len(),
         client.patterns.len(),
-        client.shards.len(),
         client.input.len(),
         client.queue.as_ref().map_or(0, |queue| queue.bytes),
         client.reply.out.len(),
@@ -174,32 +173,6 @@ pub(crate) fn kill(call: &mut Call<'_>) -> Outcome {
         count += 1;
     }
     call.client.reply.int(count);
-    Ok(())
-}
-
-/// For switches that mean nothing to a store without eviction.
-pub(crate) fn on_or_off(call: &mut Call<'_>) -> Outcome {
-    if !is(call.args[2], "on") && !is(call.args[2], "off") {
-        return Err(Failure::SYNTAX);
-    }
-    call.client.reply.ok();
-    Ok(())
-}
-
-pub(crate) fn reply(call: &mut Call<'_>) -> Outcome {
-    let word = call.args[2];
-    if is(word, "on") {
-        call.client.mode = ReplyMode::On;
-        call.client.reply.ok();
-    } else if is(word, "off") {
-        call.client.mode = ReplyMode::Off;
-    } else if is(word, "skip") {
-        if call.client.mode != ReplyMode::Off {
-            call.client.mode = ReplyMode::SkipNext;
-        }
-    } else {
-        return Err(Failure::SYNTAX);
-    }
     Ok(())
 }
 
@@ -328,54 +301,5 @@ pub(crate) fn caching(call: &mut Call<'_>) -> Outcome {
         _ => return Err(Failure::SYNTAX),
     }
     call.client.reply.ok();
-    Ok(())
-}
-
-pub(crate) fn getredir(call: &mut Call<'_>) -> Outcome {
-    let tracker = call.world.tracking.get(call.client.id);
-    let target = tracker.map_or(-1, |t| t.redirect.map_or(0, |target| target.0 as i64));
-    call.client.reply.int(target);
-    Ok(())
-}
-
-pub(crate) fn trackinginfo(call: &mut Call<'_>) -> Outcome {
-    let tracker = call.world.tracking.get(call.client.id);
-    let mut flags = vec![if tracker.is_some() { "on" } else { "off" }];
-    let mut prefixes: &[Vec<u8>] = &[];
-    let mut target = -1;
-    if let Some(tracker) = tracker {
-        match &tracker.scope {
-            Scope::All => {}
-            Scope::OptIn => flags.push("optin"),
-            Scope::OptOut => flags.push("optout"),
-            Scope::Broadcast(given) => {
-                flags.push("bcast");
-                prefixes = given;
-            }
-        }
-        match tracker.scope {
-            Scope::OptIn if tracker.is_marked => flags.push("caching-yes"),
-            Scope::OptOut if tracker.is_marked => flags.push("caching-no"),
-            _ => {}
-        }
-        if tracker.no_loop {
-            flags.push("noloop");
-        }
-        if tracker.is_broken {
-            flags.push("broken_redirect");
-        }
-        target = tracker.redirect.map_or(0, |target| target.0 as i64);
-    }
-    let reply = &mut call.client.reply;
-    reply.map(3);
-    reply.bulk(b"flags");
-    reply.set(flags.len());
-    for flag in flags {
-        reply.bulk(flag.as_bytes());
-    }
-    reply.bulk(b"redirect");
-    reply.int(target);
-    reply.bulk(b"prefixes");
-    reply.bulks(prefixes.iter());
     Ok(())
 }

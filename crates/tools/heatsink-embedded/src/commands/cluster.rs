@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use heatsink_cluster::slot::{self, COUNT};
+use heatsink_cluster::slot::COUNT;
 
 use crate::cluster::Membership;
 use crate::failure::{Failure, Outcome};
@@ -33,34 +33,6 @@ pub(crate) fn slots(call: &mut Call<'_>) -> Outcome {
         reply.int(i64::from(address.port()));
         reply.bulk(cluster.id(node).as_bytes());
         reply.map(0);
-    }
-    Ok(())
-}
-
-pub(crate) fn shards(call: &mut Call<'_>) -> Outcome {
-    let cluster = membership(call)?;
-    let reply = &mut call.client.reply;
-    reply.array(cluster.nodes().len());
-    for (node, address) in cluster.nodes().iter().enumerate() {
-        let (slots, host) = (cluster.slots(node), address.ip().to_string());
-        reply.map(2);
-        reply.bulk(b"slots");
-        reply.array(2);
-        reply.int(i64::from(*slots.start()));
-        reply.int(i64::from(*slots.end()));
-        reply.bulk(b"nodes");
-        reply.array(1);
-        reply.map(7);
-        reply.bulk(b"id");
-        reply.bulk(cluster.id(node).as_bytes());
-        reply.bulk(b"port");
-        reply.int(i64::from(address.port()));
-        for text in ["ip", &host, "endpoint", &host, "role", "master", "replication-offset"] {
-            reply.bulk(text.as_bytes());
-        }
-        reply.int(0);
-        reply.bulk(b"health");
-        reply.bulk(b"online");
     }
     Ok(())
 }
@@ -105,17 +77,5 @@ pub(crate) fn info(call: &mut Call<'_>) -> Outcome {
         let _ = write!(text, "{name}:{value}\r\n");
     }
     call.client.reply.verbatim(&text);
-    Ok(())
-}
-
-pub(crate) fn myid(call: &mut Call<'_>) -> Outcome {
-    let cluster = membership(call)?;
-    call.client.reply.bulk(cluster.id(cluster.own()).as_bytes());
-    Ok(())
-}
-
-pub(crate) fn keyslot(call: &mut Call<'_>) -> Outcome {
-    membership(call)?;
-    call.client.reply.int(i64::from(slot::of_key(call.args[2])));
     Ok(())
 }

@@ -4,7 +4,6 @@
 
 use crate::args::{Args, int};
 use crate::commands::counters::sum_text;
-use crate::commands::picks::{self, Request};
 use crate::commands::scan::{self, Step};
 use crate::db::Db;
 use crate::failure::{Failure, Outcome};
@@ -152,34 +151,6 @@ pub(crate) fn hincrbyfloat(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Ou
     put(db.upsert::<Hash>(args[1])?, args[2], sum.as_bytes());
     db.changed(args[1]);
     reply.bulk(sum.as_bytes());
-    Ok(())
-}
-
-pub(crate) fn hrandfield(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    let request = Request::parse(&args[2..], Some("withvalues"))?;
-    let mut rng = db.rng.fork();
-    let Some(hash) = db.read::<Hash>(args[1])? else {
-        if request.is_some() {
-            reply.array(0);
-        } else {
-            reply.null();
-        }
-        return Ok(());
-    };
-    let Some(request) = request else {
-        let field = hash.get_index(rng.usize(..hash.len())).map(|(field, _)| field.as_slice());
-        reply.bulk_or_null(field);
-        return Ok(());
-    };
-    let positions = request.positions(hash.len(), &mut rng);
-    let picked: Vec<_> = positions.into_iter().filter_map(|at| hash.get_index(at)).collect();
-    if request.paired {
-        return picks::pairs(&picked, reply, |(field, value), reply| {
-            reply.bulk(field);
-            reply.bulk(value);
-        });
-    }
-    reply.bulks(picked.iter().map(|(field, _)| field));
     Ok(())
 }
 

@@ -6,17 +6,11 @@
 use crate::args::Args;
 use crate::db::Db;
 use crate::failure::{Failure, Outcome};
-use crate::number;
 use crate::reply::Reply;
-use crate::value::Value;
 use heatsink_resp::glob;
 
 /// Random positions tried before `RANDOMKEY` looks at keys in turn.
 const RANDOM_TRIES: usize = 100;
-/// Longest string that Redis stores together with its header.
-const EMBEDDED_STRING_BYTES: usize = 44;
-/// Longest field, member or value of a compact hash or sorted set.
-const COMPACT_ITEM_BYTES: usize = 64;
 
 pub(crate) fn del(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
     reply.len(args[1..].iter().filter(|key| db.delete(key)).count());
@@ -86,57 +80,4 @@ pub(crate) fn randomkey(db: &mut Db, _args: Args<'_>, reply: &mut Reply) -> Outc
 pub(crate) fn dbsize(db: &mut Db, _args: Args<'_>, reply: &mut Reply) -> Outcome {
     reply.len(db.len());
     Ok(())
-}
-
-/// The encoding that Redis would have chosen for a value of this size.
-fn encoding(value: &Value) -> &'static str {
-    let is_short = |item: &[u8]| item.len() <= COMPACT_ITEM_BYTES;
-    match value {
-        Value::String(text) if number::integer(text).is_some() => "int",
-        Value::String(text) if text.len() <= EMBEDDED_STRING_BYTES => "embstr",
-        Value::String(_) => "raw",
-        Value::List(_) => "quicklist",
-        Value::Hash(hash)
-            if hash.len() <= 512 && hash.iter().all(|(f, v)| is_short(f) && is_short(v)) =>
-        {
-            "listpack"
-        }
-        Value::Set(set) if set.len() <= 512 && set.iter().all(|m| number::integer(m).is_some()) => {
-            "intset"
-        }
-        Value::Hash(_) | Value::Set(_) => "hashtable",
-        Value::SortedSet(sorted)
-            if sorted.len() <= 128 && sorted.iter().all(|(member, _)| is_short(member)) =>
-        {
-            "listpack"
-        }
-        Value::SortedSet(_) => "skiplist",
-    }
-}
-
-pub(crate) fn object_encoding(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    let name = db.find(args[2]).map(|entry| encoding(&entry.value).as_bytes());
-    reply.bulk_or_null(name);
-    Ok(())
-}
-
-pub(crate) fn object_refcount(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    if db.contains(args[2]) {
-        reply.int(1);
-    } else {
-        reply.null();
-    }
-    Ok(())
-}
-
-pub(crate) fn object_freq(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    if !db.contains(args[2]) {
-        reply.null();
-        return Ok(());
-    }
-    Err(Failure::of(
-        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
-         that when switching between policies at runtime LRU and LFU data will take some time \
-         to adjust.",
-    ))
 }

@@ -2,10 +2,9 @@
 //!
 //! Called by: `table`.
 
-use crate::args::{Args, counted_keys, int, is, positive, span};
+use crate::args::{Args, int, is, positive, span};
 use crate::db::Db;
 use crate::failure::{Failure, Outcome};
-use crate::number;
 use crate::reply::Reply;
 use crate::value::{Bytes, List};
 
@@ -102,41 +101,6 @@ pub(crate) fn lpop(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
 
 pub(crate) fn rpop(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
     pop(db, args, reply, End::Right, "rpop")
-}
-
-pub(crate) fn lmpop(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    let (keys, rest) = counted_keys(&args[1..])?;
-    let (end, options) = rest.split_first().ok_or(Failure::SYNTAX)?;
-    let end = End::parse(end)?;
-    let count = pop_count(options)?;
-    for key in keys {
-        let Some(list) = db.write::<List>(key)? else { continue };
-        let wanted = count.min(list.len());
-        reply.array(2);
-        reply.bulk(key);
-        reply.array(wanted);
-        for element in (0..wanted).filter_map(|_| end.pop(list)) {
-            reply.bulk(&element);
-        }
-        db.changed(key);
-        return Ok(());
-    }
-    reply.null_array();
-    Ok(())
-}
-
-/// Reads the `COUNT n` of `LMPOP` and `ZMPOP`.
-pub(crate) fn pop_count(options: Args<'_>) -> Result<usize, Failure> {
-    match options {
-        [] => Ok(1),
-        [word, count, rest @ ..] if is(word, "count") => {
-            let count = number::integer(count).and_then(|n| usize::try_from(n).ok());
-            let count = count.filter(|count| *count > 0);
-            let count = count.ok_or(Failure::of("ERR count should be greater than 0"))?;
-            if rest.is_empty() { Ok(count) } else { Err(Failure::SYNTAX) }
-        }
-        _ => Err(Failure::SYNTAX),
-    }
 }
 
 fn transfer(db: &mut Db, keys: (&[u8], &[u8]), ends: (End, End), reply: &mut Reply) -> Outcome {
@@ -267,55 +231,5 @@ pub(crate) fn linsert(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome
     list.insert(pivot + after, args[4].to_vec());
     reply.len(list.len());
     db.changed(args[1]);
-    Ok(())
-}
-
-pub(crate) fn lpos(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    let (mut rank, mut count, mut max_len) = (1, None, 0);
-    for option in args[3..].chunks(2) {
-        let [name, value] = *option else { return Err(Failure::SYNTAX) };
-        if is(name, "rank") {
-            rank = int(value)?;
-            if rank == 0 {
-                return Err(Failure::of(
-                    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
-                     second ... or use negative to start from the end of the list",
-                ));
-            }
-        } else if is(name, "count") {
-            let value = number::integer(value).and_then(|n| usize::try_from(n).ok());
-            count = Some(value.ok_or(Failure::of("ERR COUNT can't be negative"))?);
-        } else if is(name, "maxlen") {
-            let value = number::integer(value).and_then(|n| usize::try_from(n).ok());
-            max_len = value.ok_or(Failure::of("ERR MAXLEN can't be negative"))?;
-        } else {
-            return Err(Failure::SYNTAX);
-        }
-    }
-    let empty = List::new();
-    let list = db.read::<List>(args[1])?.unwrap_or(&empty);
-    let limit = if max_len == 0 { list.len() } else { max_len };
-    let wanted = match count {
-        None => 1,
-        Some(0) => usize::MAX,
-        Some(count) => count,
-    };
-    let skipped = rank.unsigned_abs() as usize - 1;
-    let is_match = |at: &usize| list[*at].as_slice() == args[2];
-    let found: Vec<usize> = if rank > 0 {
-        (0..list.len()).take(limit).filter(is_match).skip(skipped).take(wanted).collect()
-    } else {
-        (0..list.len()).rev().take(limit).filter(is_match).skip(skipped).take(wanted).collect()
-    };
-    if count.is_some() {
-        reply.array(found.len());
-        for at in found {
-            reply.len(at);
-        }
-    } else if let Some(at) = found.first() {
-        reply.len(*at);
-    } else {
-        reply.null();
-    }
     Ok(())
 }

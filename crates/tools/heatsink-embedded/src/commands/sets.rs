@@ -2,12 +2,11 @@
 //!
 //! Called by: `table`.
 
-use crate::args::{Args, counted_keys, is, positive};
+use crate::args::{Args, positive};
 use crate::commands::picks::Request;
 use crate::commands::scan::{self, Step};
 use crate::db::Db;
 use crate::failure::{Failure, Outcome};
-use crate::number;
 use crate::reply::Reply;
 use crate::value::{Bytes, Set, Value};
 
@@ -117,7 +116,7 @@ pub(crate) fn spop(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
 }
 
 pub(crate) fn srandmember(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    let request = Request::parse(&args[2..], None)?;
+    let request = Request::parse(&args[2..])?;
     let mut rng = db.rng.fork();
     let set = db.read::<Set>(args[1])?;
     match (set, request) {
@@ -198,36 +197,6 @@ pub(crate) fn sunionstore(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Out
 
 pub(crate) fn sdiffstore(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
     keep(db, args, reply, Operation::Difference)
-}
-
-/// Reads the `LIMIT n` that the cardinality commands take; without, or with 0, all count.
-pub(crate) fn cardinality_limit(options: Args<'_>) -> Result<usize, Failure> {
-    const NEGATIVE: Failure = Failure::of("ERR LIMIT can't be negative");
-    match options {
-        [] => Ok(usize::MAX),
-        [word, limit, rest @ ..] if is(word, "limit") => {
-            let limit = number::integer(limit).and_then(|n| usize::try_from(n).ok());
-            let limit = limit.ok_or(NEGATIVE)?;
-            if !rest.is_empty() {
-                return Err(Failure::SYNTAX);
-            }
-            Ok(if limit == 0 { usize::MAX } else { limit })
-        }
-        _ => Err(Failure::SYNTAX),
-    }
-}
-
-pub(crate) fn sintercard(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    let (keys, options) = counted_keys(&args[1..]).map_err(|failure| {
-        if failure == Failure::SYNTAX {
-            Failure::of("ERR Number of keys can't be greater than number of args")
-        } else {
-            failure
-        }
-    })?;
-    let limit = cardinality_limit(options)?;
-    reply.len(combine(db, keys, Operation::Intersection)?.len().min(limit));
-    Ok(())
 }
 
 pub(crate) fn sscan(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {

@@ -1,16 +1,16 @@
-//! Sorted sets by range: of ranks, of scores, or of members with equal scores.
+//! Sorted sets by range of ranks or of scores.
 //!
 //! Called by: `table`.
 //! Invariant: a range is always kept as (lowest, highest), whatever order it was given in.
 
 use crate::args::{Args, int, is, span};
-use crate::commands::picks;
 use crate::db::Db;
 use crate::failure::{Failure, Outcome};
 use crate::number;
 use crate::reply::Reply;
 use crate::sorted_set::{Pair, SortedSet};
-use crate::value::{Bytes, Value};
+use crate::table;
+use crate::value::Bytes;
 
 /// One end of a range of scores.
 #[derive(Clone, Copy)]
@@ -32,50 +32,10 @@ impl ScoreEnd {
     }
 }
 
-/// One end of a range of members.
 #[derive(Clone, Copy)]
-enum MemberEnd<'a> {
-    Lowest,
-    Highest,
-    Including(&'a [u8]),
-    Excluding(&'a [u8]),
-}
-
-impl<'a> MemberEnd<'a> {
-    fn parse(arg: &'a [u8]) -> Result<Self, Failure> {
-        match arg {
-            b"-" => Ok(Self::Lowest),
-            b"+" => Ok(Self::Highest),
-            [b'[', member @ ..] => Ok(Self::Including(member)),
-            [b'(', member @ ..] => Ok(Self::Excluding(member)),
-            _ => Err(Failure::of("ERR min or max not valid string range item")),
-        }
-    }
-
-    fn is_below(self, member: &[u8]) -> bool {
-        match self {
-            Self::Lowest => true,
-            Self::Highest => false,
-            Self::Including(end) => end <= member,
-            Self::Excluding(end) => end < member,
-        }
-    }
-
-    fn is_above(self, member: &[u8]) -> bool {
-        match self {
-            Self::Lowest => false,
-            Self::Highest => true,
-            Self::Including(end) => member <= end,
-            Self::Excluding(end) => member < end,
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Range<'a> {
+enum Range {
     Rank(i64, i64),
     Score(ScoreEnd, ScoreEnd),
-    Member(MemberEnd<'a>, MemberEnd<'a>),
 }
 
 /// What the range is of.
@@ -83,16 +43,14 @@ enum Range<'a> {
 enum By {
     Rank,
     Score,
-    Member,
 }
 
-impl<'a> Range<'a> {
+impl Range {
     /// Reads a range given as (lowest, highest).
-    fn parse(by: By, low: &'a [u8], high: &'a [u8]) -> Result<Self, Failure> {
+    fn parse(by: By, low: &[u8], high: &[u8]) -> Result<Self, Failure> {
         Ok(match by {
             By::Rank => Self::Rank(int(low)?, int(high)?),
             By::Score => Self::Score(ScoreEnd::parse(low)?, ScoreEnd::parse(high)?),
-            By::Member => Self::Member(MemberEnd::parse(low)?, MemberEnd::parse(high)?),
         })
     }
 
@@ -121,55 +79,29 @@ impl<'a> Range<'a> {
                     .take_while(|(_, score)| inside(*score))
                     .collect()
             }
-            Self::Member(low, high) => {
-                // Members of different scores are in no order to speak of; then, too, the
-                // answer is the one that Redis comes to.
-                let ends = (sorted.iter().next(), sorted.iter().next_back());
-                let (Some((first, _)), Some((last, _))) = ends else { return Vec::new() };
-                if !low.is_below(last) || !high.is_above(first) {
-                    return Vec::new();
-                }
-                let (below, above) = (
-                    |(member, _): &Pair<'_>| low.is_below(member),
-                    |(member, _): &Pair<'_>| high.is_above(member),
-                );
-                if reversed {
-                    let from_end = sorted.iter().rev().skip_while(|pair| !above(pair));
-                    let mut pairs: Vec<_> = from_end.take_while(below).collect();
-                    pairs.reverse();
-                    pairs
-                } else {
-                    sorted.iter().skip_while(|pair| !below(pair)).take_while(above).collect()
-                }
-            }
         }
     }
 }
 
 /// A whole range request.
-struct Request<'a> {
-    range: Range<'a>,
+struct Request {
+    range: Range,
     reversed: bool,
     with_scores: bool,
     offset: i64,
     limit: i64,
 }
 
-impl<'a> Request<'a> {
+impl Request {
     /// Reads `start stop [options]`. `by` and `reversed` are set by the older commands and
-    /// left to options by `ZRANGE`; `stores` forbids scores in the reply.
-    fn parse(
-        args: Args<'a>,
-        by: Option<By>,
-        reversed: Option<bool>,
-        stores: bool,
-    ) -> Result<Self, Failure> {
+    /// left to options by `ZRANGE`.
+    fn parse(args: Args<'_>, by: Option<By>, reversed: Option<bool>) -> Result<Self, Failure> {
         let (mut chosen_by, mut chosen_reversed) = (by, reversed);
         let (mut with_scores, mut offset, mut limit) = (false, 0, -1);
         let mut limited = false;
         let mut rest = args[2..].iter();
         while let Some(arg) = rest.next() {
-            if !stores && is(arg, "withscores") {
+            if is(arg, "withscores") {
                 with_scores = true;
             } else if is(arg, "limit") && rest.len() >= 2 {
                 offset = int(rest.next().ok_or(Failure::SYNTAX)?)?;
@@ -178,7 +110,7 @@ impl<'a> Request<'a> {
             } else if chosen_reversed.is_none() && is(arg, "rev") {
                 chosen_reversed = Some(true);
             } else if chosen_by.is_none() && is(arg, "bylex") {
-                chosen_by = Some(By::Member);
+                return Err(table::refusal("zrange bylex"));
             } else if chosen_by.is_none() && is(arg, "byscore") {
                 chosen_by = Some(By::Score);
             } else {
@@ -191,11 +123,6 @@ impl<'a> Request<'a> {
             return Err(Failure::of(
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE \
                  or BYLEX",
-            ));
-        }
-        if with_scores && by == By::Member {
-            return Err(Failure::of(
-                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
             ));
         }
         let swapped = reversed && by != By::Rank;
@@ -225,21 +152,27 @@ fn show(
     by: Option<By>,
     reversed: Option<bool>,
 ) -> Outcome {
-    let request = Request::parse(&args[2..], by, reversed, false)?;
+    let request = Request::parse(&args[2..], by, reversed)?;
     let sorted = db.read::<SortedSet>(args[1])?;
     let pairs = sorted.map_or_else(Vec::new, |sorted| request.pairs(sorted));
     write_pairs(&pairs, request.with_scores, reply)
 }
 
-/// Writes members, with their scores if wanted.
+/// Writes members, with their scores if wanted: nested in RESP3, flat in RESP2.
 pub(crate) fn write_pairs(pairs: &[Pair<'_>], with_scores: bool, reply: &mut Reply) -> Outcome {
-    if with_scores {
-        return picks::pairs(pairs, reply, |(member, score), reply| {
-            reply.bulk(member);
-            reply.double(*score);
-        });
+    if !with_scores {
+        reply.bulks(pairs.iter().map(|(member, _)| member));
+        return Ok(());
     }
-    reply.bulks(pairs.iter().map(|(member, _)| member));
+    let nested = reply.is_resp3();
+    reply.array(if nested { pairs.len() } else { pairs.len() * 2 });
+    for (member, score) in pairs {
+        if nested {
+            reply.array(2);
+        }
+        reply.bulk(member);
+        reply.double(*score);
+    }
     Ok(())
 }
 
@@ -259,31 +192,6 @@ pub(crate) fn zrevrangebyscore(db: &mut Db, args: Args<'_>, reply: &mut Reply) -
     show(db, args, reply, Some(By::Score), Some(true))
 }
 
-pub(crate) fn zrangebylex(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    show(db, args, reply, Some(By::Member), Some(false))
-}
-
-pub(crate) fn zrevrangebylex(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    show(db, args, reply, Some(By::Member), Some(true))
-}
-
-pub(crate) fn zrangestore(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    let request = Request::parse(&args[3..], None, None, true)?;
-    let mut result = SortedSet::default();
-    if let Some(sorted) = db.read::<SortedSet>(args[2])? {
-        for (member, score) in request.pairs(sorted) {
-            result.insert(member, score);
-        }
-    }
-    reply.len(result.len());
-    if result.is_empty() {
-        db.delete(args[1]);
-    } else {
-        db.store(args[1], Value::SortedSet(result));
-    }
-    Ok(())
-}
-
 fn count(db: &mut Db, args: Args<'_>, reply: &mut Reply, by: By) -> Outcome {
     let range = Range::parse(by, args[2], args[3])?;
     let sorted = db.read::<SortedSet>(args[1])?;
@@ -293,10 +201,6 @@ fn count(db: &mut Db, args: Args<'_>, reply: &mut Reply, by: By) -> Outcome {
 
 pub(crate) fn zcount(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
     count(db, args, reply, By::Score)
-}
-
-pub(crate) fn zlexcount(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    count(db, args, reply, By::Member)
 }
 
 fn remove(db: &mut Db, args: Args<'_>, reply: &mut Reply, by: By) -> Outcome {
@@ -323,8 +227,4 @@ pub(crate) fn zremrangebyrank(db: &mut Db, args: Args<'_>, reply: &mut Reply) ->
 
 pub(crate) fn zremrangebyscore(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
     remove(db, args, reply, By::Score)
-}
-
-pub(crate) fn zremrangebylex(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    remove(db, args, reply, By::Member)
 }

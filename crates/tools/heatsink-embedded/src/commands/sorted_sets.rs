@@ -2,10 +2,9 @@
 //!
 //! Called by: `table`. Ranges are in `sorted_ranges`, unions and the like in `sorted_algebra`.
 
-use crate::args::{Args, counted_keys, float, is, positive};
-use crate::commands::lists::pop_count;
-use crate::commands::picks::{self, Request};
+use crate::args::{Args, float, positive};
 use crate::commands::scan::{self, Step};
+use crate::commands::sorted_ranges::write_pairs;
 use crate::db::Db;
 use crate::failure::{Failure, Outcome};
 use crate::number;
@@ -218,16 +217,15 @@ fn pop(db: &mut Db, args: Args<'_>, reply: &mut Reply, side: Side) -> Outcome {
     if !taken.is_empty() {
         db.changed(args[1]);
     }
-    let write = |(member, score): &(Bytes, f64), reply: &mut Reply| {
-        reply.bulk(member);
-        reply.double(*score);
-    };
     if count.is_some() {
-        return picks::pairs(&taken, reply, write);
+        let pairs: Vec<_> =
+            taken.iter().map(|(member, score)| (member.as_slice(), *score)).collect();
+        return write_pairs(&pairs, true, reply);
     }
     reply.array(taken.len() * 2);
-    for pair in &taken {
-        write(pair, reply);
+    for (member, score) in &taken {
+        reply.bulk(member);
+        reply.double(*score);
     }
     Ok(())
 }
@@ -238,64 +236,6 @@ pub(crate) fn zpopmin(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome
 
 pub(crate) fn zpopmax(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
     pop(db, args, reply, Side::Max)
-}
-
-pub(crate) fn zmpop(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    let (keys, rest) = counted_keys(&args[1..])?;
-    let (side, options) = rest.split_first().ok_or(Failure::SYNTAX)?;
-    let side = match side {
-        word if is(word, "min") => Side::Min,
-        word if is(word, "max") => Side::Max,
-        _ => return Err(Failure::SYNTAX),
-    };
-    let count = pop_count(options)?;
-    for key in keys {
-        let Some(sorted) = db.write::<SortedSet>(key)? else { continue };
-        let taken = take(sorted, side, count);
-        db.changed(key);
-        reply.array(2);
-        reply.bulk(key);
-        reply.array(taken.len());
-        for (member, score) in &taken {
-            reply.array(2);
-            reply.bulk(member);
-            reply.double(*score);
-        }
-        return Ok(());
-    }
-    reply.null_array();
-    Ok(())
-}
-
-pub(crate) fn zrandmember(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
-    let request = Request::parse(&args[2..], Some("withscores"))?;
-    let mut rng = db.rng.fork();
-    let sorted = db.read::<SortedSet>(args[1])?;
-    let (sorted, request) = match (sorted, request) {
-        (None, None) => {
-            reply.null();
-            return Ok(());
-        }
-        (None, Some(_)) => {
-            reply.array(0);
-            return Ok(());
-        }
-        (Some(sorted), None) => {
-            reply.bulk_or_null(sorted.at(rng.usize(..sorted.len())).map(|(member, _)| member));
-            return Ok(());
-        }
-        (Some(sorted), Some(request)) => (sorted, request),
-    };
-    let positions = request.positions(sorted.len(), &mut rng);
-    let picked: Vec<_> = positions.into_iter().filter_map(|at| sorted.at(at)).collect();
-    if request.paired {
-        return picks::pairs(&picked, reply, |(member, score), reply| {
-            reply.bulk(member);
-            reply.double(*score);
-        });
-    }
-    reply.bulks(picked.iter().map(|(member, _)| member));
-    Ok(())
 }
 
 pub(crate) fn zscan(db: &mut Db, args: Args<'_>, reply: &mut Reply) -> Outcome {
