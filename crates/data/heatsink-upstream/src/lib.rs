@@ -5,6 +5,7 @@
 //! waiter that was queued with its request.
 
 pub mod address;
+pub mod client;
 mod connection;
 pub mod dialer;
 pub mod error;

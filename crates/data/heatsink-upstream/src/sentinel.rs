@@ -16,13 +16,14 @@ mod subscription;
 mod trouble;
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::address::{Endpoint, SentinelUrl};
+pub use crate::client::ReadWrite;
 
 use self::line::Dialing;
 use self::search::Search;
@@ -48,11 +49,6 @@ impl fmt::Display for SocketName {
         Endpoint::tcp(&self.host, self.port).fmt(f)
     }
 }
-
-/// A blocking connection.
-pub trait ReadWrite: Read + Write + Send {}
-
-impl<T: Read + Write + Send> ReadWrite for T {}
 
 /// Makes a connection of a connected socket and the name of the host: the TLS handshake.
 ///

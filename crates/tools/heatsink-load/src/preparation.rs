@@ -7,7 +7,7 @@
 
 use heatsink_resp::encode;
 use heatsink_resp::value::Value;
-use heatsink_scan::client::{Client, ClientError};
+use heatsink_upstream::client::{Client, ClientError};
 
 use crate::ledger::Ledger;
 use crate::options::Options;

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
-use heatsink_scan::client::{Client, ClientError};
+use heatsink_upstream::client::{Client, ClientError};
 
 use crate::engine::{self, ThreadPulse};
 use crate::ledger::Ledger;

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use heatsink_scan::client::{Client, ClientError};
 use heatsink_scan::nodes;
+use heatsink_upstream::client::{Client, ClientError};
 
 use crate::options::Options;
 

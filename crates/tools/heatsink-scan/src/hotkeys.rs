@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use heatsink_resp::value::Value;
 
-use crate::client::{Client, ClientError};
+use heatsink_upstream::client::{Client, ClientError};
 
 /// Keys that a session can follow.
 pub const KEYS_MAX: usize = 64;

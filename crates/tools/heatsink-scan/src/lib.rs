@@ -4,7 +4,7 @@
 //! - [`scan`]: the look itself: `HOTKEYS` where the server has it, else bounded `MONITOR`.
 //! - [`report`]: the hot keys as data, JSON and a table, each with what Heatsink would do.
 //! - [`monitor_line`]: one line of `MONITOR`, taken apart exactly.
-//! - [`client`], [`nodes`]: a blocking connection, and the primaries of a cluster.
+//! - [`nodes`]: the primaries of a cluster.
 //!
 //! # What is promised
 //!
@@ -29,7 +29,6 @@
 //! ```
 
 pub mod advice;
-pub mod client;
 pub mod hotkeys;
 mod monitor;
 pub mod monitor_line;

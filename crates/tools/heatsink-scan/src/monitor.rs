@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use heatsink_resp::command::{Command, CommandTable};
 
-use crate::client::{Client, ClientError, Line};
 use crate::monitor_line::{MonitorLine, NotAMonitorLine, Source};
 use crate::tally::Tally;
+use heatsink_upstream::client::{Client, ClientError, Line};
 
 /// How often a stop from outside is looked for on a quiet node.
 const LOOK: Duration = Duration::from_millis(50);

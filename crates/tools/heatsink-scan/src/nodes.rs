@@ -9,7 +9,7 @@ use heatsink_cluster::topology::Topology;
 use heatsink_tls::ClientTls;
 use heatsink_upstream::address::{ClusterUrl, ServerUrl, Url};
 
-use crate::client::{Client, ClientError};
+use heatsink_upstream::client::{Client, ClientError};
 
 /// The servers that hold the data behind a URL. `all_nodes` asks a single server, too,
 /// whether it belongs to a cluster, and goes on to the others.

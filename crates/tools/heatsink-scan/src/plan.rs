@@ -12,8 +12,8 @@ use heatsink_resp::value::Value;
 use heatsink_tls::ClientTls;
 use heatsink_upstream::address::{ServerUrl, Url};
 
-use crate::client::{Client, ClientError};
 use crate::{hotkeys, nodes};
+use heatsink_upstream::client::{Client, ClientError};
 
 /// How hot keys are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

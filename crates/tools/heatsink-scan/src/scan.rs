@@ -14,13 +14,13 @@ use heatsink_control::words;
 use heatsink_resp::command::CommandTable;
 
 use crate::advice::{self, Facts};
-use crate::client::{Client, ClientError};
 use crate::hotkeys::{self, Session};
 use crate::monitor::{self, Limits, Seen};
 use crate::plan::{Method, Plan};
 use crate::report::{Cost, End, KeyReport, NodeReport, ScanReport};
 use crate::tally::{self, Counts, Name};
 use crate::value_size::{self, ValueReport};
+use heatsink_upstream::client::{Client, ClientError};
 
 /// Time between two calls of the progress callback.
 const TICK: Duration = Duration::from_millis(100);

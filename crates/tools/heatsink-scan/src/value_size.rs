@@ -8,7 +8,7 @@
 use heatsink_resp::value::Value;
 use serde::Serialize;
 
-use crate::client::{Client, ClientError};
+use heatsink_upstream::client::{Client, ClientError};
 
 /// What a key holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

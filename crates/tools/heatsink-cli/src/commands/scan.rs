@@ -6,9 +6,9 @@
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use heatsink_control::words;
-use heatsink_scan::client::ClientError;
 use heatsink_scan::scan::Progress;
 use heatsink_scan::{Method, Plan, scan};
+use heatsink_upstream::client::ClientError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::interrupt;

@@ -13,8 +13,8 @@ use heatsink_load::verdict::{Kind, Mismatches};
 use heatsink_load::workload::KeyId;
 use heatsink_resp::encode;
 use heatsink_resp::value::Value;
-use heatsink_scan::client::{Client, ClientError};
 use heatsink_upstream::address::ServerUrl;
+use heatsink_upstream::client::{Client, ClientError};
 
 use crate::options::{ITEM_BYTES, ITEMS};
 

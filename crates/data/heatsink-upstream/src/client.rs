@@ -1,7 +1,8 @@
 //! A blocking connection to one server: requests out, replies in.
 //!
-//! Called by: everything in this crate, and whoever has to ask a server a few questions.
-//! Bound: the timeout for connecting and for each reply; [`MAX_REPLY_BYTES`] of a reply.
+//! Called by: the watch of Sentinels, and our own tools: `scan`, `load`, `demo`.
+//! Bound: the timeout for connecting and for each reply; [`MAX_REPLY_BYTES`] of a reply, or what the
+//! caller sets.
 //! Invariant: an error never shows a password.
 
 use std::fmt;
@@ -14,13 +15,14 @@ use heatsink_resp::encode;
 use heatsink_resp::reply::{ReplyScan, Status};
 use heatsink_resp::value::Value;
 use heatsink_tls::ClientTls;
-use heatsink_upstream::address::ServerUrl;
+
+use crate::address::{Credentials, ServerUrl};
 
 /// The longest reply that is taken; `INFO` and `CLUSTER SLOTS` are far below.
 pub const MAX_REPLY_BYTES: usize = 64 << 20;
 const CHUNK_BYTES: usize = 64 * 1024;
 /// What is kept of a line that is longer.
-pub(crate) const LINE_HEAD_BYTES: usize = 1 << 20;
+pub const LINE_HEAD_BYTES: usize = 1 << 20;
 
 /// What went wrong with a server.
 #[derive(Debug)]
@@ -61,17 +63,19 @@ impl fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
-trait Duplex: Read + Write + Send {}
+/// What a connection is read from and written to: a socket, or TLS over one.
+pub trait ReadWrite: Read + Write + Send {}
 
-impl<T: Read + Write + Send> Duplex for T {}
+impl<T: Read + Write + Send> ReadWrite for T {}
 
 /// An open connection, authenticated and with its database selected.
 pub struct Client {
     name: String,
-    stream: Box<dyn Duplex>,
+    stream: Box<dyn ReadWrite>,
     /// The same socket, for its timeouts and its end.
     socket: TcpStream,
     timeout: Duration,
+    reply_limit: usize,
     received: Vec<u8>,
     /// How many of the received bytes were handed out.
     taken: usize,
@@ -84,7 +88,7 @@ pub struct Client {
 
 /// A line as a server sends it, without its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
+pub enum Line<'a> {
     /// All of it.
     Whole(&'a [u8]),
     /// A longer one.
@@ -111,9 +115,9 @@ impl Client {
     ) -> Result<Self, ClientError> {
         let name = server.to_string();
         let failed = |error| ClientError::Io { server: name.clone(), error };
-        let socket = connect(server, timeout).map_err(failed)?;
+        let socket = connect(&server.host, server.port, timeout).map_err(failed)?;
         let control = socket.try_clone().map_err(failed)?;
-        let stream: Box<dyn Duplex> = match (server.tls, tls) {
+        let stream: Box<dyn ReadWrite> = match (server.tls, tls) {
             (false, _) => Box::new(socket),
             (true, Some(tls)) => {
                 Box::new(tls.connect_blocking(socket, &server.host).map_err(failed)?)
@@ -122,27 +126,47 @@ impl Client {
                 return Err(ClientError::Unsupported(format!("{name}: no TLS is configured")));
             }
         };
-        let mut client = Self {
-            name,
-            stream,
-            socket: control,
-            timeout,
-            received: Vec::new(),
-            taken: 0,
-            scan: ReplyScan::default(),
-            head: None,
-            skipped: 0,
-        };
+        let mut client = Self::over(name, stream, control, timeout, MAX_REPLY_BYTES);
         if let Some(credentials) = &server.credentials {
-            match &credentials.user {
-                Some(user) => client.call(&[&b"AUTH"[..], user, &credentials.password])?,
-                None => client.call(&[&b"AUTH"[..], &credentials.password])?,
-            };
+            client.authenticate(credentials)?;
         }
         if server.db != 0 {
             client.select(server.db)?;
         }
         Ok(client)
+    }
+
+    /// A client of the server `name` over what is connected already. `socket` is the one below
+    /// `stream`; a reply that is longer than `reply_limit` is [`ClientError::Garbled`].
+    pub(crate) fn over(
+        name: String,
+        stream: Box<dyn ReadWrite>,
+        socket: TcpStream,
+        timeout: Duration,
+        reply_limit: usize,
+    ) -> Self {
+        Self {
+            name,
+            stream,
+            socket,
+            timeout,
+            reply_limit,
+            received: Vec::new(),
+            taken: 0,
+            scan: ReplyScan::default(),
+            head: None,
+            skipped: 0,
+        }
+    }
+
+    /// Says who we are.
+    pub(crate) fn authenticate(&mut self, credentials: &Credentials) -> Result<(), ClientError> {
+        let Credentials { user, password } = credentials;
+        match user {
+            Some(user) => self.call(&[&b"AUTH"[..], user, password]),
+            None => self.call(&[&b"AUTH"[..], password]),
+        }
+        .map(drop)
     }
 
     /// The server, without credentials.
@@ -181,11 +205,14 @@ impl Client {
 
     /// The next reply, which has to come within the timeout.
     pub fn reply(&mut self) -> Result<Value, ClientError> {
-        let deadline = Instant::now() + self.timeout;
-        match self.frame(deadline)? {
-            Some(frame) => Value::decode(&self.received[frame]).map_err(|_| self.garbled()),
-            None => Err(self.failed(io::Error::new(io::ErrorKind::TimedOut, "no reply in time"))),
-        }
+        let silence = || io::Error::new(io::ErrorKind::TimedOut, "no reply in time");
+        self.receive(self.timeout)?.ok_or_else(|| self.failed(silence()))
+    }
+
+    /// The next reply or message, if one is complete within `timeout`.
+    pub(crate) fn receive(&mut self, timeout: Duration) -> Result<Option<Value>, ClientError> {
+        let Some(frame) = self.frame(Instant::now() + timeout)? else { return Ok(None) };
+        Value::decode(&self.received[frame]).map(Some).map_err(|_| self.garbled())
     }
 
     /// Where the next frame stands, if one is complete before `deadline`.
@@ -198,7 +225,7 @@ impl Client {
                     self.taken += len;
                     return Ok(Some(start..self.taken));
                 }
-                Status::Incomplete if self.received.len() - self.taken > MAX_REPLY_BYTES => {
+                Status::Incomplete if self.received.len() - self.taken > self.reply_limit => {
                     return Err(self.garbled());
                 }
                 Status::Incomplete => {}
@@ -214,7 +241,7 @@ impl Client {
 
     /// The next line, if one is complete before `deadline`. For what comes after `MONITOR`,
     /// where lines may be longer than any reply of that kind.
-    pub(crate) fn line(&mut self, deadline: Instant) -> Result<Option<Line<'_>>, ClientError> {
+    pub fn line(&mut self, deadline: Instant) -> Result<Option<Line<'_>>, ClientError> {
         loop {
             let unread = &self.received[self.taken..];
             if let Some(len) = memchr::memchr(b'\n', unread) {
@@ -284,14 +311,16 @@ impl Client {
         ClientError::Io { server: self.name.clone(), error }
     }
 
-    pub(crate) fn garbled(&self) -> ClientError {
+    /// The error about a reply that is none of the expected form.
+    pub fn garbled(&self) -> ClientError {
         ClientError::Garbled { server: self.name.clone() }
     }
 }
 
-fn connect(server: &ServerUrl, timeout: Duration) -> io::Result<TcpStream> {
+/// Tries each address of a host in turn.
+pub(crate) fn connect(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "host name not found");
-    for address in (server.host.as_str(), server.port).to_socket_addrs()? {
+    for address in (host, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
