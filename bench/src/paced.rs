@@ -6,12 +6,12 @@
 //! from when its client was free to send it.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use heatsink_load::pipe::Pipe;
 use heatsink_load::timer::Timer;
-use heatsink_resp::reply::{ReplyScan, Status};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
@@ -20,7 +20,8 @@ const TIMER: Token = Token(usize::MAX);
 const LOOK: Duration = Duration::from_millis(20);
 /// All clients are connected by then.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const READ_BYTES: usize = 64 << 10;
+/// Longer than any reply that is expected.
+const REPLY_BYTES_MAX: usize = 16 << 20;
 
 /// How much is sent by how many.
 #[derive(Clone, Copy, Debug)]
@@ -84,14 +85,11 @@ struct Seen {
 }
 
 struct Client {
-    stream: TcpStream,
+    pipe: Pipe,
     /// When the bursts were due that are not sent yet.
     waiting: VecDeque<Duration>,
     /// When the burst was due that is out, and how many of its replies are to come.
     out: Option<(Duration, usize)>,
-    unsent: Vec<u8>,
-    inbox: Vec<u8>,
-    scan: ReplyScan,
 }
 
 struct Player {
@@ -102,7 +100,6 @@ struct Player {
     clients: Vec<Client>,
     /// Bursts that have become due.
     due: u64,
-    scratch: Vec<u8>,
     seen: Seen,
 }
 
@@ -118,14 +115,7 @@ impl Player {
             let mut stream = TcpStream::from_std(stream);
             let interest = Interest::READABLE | Interest::WRITABLE;
             poll.registry().register(&mut stream, Token(place), interest)?;
-            clients.push(Client {
-                stream,
-                waiting: VecDeque::new(),
-                out: None,
-                unsent: Vec::new(),
-                inbox: Vec::new(),
-                scan: ReplyScan::default(),
-            });
+            clients.push(Client { pipe: Pipe::over(stream), waiting: VecDeque::new(), out: None });
         }
         Ok(Self {
             pace,
@@ -134,7 +124,6 @@ impl Player {
             epoch: Instant::now(),
             clients,
             due: 0,
-            scratch: vec![0; READ_BYTES],
             seen: Seen::default(),
         })
     }
@@ -173,8 +162,8 @@ impl Player {
                     continue;
                 }
                 let client = &mut self.clients[event.token().0];
-                client.write()?;
-                client.receive(&mut self.scratch, self.epoch, &mut self.seen)?;
+                client.pipe.write()?;
+                client.receive(self.epoch, &mut self.seen)?;
                 client.send(self.pace.depth, next)?;
             }
         }
@@ -192,51 +181,17 @@ impl Client {
         if self.out.is_none()
             && let Some(due) = self.waiting.pop_front()
         {
-            (0..depth).for_each(|_| next(&mut self.unsent));
+            (0..depth).for_each(|_| next(self.pipe.outbox()));
             self.out = Some((due, depth));
-            self.write()?;
+            self.pipe.write()?;
         }
         Ok(())
     }
 
-    fn write(&mut self) -> io::Result<()> {
-        while !self.unsent.is_empty() {
-            match self.stream.write(&self.unsent) {
-                Ok(count) => drop(self.unsent.drain(..count)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn receive(&mut self, scratch: &mut [u8], epoch: Instant, seen: &mut Seen) -> io::Result<()> {
-        loop {
-            let count = match self.stream.read(scratch) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            self.inbox.extend_from_slice(&scratch[..count]);
-            self.take_replies(epoch, seen)?;
-            // A short read has emptied the socket.
-            if count < scratch.len() {
-                return Ok(());
-            }
-        }
-    }
-
-    fn take_replies(&mut self, epoch: Instant, seen: &mut Seen) -> io::Result<()> {
-        let mut taken = 0;
-        loop {
-            let status = self.scan.advance(&self.inbox[taken..]).map_err(io::Error::other)?;
-            let Status::Complete(len) = status else { break };
-            let reply = &self.inbox[taken..taken + len];
-            taken += len;
-            let Some((due, left)) = &mut self.out else {
+    fn receive(&mut self, epoch: Instant, seen: &mut Seen) -> io::Result<()> {
+        let Self { pipe, out, .. } = self;
+        pipe.read(REPLY_BYTES_MAX, |reply| {
+            let Some((due, left)) = out else {
                 return Err(io::Error::other("a reply that nobody asked for"));
             };
             if reply.starts_with(b"-") {
@@ -246,11 +201,10 @@ impl Client {
             *left -= 1;
             if *left == 0 {
                 seen.waits.push(epoch.elapsed().saturating_sub(*due));
-                self.out = None;
+                *out = None;
             }
-        }
-        self.inbox.drain(..taken);
-        Ok(())
+            Ok(())
+        })
     }
 }
 

@@ -12,10 +12,10 @@ use std::io;
 use std::time::Duration;
 
 use heatsink_resp::encode;
-use heatsink_resp::reply::{ReplyScan, Status};
 use mio::{Registry, Token};
 
 use crate::memory::Memory;
+use crate::pipe::Pipe;
 use crate::recorder::Outcome;
 use crate::round::{Round, counter_place};
 use crate::socket::Socket;
@@ -24,7 +24,6 @@ use crate::workload::{Action, KeyId, Operation, OperationStream};
 
 /// Pause before a lost connection is made again.
 const RECONNECT_AFTER: Duration = Duration::from_millis(50);
-const INBOX_BYTES: usize = 16 * 1024;
 /// A reply that is longer than a value by more than this is none of ours.
 const REPLY_SPARE_BYTES: usize = 1 << 20;
 /// Keys that all connections together remember.
@@ -47,16 +46,9 @@ struct Sent {
 pub(crate) struct Connection {
     number: u32,
     token: Token,
-    socket: Option<Socket>,
-    connected: bool,
+    pipe: Option<Pipe>,
     /// Replies of the introduction that are still to come.
     greeting_left: usize,
-    outbox: Vec<u8>,
-    outbox_sent: usize,
-    inbox: Vec<u8>,
-    inbox_taken: usize,
-    inbox_filled: usize,
-    scan: ReplyScan,
     sent: VecDeque<Sent>,
     operations: OperationStream,
     memory: Memory,
@@ -78,15 +70,8 @@ impl Connection {
         Self {
             number,
             token,
-            socket: None,
-            connected: false,
+            pipe: None,
             greeting_left: 0,
-            outbox: Vec::new(),
-            outbox_sent: 0,
-            inbox: vec![0; INBOX_BYTES],
-            inbox_taken: 0,
-            inbox_filled: 0,
-            scan: ReplyScan::default(),
             sent: VecDeque::new(),
             operations: round.workload.stream(number),
             memory: Memory::new(remembered.max(1), round.options.counters as usize + 1),
@@ -106,7 +91,7 @@ impl Connection {
         let tls = round.options.tls.as_ref().filter(|_| server.tls);
         let tls = tls.map(|tls| (tls, server.host.as_str()));
         match Socket::open(round.address, tls, registry, self.token) {
-            Ok(socket) => self.socket = Some(socket),
+            Ok(socket) => self.pipe = Some(Pipe::new(socket)),
             Err(error) => return self.lose(round, outcome, &error),
         }
         if let Some(credentials) = &server.credentials {
@@ -121,8 +106,14 @@ impl Connection {
     }
 
     fn greet(&mut self, args: &[&[u8]]) {
-        encode::command(&mut self.outbox, args);
+        self.encode(args);
         self.greeting_left += 1;
+    }
+
+    fn encode(&mut self, args: &[&[u8]]) {
+        if let Some(pipe) = &mut self.pipe {
+            encode::command(pipe.outbox(), args);
+        }
     }
 
     /// Nothing is out.
@@ -146,7 +137,9 @@ impl Connection {
     /// Sends what is due, as far as there is room.
     pub(crate) fn top_up(&mut self, round: &Round<'_>, now: Duration, outcome: &mut Outcome) {
         let over = now >= round.end && !self.has_backlog(round);
-        if !self.connected || self.greeting_left > 0 || over {
+        let is_connected =
+            self.pipe.as_mut().is_some_and(|pipe| matches!(pipe.connected(), Ok(true)));
+        if !is_connected || self.greeting_left > 0 || over {
             return;
         }
         if self.recomputed_at.is_some_and(|at| at <= now) {
@@ -170,6 +163,7 @@ impl Connection {
 
     fn send(&mut self, round: &Round<'_>, operation: Operation, due: Duration) {
         let Operation { key, action } = operation;
+        let Some(pipe) = &mut self.pipe else { return };
         let mut sent = Sent { operation, due, version: 0, floor: 0, superseded: 0 };
         self.name.clear();
         key.write_name(round.prefix, &mut self.name);
@@ -184,21 +178,21 @@ impl Connection {
                 if key == KeyId::Expiring {
                     let ttl_ms = round.options.ttl.as_millis().to_string();
                     let args = [b"SET", &*self.name, &*self.value, b"PX", ttl_ms.as_bytes()];
-                    encode::command(&mut self.outbox, &args);
+                    encode::command(pipe.outbox(), &args);
                 } else {
-                    encode::command(&mut self.outbox, &[b"SET", &*self.name, &*self.value]);
+                    encode::command(pipe.outbox(), &[b"SET", &*self.name, &*self.value]);
                 }
             }
             (Action::Read, at) => {
                 sent.superseded = at.map_or(0, |at| round.ledger.superseded(at));
-                encode::command(&mut self.outbox, &[b"GET", &*self.name]);
+                encode::command(pipe.outbox(), &[b"GET", &*self.name]);
             }
             (Action::Count | Action::Write, _) => {
                 if let Some(at) = counter_place(key, round.options) {
                     round.ledger.counter(at).issue();
                 }
                 let command: &[u8] = if key == KeyId::Stock { b"DECR" } else { b"INCR" };
-                encode::command(&mut self.outbox, &[command, &*self.name]);
+                encode::command(pipe.outbox(), &[command, &*self.name]);
             }
         }
         self.sent.push_back(sent);
@@ -206,37 +200,17 @@ impl Connection {
 
     /// Writes what waits, as far as the socket takes it.
     fn write(&mut self, round: &Round<'_>, outcome: &mut Outcome) {
-        let Some(socket) = &mut self.socket else { return };
-        let result = loop {
-            if self.outbox_sent == self.outbox.len() {
-                self.outbox.clear();
-                self.outbox_sent = 0;
-                break socket.flush();
-            }
-            match socket.write(&self.outbox[self.outbox_sent..]) {
-                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => self.outbox_sent += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break socket.flush(),
-                Err(error) => break Err(error),
-            }
-        };
-        if let Err(error) = result {
+        if let Some(Err(error)) = self.pipe.as_mut().map(Pipe::write) {
             self.lose(round, outcome, &error);
         }
     }
 
     /// Its socket is ready for something.
     pub(crate) fn on_event(&mut self, round: &Round<'_>, outcome: &mut Outcome) {
-        let Some(socket) = &self.socket else { return };
-        if !self.connected {
-            if let Err(error) = socket.take_error() {
-                return self.lose(round, outcome, &error);
-            }
-            self.connected = socket.is_connected();
-            if !self.connected {
-                return;
-            }
+        match self.pipe.as_mut().map(Pipe::connected) {
+            None | Some(Ok(false)) => return,
+            Some(Ok(true)) => {}
+            Some(Err(error)) => return self.lose(round, outcome, &error),
         }
         self.write(round, outcome);
         if let Err(error) = self.receive(round, outcome) {
@@ -248,74 +222,16 @@ impl Connection {
     }
 
     fn receive(&mut self, round: &Round<'_>, outcome: &mut Outcome) -> io::Result<()> {
-        loop {
-            if self.inbox_filled == self.inbox.len() {
-                self.make_room(round)?;
-            }
-            let Some(socket) = &mut self.socket else { return Ok(()) };
-            let room = self.inbox.len() - self.inbox_filled;
-            let count = match socket.read(&mut self.inbox[self.inbox_filled..]) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            let ended = socket.has_ended();
-            self.inbox_filled += count;
-            self.judge_replies(round, outcome)?;
-            if ended {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            // A short read has drained the socket; the next edge tells of more.
-            if count < room {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Moves what is left to the front, or doubles the room for a reply that needs it.
-    fn make_room(&mut self, round: &Round<'_>) -> io::Result<()> {
-        if self.inbox_taken > 0 {
-            self.inbox.copy_within(self.inbox_taken..self.inbox_filled, 0);
-            self.inbox_filled -= self.inbox_taken;
-            self.inbox_taken = 0;
-        } else if self.inbox.len() > round.options.value_bytes + REPLY_SPARE_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a reply that is too long"));
-        } else {
-            self.inbox.resize(self.inbox.len() * 2, 0);
-        }
-        Ok(())
-    }
-
-    fn judge_replies(&mut self, round: &Round<'_>, outcome: &mut Outcome) -> io::Result<()> {
-        let inbox = std::mem::take(&mut self.inbox);
-        let now = round.now();
-        let result = loop {
-            match self.scan.advance(&inbox[self.inbox_taken..self.inbox_filled]) {
-                Ok(Status::Complete(len)) => {
-                    let start = self.inbox_taken;
-                    self.inbox_taken += len;
-                    let frame = &inbox[start..self.inbox_taken];
-                    if let Err(error) = self.on_reply(frame, round, now, outcome) {
-                        break Err(error);
-                    }
-                }
-                Ok(Status::Incomplete) => break Ok(()),
-                Err(error) => break Err(io::Error::new(io::ErrorKind::InvalidData, error)),
-            }
-        };
-        self.inbox = inbox;
-        if self.inbox_taken == self.inbox_filled {
-            (self.inbox_taken, self.inbox_filled) = (0, 0);
-        }
+        let Some(mut pipe) = self.pipe.take() else { return Ok(()) };
+        let limit = round.options.value_bytes + REPLY_SPARE_BYTES;
+        let result = pipe.read(limit, |frame| self.on_reply(frame, round, round.now(), outcome));
+        self.pipe = Some(pipe);
         result
     }
 
     /// The connection is gone, and what was out on it with an unknown outcome.
     fn lose(&mut self, round: &Round<'_>, outcome: &mut Outcome, error: &io::Error) {
-        self.socket = None;
-        self.connected = false;
+        self.pipe = None;
         self.recomputed_at = None;
         let now = round.now();
         let lost = self.sent.len().max(1);
@@ -329,17 +245,13 @@ impl Connection {
         }
         outcome.reconnects += 1;
         self.greeting_left = 0;
-        self.outbox.clear();
-        self.outbox_sent = 0;
-        (self.inbox_taken, self.inbox_filled) = (0, 0);
-        self.scan = ReplyScan::default();
         self.reconnect_at = Some(now + RECONNECT_AFTER);
     }
 
     /// The round is over: what is still out, and what was due and never sent, is counted at
     /// the time that it has waited until now. Not so if somebody stopped the round.
     pub(crate) fn close(&mut self, round: &Round<'_>, outcome: &mut Outcome) {
-        self.socket = None;
+        self.pipe = None;
         if outcome.stopped_at.is_some() {
             return;
         }

@@ -36,6 +36,7 @@ mod engine;
 pub mod ledger;
 pub mod memory;
 pub mod options;
+pub mod pipe;
 mod preparation;
 pub mod progress;
 mod recorder;

@@ -5,16 +5,16 @@
 //! its requests, and their writes are never acknowledged in the ledger.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use heatsink_load::memory::{Memory, Question};
+use heatsink_load::pipe::Pipe;
 use heatsink_load::stamp::{self, Stamp};
 use heatsink_load::verdict::{Kind, Mismatches};
 use heatsink_load::workload::{Action, KeyId, Operation, OperationStream};
 use heatsink_resp::encode;
-use heatsink_resp::reply::{ReplyScan, Status};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
@@ -23,7 +23,8 @@ use crate::options::{ITEM_BYTES, ITEMS};
 
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 const RECONNECT_AFTER: Duration = Duration::from_millis(100);
-const READ_BYTES: usize = 16 * 1024;
+/// Longer than any reply that is expected.
+const REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// A request that is out.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +41,8 @@ struct Sent {
 pub(super) struct Connection {
     number: u32,
     proxy: SocketAddr,
-    stream: Option<TcpStream>,
+    pipe: Option<Pipe>,
     reconnect_at: Duration,
-    outbox: Vec<u8>,
-    inbox: Vec<u8>,
-    scan: ReplyScan,
     sent: VecDeque<Sent>,
     /// When those that wait were due.
     waiting: VecDeque<Duration>,
@@ -59,11 +57,8 @@ impl Connection {
         Self {
             number,
             proxy,
-            stream: None,
+            pipe: None,
             reconnect_at: Duration::ZERO,
-            outbox: Vec::new(),
-            inbox: Vec::new(),
-            scan: ReplyScan::default(),
             sent: VecDeque::new(),
             waiting: VecDeque::new(),
             operations,
@@ -101,12 +96,12 @@ impl Connection {
             tally.given_up += 1;
             tally.record(PATIENCE);
         }
-        if self.stream.is_none() {
+        if self.pipe.is_none() {
             if now < self.reconnect_at || self.waiting.is_empty() {
                 return;
             }
             match self.connect(registry) {
-                Ok(stream) => self.stream = Some(stream),
+                Ok(stream) => self.pipe = Some(Pipe::over(stream)),
                 Err(error) => return self.lose(&error, ground, tally),
             }
         }
@@ -115,7 +110,7 @@ impl Connection {
         {
             self.request(due, ground);
         }
-        if let Err(error) = self.write() {
+        if let Some(Err(error)) = self.pipe.as_mut().map(Pipe::write) {
             self.lose(&error, ground, tally);
         }
     }
@@ -131,6 +126,7 @@ impl Connection {
     }
 
     fn request(&mut self, due: Duration, ground: &Ground) {
+        let Some(pipe) = &mut self.pipe else { return };
         let operation = self.operations.next(due);
         let mut sent = Sent { operation, due, version: 0, floor: 0 };
         self.name.clear();
@@ -142,29 +138,15 @@ impl Connection {
                 self.value.clear();
                 let stamp = Stamp { run, version, floor };
                 stamp::write(&mut self.value, &self.name, stamp, ITEM_BYTES);
-                encode::command(&mut self.outbox, &[b"SET", &*self.name, &*self.value]);
+                encode::command(pipe.outbox(), &[b"SET", &*self.name, &*self.value]);
             }
             (Action::Count, _) => {
                 ground.ledger.counter(0).issue();
-                encode::command(&mut self.outbox, &[b"INCR", &*self.name]);
+                encode::command(pipe.outbox(), &[b"INCR", &*self.name]);
             }
-            _ => encode::command(&mut self.outbox, &[b"GET", &*self.name]),
+            _ => encode::command(pipe.outbox(), &[b"GET", &*self.name]),
         }
         self.sent.push_back(sent);
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        let Some(stream) = &mut self.stream else { return Ok(()) };
-        while !self.outbox.is_empty() {
-            match stream.write(&self.outbox) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => drop(self.outbox.drain(..count)),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 
     /// Reads and judges what has come.
@@ -175,43 +157,18 @@ impl Connection {
     }
 
     fn try_receive(&mut self, ground: &Ground, tally: &mut Tally) -> io::Result<()> {
-        self.write()?;
-        let mut buffer = [0; READ_BYTES];
-        loop {
-            let Some(stream) = &mut self.stream else { return Ok(()) };
-            let count = match stream.read(&mut buffer) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            self.inbox.extend_from_slice(&buffer[..count]);
-            self.judge_all(ground, tally)?;
-        }
-    }
-
-    fn judge_all(&mut self, ground: &Ground, tally: &mut Tally) -> io::Result<()> {
-        let now = ground.epoch.elapsed();
-        let inbox = std::mem::take(&mut self.inbox);
-        let mut taken = 0;
-        loop {
-            match self.scan.advance(&inbox[taken..]) {
-                Ok(Status::Complete(length)) => {
-                    let frame = &inbox[taken..taken + length];
-                    taken += length;
-                    let sent = self.sent.pop_front().ok_or(io::ErrorKind::InvalidData)?;
-                    tally.answered += 1;
-                    tally.record(now.saturating_sub(sent.due));
-                    self.judge(&sent, frame, ground, tally);
-                }
-                Ok(Status::Incomplete) => break,
-                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
-            }
-        }
-        self.inbox = inbox;
-        self.inbox.drain(..taken);
-        Ok(())
+        let Some(mut pipe) = self.pipe.take() else { return Ok(()) };
+        let result = pipe.write().and_then(|()| {
+            pipe.read(REPLY_BYTES_MAX, |frame| {
+                let sent = self.sent.pop_front().ok_or(io::ErrorKind::InvalidData)?;
+                tally.answered += 1;
+                tally.record(ground.epoch.elapsed().saturating_sub(sent.due));
+                self.judge(&sent, frame, ground, tally);
+                Ok(())
+            })
+        });
+        self.pipe = Some(pipe);
+        result
     }
 
     fn judge(&mut self, sent: &Sent, frame: &[u8], ground: &Ground, tally: &mut Tally) {
@@ -262,11 +219,8 @@ impl Connection {
     /// The connection is gone, and with it what was out.
     fn lose(&mut self, error: &io::Error, ground: &Ground, tally: &mut Tally) {
         tally.errors.add(|| format!("a connection to {} was lost: {error}", self.proxy));
-        self.stream = None;
+        self.pipe = None;
         self.reconnect_at = ground.epoch.elapsed() + RECONNECT_AFTER;
-        self.outbox.clear();
-        self.inbox.clear();
-        self.scan = ReplyScan::default();
         self.sent.clear();
     }
 }
