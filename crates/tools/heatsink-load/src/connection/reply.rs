@@ -127,7 +127,9 @@ impl Connection {
                 self.judge_counter(key, Some(*value), true, round, outcome);
             }
             _ => {
-                outcome.mismatches.add(Kind::Corrupted, || format!("{}: unexpected reply", shown()))
+                outcome
+                    .mismatches
+                    .add(Kind::Corrupted, || format!("{}: unexpected reply", shown()));
             }
         }
     }
