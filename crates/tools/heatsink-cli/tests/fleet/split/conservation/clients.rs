@@ -13,8 +13,16 @@ use heatsink_testkit::{RawClient, Reply};
 
 use super::books::Account;
 
-/// Longer than a proxy makes a request wait.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(12);
+/// Longer than a proxy makes a request wait, and longer than one stands still. A request that its client
+/// gives up while the proxy does is executed afterwards, behind what the client was told of since:
+///
+/// ```text
+/// client                                   proxy A, which stands still      proxy B
+/// HSET hash f 1 -> A                       ...
+/// gives up; HSET hash f 2 -> B             ...                              executed, acknowledged
+///                                          goes on: HSET hash f 1 is executed
+/// ```
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 struct State {
