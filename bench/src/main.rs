@@ -1,7 +1,7 @@
 //! Heatsink beside its peers on this machine: throughput, latency and CPU per request.
 //!
 //! Called by: `cargo run --release -p heatsink-bench -- proxy` (or `hot`, `cold`,
-//! `viral`, `cache`, `cluster`, `split`, `rates`, `versions`, `idle`, `detect`, `fleet`).
+//! `viral`, `cache`, `cluster`, `split`, `rates`, `versions`, `failover`, `idle`, `detect`, `fleet`).
 //! Bound: about eight minutes with the defaults, under 20 s with `--quick`.
 //! Invariant: peers are measured in the same run, in turns, and compared as ratios; a figure
 //! of one peer alone says more about the machine and the hour than about the peer.
@@ -14,6 +14,7 @@ mod cluster;
 mod cold;
 mod comparison;
 mod detect;
+mod failover;
 mod fleet;
 mod hot;
 mod idle;
@@ -47,6 +48,7 @@ use crate::cache::CacheArgs;
 use crate::cold::ColdArgs;
 use crate::comparison::Comparison;
 use crate::detect::DetectArgs;
+use crate::failover::FailoverArgs;
 use crate::fleet::FleetArgs;
 use crate::machine::Machine;
 use crate::peer::{ExtraPeer, HeatsinkChoice};
@@ -86,6 +88,8 @@ enum Command {
     Rates(RatesArgs),
     /// CPU per request of two builds of Heatsink, case by case
     Versions(VersionsArgs),
+    /// Acknowledged writes that a failover takes back, of whole keys and split ones
+    Failover(FailoverArgs),
     /// A hit of the local cache alone, beside other caches
     Cache(CacheArgs),
     /// Memory of idle connections
@@ -152,6 +156,7 @@ fn main() -> ExitCode {
         Command::Split(args) => split::run(args),
         Command::Rates(args) => rates::run(args),
         Command::Versions(args) => versions::run(args),
+        Command::Failover(args) => failover::run(args),
         Command::Cache(args) => cache::run(&args),
         Command::Idle(args) => idle(args),
         Command::Detect(args) => detect::run(&args),

@@ -1,6 +1,6 @@
 //! A cluster of three primaries with one Heatsink before it.
 //!
-//! Called by: every part of `split`, and `rates`.
+//! Called by: every part of `split`, `rates` and `failover`.
 //! Bound: `PATIENCE` until a value has been moved.
 //! Invariant: only what is promoted here is hot; the process ends before the cluster.
 
@@ -52,7 +52,14 @@ pub(crate) struct Rig {
 impl Rig {
     /// The process meets its fleet where it does by default: in the cluster itself.
     pub(crate) fn start(choice: &HeatsinkChoice) -> Result<Self, String> {
-        let cluster = Rc::new(RedisCluster::builder().replicas_per_primary(0).start());
+        Self::before(choice, Rc::new(RedisCluster::builder().replicas_per_primary(0).start()))
+    }
+
+    /// The same, before a cluster that is there.
+    pub(crate) fn before(
+        choice: &HeatsinkChoice,
+        cluster: Rc<RedisCluster>,
+    ) -> Result<Self, String> {
         let url = cluster.seed_url();
         let mut args = vec!["--coordination-url", &url];
         args.extend(NEVER);
@@ -105,7 +112,12 @@ impl Rig {
 
     /// Splits a key that exists, and waits until it is.
     pub(crate) fn split(&self, key: &str) -> Result<(), String> {
-        admin::promote_to_split(self.api, key, FACTOR)?;
+        self.split_in(key, FACTOR)
+    }
+
+    /// The same, into so many.
+    pub(crate) fn split_in(&self, key: &str, factor: u32) -> Result<(), String> {
+        admin::promote_to_split(self.api, key, factor)?;
         self.wait_for(key, Some("split"))
     }
 
