@@ -40,8 +40,10 @@
 //! 2. A executes the second     3. B: MOVED to A; SET k 1 -> A, executed last
 //! ```
 
+pub(crate) mod batch;
 mod commands;
 pub(crate) mod dedicated_redirects;
+pub(crate) mod forward;
 pub(crate) mod moving_slots;
 pub(crate) mod node_batches;
 pub(crate) mod own_writes;

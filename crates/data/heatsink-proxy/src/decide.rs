@@ -8,10 +8,11 @@
 #[cfg(test)]
 mod tests;
 
+use crate::session::lost::LostStep;
 use heatsink_resp::command::{Command, Role};
 
 use crate::downstream::connection::{Client, Lost};
-use crate::downstream::intake::BIG_REQUEST_BYTES;
+use crate::downstream::request::BIG_REQUEST_BYTES;
 use crate::downstream::request::Request;
 use crate::reserved::{listings, names};
 use crate::session::dedicated::{Dedicated, Expected, Transaction};
@@ -120,27 +121,6 @@ pub(crate) enum Decision {
 
 /// Confirmations of subscriptions are counted, so they have to come whole: a frame of up to 64 KiB does.
 const MAX_CHANNEL_BYTES: usize = 16 << 10;
-
-/// How a lost transaction goes on towards its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LostStep {
-    /// `MULTI` after a lost `WATCH`: begins, and will fail.
-    Begin,
-    /// A command inside: refused.
-    Refuse,
-    /// `EXEC`: fails.
-    Abort,
-    /// `DISCARD`: ends.
-    Forget,
-    /// `UNWATCH`: there is nothing to keep, and nothing to fear.
-    Unwatch,
-    /// `MULTI` after watched keys have moved to another node.
-    BeginMoved,
-    /// A command behind it.
-    Queue,
-    /// `EXEC`: a watched key was touched.
-    Touched,
-}
 
 /// The decision depends on what the server will have answered to earlier requests, or the
 /// request is answered here and must not overtake them.

@@ -10,13 +10,10 @@
 //! | clients that send no more | `leaving` |
 //! | clients of all workers, for `CLIENT LIST` | `directory` |
 
-pub(crate) mod batch;
 pub(crate) mod clients;
 pub(crate) mod connection;
 pub(crate) mod directory;
 pub(crate) mod input;
-pub(crate) mod intake;
-pub(crate) mod leaving;
 pub(crate) mod order;
 pub(crate) mod output;
 pub(crate) mod request;

@@ -24,12 +24,12 @@ mod combining;
 pub(crate) mod copies;
 mod draining;
 mod hash_fields;
+mod inquiries;
 #[cfg(test)]
 mod interleavings;
 mod opaque_requests;
 mod pass_through;
 mod reads;
-mod recently_moved;
 mod report;
 pub(crate) mod runs;
 pub(crate) mod splitting;
@@ -52,26 +52,23 @@ use slab::Slab;
 use crate::config;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::{Client, ClientKey};
-use crate::downstream::intake::Flow;
+use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
 use crate::hot_keys::HotKeys;
 use crate::observe::Mark;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
 use broadcast::Listening;
 pub(crate) use client_state::ClientState;
 use combining::Combining;
 use copies::{CopiedWrites, Served};
 use draining::Fence;
+use inquiries::Inquiry;
 pub(crate) use pass_through::Hotness;
 use reads::Coalescing;
 use splitting::Splits;
 use writes::HotWrite;
 
-/// A tracked link that owes an answer and is silent for so long is given up. What was
-/// overwritten may be served for as long, for the time until it was asked ([`PULSE`]), and for
-/// that until somebody looks: less than a second, also on a busy machine.
-pub(crate) const SILENCE: Duration = Duration::from_millis(600);
 /// Time between two questions whether a tracked link is still there.
 const PULSE: Duration = Duration::from_millis(200);
 /// After a turn that took so long, or so long without one, what is cached is not trusted: word
@@ -105,13 +102,13 @@ pub(crate) struct Mitigations {
     numbers: u32,
     /// Other requests that touch hot keys and are not answered, by the number in their marks.
     writes: Slab<HotWrite>,
+    /// What servers were asked, by the numbers in [`crate::cluster::scatter_gather::Ending::Mitigation`].
+    inquiries: Slab<Inquiry>,
     links: Vec<TrackedLink>,
     /// Hot keys that are not settled before what was sent earlier is answered.
     fences: Vec<Fence>,
     /// The version of the hot keys before which nothing is under way any more.
     settled: u64,
-    /// Keys whose values lay elsewhere lately, and until when; only where replicas are read from.
-    recently_moved: HashMap<Vec<u8>, Instant, RandomState>,
     /// Word of other Heatsinks, where the server does not tell itself.
     pub(crate) listening: Listening,
     /// Clients that have touched hot keys on dedicated connections.
@@ -169,6 +166,14 @@ struct Work {
     script_gain: i32,
 }
 
+/// A request, and who has asked it.
+#[derive(Clone, Copy)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) key: ClientKey,
+    pub(crate) request: Request<'a>,
+    pub(crate) command: &'a Command,
+}
+
 /// What becomes of a request because of hot keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -196,10 +201,10 @@ impl Mitigations {
             copies: CopiedWrites::default(),
             numbers: 0,
             writes: Slab::new(),
+            inquiries: Slab::new(),
             links: Vec::new(),
             fences: Vec::new(),
             settled: 0,
-            recently_moved: HashMap::default(),
             listening: Listening::default(),
             unsettled: Vec::new(),
             ended: Vec::new(),
@@ -229,11 +234,12 @@ impl Mitigations {
     }
 
     /// When something is to be done even if nothing happens.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self, relay: &Relay) -> Option<Instant> {
         let listens = self.listening.is_open() || !self.links.is_empty();
         let pulse = listens.then_some(self.next_pulse);
-        let waits =
-            self.holds() || !self.coalescing.fills.is_empty() || !self.combining.batches.is_empty();
+        let waits = self.holds(relay)
+            || !self.coalescing.fills.is_empty()
+            || !self.combining.batches.is_empty();
         let look = waits.then_some(self.next_look);
         [pulse, look].into_iter().flatten().min()
     }
@@ -305,51 +311,50 @@ fn limits(settings: &config::LocalCache, workers: usize) -> Limits {
     }
 }
 
+/// How long what is read may be kept.
+fn key_settings(live: &config::Live) -> KeySettings {
+    let settings = &live.local_cache;
+    KeySettings {
+        max_ttl: settings.max_ttl,
+        ttl_fraction: settings.ttl_fraction,
+        refresh_ahead: true,
+    }
+}
+
 /// Whoever waits for another's read or write waits as long as it would for its own: for a server
 /// that stands still, until that is given up.
 fn longest_wait(live: &config::Live) -> Duration {
     live.timeouts.silence.unwrap_or(Duration::MAX)
 }
 
-impl Worker {
-    fn key_settings(&self) -> KeySettings {
-        let settings = &self.live.local_cache;
-        KeySettings {
-            max_ttl: settings.max_ttl,
-            ttl_fraction: settings.ttl_fraction,
-            refresh_ahead: true,
-        }
-    }
-
+impl Mitigations {
     /// Settings were changed.
-    pub(crate) fn renew_mitigations(&mut self) {
-        let limits = limits(&self.live.local_cache, self.mitigations.workers);
-        self.mitigations.cache.set_limits(limits);
-        self.mitigations.coalescing.flights.set_limits(Coalescing::limits(&self.live));
-        self.mitigations.combining.batches.set_limits(Combining::limits(&self.live));
-        let hot = Arc::clone(&self.mitigations.keys);
-        self.change_hot_keys(&hot);
+    pub(crate) fn renew_mitigations(&mut self, relay: &mut Relay) {
+        let limits = limits(&relay.live.local_cache, self.workers);
+        self.cache.set_limits(limits);
+        self.coalescing.flights.set_limits(Coalescing::limits(&relay.live));
+        self.combining.batches.set_limits(Combining::limits(&relay.live));
+        let hot = Arc::clone(&self.keys);
+        self.change_hot_keys(relay, &hot);
     }
 
     /// Once a turn, before anything is read: takes over other hot keys, and notices that time
     /// has passed unseen.
-    pub(crate) fn begin_mitigations(&mut self) {
-        if self.mitigations.is_active()
-            && self.now.saturating_duration_since(self.mitigations.last_turn) > PAUSE
-        {
-            self.mitigations.cache.flushed();
+    pub(crate) fn begin_mitigations(&mut self, relay: &mut Relay) {
+        if self.is_active() && relay.now.saturating_duration_since(self.last_turn) > PAUSE {
+            self.cache.flushed();
         }
-        self.mitigations.last_turn = self.now;
-        let upheavals = self.shared.upheavals.load(Ordering::Acquire);
-        if upheavals != self.mitigations.upheavals {
-            self.mitigations.upheavals = upheavals;
-            self.mitigations.cache.flushed();
+        self.last_turn = relay.now;
+        let upheavals = relay.shared.upheavals.load(Ordering::Acquire);
+        if upheavals != self.upheavals {
+            self.upheavals = upheavals;
+            self.cache.flushed();
         }
-        let version = self.shared.hot_keys_version.load(Ordering::Acquire);
-        if version != self.mitigations.version {
-            self.mitigations.version = version;
-            let hot = self.shared.hot_keys();
-            self.change_hot_keys(&hot);
+        let version = relay.shared.hot_keys_version.load(Ordering::Acquire);
+        if version != self.version {
+            self.version = version;
+            let hot = relay.shared.hot_keys();
+            self.change_hot_keys(relay, &hot);
         }
     }
 
@@ -364,95 +369,90 @@ impl Worker {
     ///
     /// What had come before the pause may be told what is cached: the write was not acknowledged then.
     #[inline]
-    pub(crate) fn notice_pause_in_turn(&mut self) {
-        if self.mitigations.is_active()
-            && self.world.now().saturating_duration_since(self.now) > PAUSE
-        {
-            self.mitigations.cache.flushed();
+    pub(crate) fn notice_pause_in_turn(&mut self, relay: &Relay) {
+        if self.is_active() && relay.world.now().saturating_duration_since(relay.now) > PAUSE {
+            self.map_changed();
         }
     }
 
-    fn change_hot_keys(&mut self, hot: &Arc<HotKeys>) {
-        self.end_shard_writes(hot);
-        let mitigations = &mut self.mitigations;
-        let old = std::mem::replace(&mut mitigations.keys, Arc::clone(hot));
-        if self.reads_replicas {
-            mitigations.note_moved(self.now, &old);
-        }
-        mitigations.note_past(self.now, &old);
+    fn change_hot_keys(&mut self, relay: &mut Relay, hot: &Arc<HotKeys>) {
+        self.end_shard_writes(relay, hot);
+        let now = relay.now;
+        let old = std::mem::replace(&mut self.keys, Arc::clone(hot));
+        relay.moved.follow(now, hot, relay.reads_replicas);
+        self.note_past(now, &old);
         for (key, _) in old.iter().filter(|(key, _)| hot.get(key).is_none()) {
-            mitigations.cache.deregister(key);
-            mitigations.work.remove(key);
+            self.cache.deregister(key);
+            self.work.remove(key);
         }
         for (key, _) in hot.iter() {
-            if !mitigations.work.contains_key(key) {
-                let work = Work { since: Some(self.now), ..Work::default() };
-                mitigations.work.insert(key.to_vec(), work);
+            if !self.work.contains_key(key) {
+                let work = Work { since: Some(now), ..Work::default() };
+                self.work.insert(key.to_vec(), work);
             }
         }
-        if let Some(observer) = &mut self.observer {
+        if let Some(observer) = &mut relay.observer {
             observer.follow(hot.counted());
         }
-        mitigations.keep_passing();
+        self.keep_passing();
         if !hot.iter().any(|(_, treatment)| treatment.stale_if_late) {
-            mitigations.coalescing.late.clear();
+            self.coalescing.late.clear();
         }
-        let settings = self.key_settings();
-        let mitigations = &mut self.mitigations;
+        let settings = key_settings(&relay.live);
         let mut tokens = Vec::new();
         for (key, treatment) in hot.iter() {
             if !treatment.local_cache {
-                mitigations.cache.deregister(key);
+                self.cache.deregister(key);
                 continue;
             }
-            if let Registered::New(token) = mitigations.cache.register(key, settings) {
+            if let Registered::New(token) = self.cache.register(key, settings) {
                 tokens.push(token);
             }
         }
         if !tokens.is_empty() {
-            self.suspect_unanswered();
+            relay.clients.suspect_unanswered();
         }
         for token in tokens {
-            self.mitigations.cache.write_done(token);
+            self.cache.write_done(token);
         }
         // What blocks may do so for ever. If it is about a key that is moved, the mover sees it.
-        let unseen = self.writes_frozen_unseen();
+        let unseen = self.writes_frozen_unseen(relay);
         let prompt = |client: &Client| {
             client.dedicated.as_ref().is_some_and(|dedicated| dedicated.awaits_prompt_answer())
                 || unseen(client)
         };
-        self.raise_fence(self.mitigations.version, prompt);
-        self.mitigations.note_frozen(self.now);
-        self.release_held();
+        self.raise_fence(relay, self.version, prompt);
+        self.note_frozen(now);
+        self.release_held(relay);
     }
 
     /// Once a turn, behind what came in it: what was waited for may be there. What it says leaves
     /// with the turn.
-    pub(crate) fn end_mitigations(&mut self) {
-        let Mitigations { links, coalescing, combining, unsettled, fences, .. } = &self.mitigations;
+    pub(crate) fn end_mitigations(&mut self, relay: &mut Relay) {
+        let Self { links, coalescing, combining, unsettled, fences, .. } = &*self;
         let idle = links.is_empty() && coalescing.fills.is_empty() && combining.batches.is_empty();
-        let idle = idle && !self.mitigations.listening.is_open() && !self.mitigations.holds();
-        if !self.mitigations.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
+        let idle = idle && !self.listening.is_open() && !self.holds(relay);
+        if !self.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
             return;
         }
-        self.look_at_fences();
-        self.look_at_unsettled();
-        if self.now >= self.mitigations.next_look {
-            self.mitigations.next_look = self.now + LOOK;
-            self.expire_waits();
-            self.expire_changes();
-            self.look_at_held();
-            self.look_at_unremoved();
+        self.look_at_fences(relay);
+        self.look_at_unsettled(relay);
+        if relay.now >= self.next_look {
+            self.next_look = relay.now + LOOK;
+            self.expire_waits(relay);
+            self.expire_changes(relay);
+            self.look_at_held(relay);
+            self.look_at_unremoved(relay);
         }
-        if self.now >= self.mitigations.next_pulse {
-            self.mitigations.next_pulse = self.now + PULSE;
-            if self.mitigations.is_active() {
-                self.find_out();
-                self.feel_pulse();
-                self.feel_listener();
+        if relay.now >= self.next_pulse {
+            self.next_pulse = relay.now + PULSE;
+            if self.is_active() {
+                self.find_out(relay);
+                self.feel_pulse(relay);
+                self.feel_listener(relay);
             } else {
-                self.close_tracked();
-                self.stop_listening();
+                self.close_tracked(relay);
+                self.stop_listening(relay);
             }
         }
     }
@@ -461,38 +461,38 @@ impl Worker {
     /// along the shared link, if its key is where it belongs.
     pub(crate) fn mitigate(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
         together: bool,
     ) -> Verdict {
-        self.settle(key);
+        let Incoming { key, request, command } = incoming;
+        self.settle(relay, key);
         if request.unnamed(command) != Unnamed::Nothing {
-            if let Some(flow) = self.make_whole(key, request, command) {
+            if let Some(flow) = self.make_whole(relay, incoming) {
                 return Verdict::Done(flow);
             }
-        } else if self.mitigations.keys.has_moved() {
-            match self.serve_copied(key, request, command) {
+        } else if self.keys.has_moved() {
+            match self.serve_copied(relay, incoming) {
                 Some(Served::Done(flow)) => return Verdict::Done(flow),
                 Some(Served::Pass) => return Verdict::Pass,
                 None => {}
             }
-            if let Some(flow) = self.serve_split(key, request, command) {
+            if let Some(flow) = self.serve_split(relay, incoming) {
                 return Verdict::Done(flow);
             }
         }
         if together && command.access == Access::Read {
-            self.mitigations.note_as_usual(request, command);
+            self.note_as_usual(request, command);
         } else if !together
             && let Some(index) = command.single_key_index()
             && let Some(name) = request.arg(index)
-            && let Some(treatment) = self.mitigations.keys.get(name)
+            && let Some(treatment) = self.keys.get(name)
         {
-            let around = self.upstream.goes_around && self.is_around(key, self.node_of(name));
+            let around = relay.upstream.goes_around && relay.is_around(key, relay.node_of(name));
             let flow = if command.access == Access::Read {
-                self.serve_read(key, request, command, name, treatment, around)
+                self.serve_read(relay, incoming, name, treatment, around)
             } else if treatment.coalesce && !around {
-                self.serve_change(key, request, command)
+                self.serve_change(relay, incoming)
             } else {
                 None
             };
@@ -500,10 +500,10 @@ impl Worker {
                 return Verdict::Done(flow);
             }
         }
-        if self.cluster.view.is_some() {
-            return self.write_clustered(key, request, command);
+        if relay.cluster.view.is_some() {
+            return self.write_clustered(relay, incoming);
         }
-        self.mark_write(key, request, command)
+        self.mark_write(relay, incoming)
     }
 
     /// Other keys are hot than when the client sent what it waits for. That took another way
@@ -515,9 +515,9 @@ impl Worker {
     ///
     /// False if it has to wait for its replies.
     #[cold]
-    pub(crate) fn follow_hot_keys(&mut self, key: ClientKey) -> bool {
-        let version = self.mitigations.version;
-        let Some(client) = self.clients.get(key) else { return true };
+    pub(crate) fn follow_hot_keys(&mut self, relay: &mut Relay, key: ClientKey) -> bool {
+        let version = self.version;
+        let Some(client) = relay.clients.get(key) else { return true };
         if client.order.outstanding() > 0 {
             return false;
         }
@@ -526,12 +526,12 @@ impl Worker {
     }
 
     /// What a client has touched apart is forgotten once all of it is answered.
-    fn settle(&mut self, key: ClientKey) {
-        let now = self.now;
-        let Some(client) = self.clients.get(key) else { return };
+    fn settle(&mut self, relay: &mut Relay, key: ClientKey) {
+        let now = relay.now;
+        let Some(client) = relay.clients.get(key) else { return };
         if client.hot.apart && client.is_settled() {
-            let tokens = client.hot.end_apart(now, &self.world.clock);
-            self.forget_touched(tokens);
+            let tokens = client.hot.end_apart(now, &relay.world.clock);
+            self.forget_touched(relay, tokens);
         }
     }
 }

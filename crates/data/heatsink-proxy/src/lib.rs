@@ -34,6 +34,7 @@ mod downstream;
 mod hot;
 pub mod hot_keys;
 mod observe;
+mod relay;
 mod reserved;
 mod runtime;
 mod session;

@@ -11,16 +11,21 @@
 //! | a worker that a test drives, without sockets | `scripted` |
 
 pub(crate) mod apply;
+pub(crate) mod bounds;
 pub(crate) mod clock;
 pub(crate) mod dispatch;
+pub(crate) mod effects;
 pub(crate) mod flush;
-pub(crate) mod forward;
+pub(crate) mod intake;
+pub(crate) mod leaving;
 pub(crate) mod listener;
+pub(crate) mod listings;
 pub(crate) mod replies;
 #[cfg(test)]
 pub(crate) mod scripted;
 pub(crate) mod shared;
 pub(crate) mod socket;
+pub(crate) mod transactions;
 pub(crate) mod upkeep;
 pub(crate) mod worker;
 pub(crate) mod world;

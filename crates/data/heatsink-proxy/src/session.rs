@@ -11,10 +11,12 @@
 
 pub(crate) mod client_command;
 pub(crate) mod client_tracking;
+pub(crate) mod counting;
 pub(crate) mod dedicated;
 pub(crate) mod dedicated_link;
 pub(crate) mod login_attempts;
 pub(crate) mod login_queue;
+pub(crate) mod lost;
 pub(crate) mod monitor;
 pub(crate) mod service_auth;
 pub(crate) mod switch;

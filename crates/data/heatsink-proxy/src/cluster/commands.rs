@@ -5,13 +5,13 @@ use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
+use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::session::client_command::Answer;
 use crate::session::switch::Session;
 
-impl Worker {
+impl Relay {
     /// `CLUSTER …`: the server is asked first, so that only a user who may ask gets an answer;
     /// then the answer is ours.
     pub(crate) fn cluster_command(&mut self, key: ClientKey, request: Request<'_>) -> Flow {

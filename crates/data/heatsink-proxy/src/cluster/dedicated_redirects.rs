@@ -14,14 +14,15 @@ use heatsink_upstream::Protocol;
 use crate::cluster::redirects::{Later, MAX_HOPS, RETRY_PAUSE, given_up};
 use crate::cluster::transactions::{CROSS_SLOT, MULTI};
 use crate::downstream::connection::{ClientKey, Lost};
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
+use crate::relay::effects::Effect;
 use crate::session::dedicated::{Expected, Transaction};
 use crate::upstream::nodes::NodeId;
 
 /// After this long, being sent on again is not the same search any more.
 const ANOTHER_STORY: Duration = Duration::from_secs(2);
 
-impl Worker {
+impl Relay {
     /// A node has not executed the request that is under way on a client's dedicated connection.
     pub(crate) fn dedicated_redirected(&mut self, key: ClientKey, error: &[u8]) {
         let until = self.now + self.live.timeouts.cluster_retry;
@@ -183,7 +184,7 @@ impl Worker {
             }
         }
         // The client may have left meanwhile.
-        self.close_if_done(key);
+        self.effects.push(Effect::CloseIfDone(key));
     }
 
     /// Opens a connection to the transaction's node and says there what was queued so far.

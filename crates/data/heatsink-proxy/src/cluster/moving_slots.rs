@@ -26,7 +26,7 @@ use heatsink_resp::command::Command;
 
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 
 /// So many slots are remembered; tools that move them do so one by one.
 const MAX_MOVING: usize = 64;
@@ -73,7 +73,7 @@ impl Moving {
     }
 }
 
-impl Worker {
+impl Relay {
     /// A request for several keys was sent on: if one of its slots is moving, nothing of its client
     /// is sent behind it until it is answered.
     #[inline]

@@ -18,12 +18,14 @@ use crate::cluster::replay::Plan;
 use crate::cluster::route;
 use crate::downstream::clients::{Clients, error_line};
 use crate::downstream::connection::ClientKey;
-use crate::hot::splitting::WRONG_TYPE;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
+use crate::relay::effects::{Effect, WrongType};
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket};
 
+/// What a server says to a command for another type: the value has been moved.
+pub(crate) const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
 /// Nodes that a request is sent to, one after the other.
 pub(crate) const MAX_HOPS: u32 = 16;
 /// Time between two attempts.
@@ -138,7 +140,7 @@ pub(crate) fn may_meet(one: Option<u16>, other: Option<u16>) -> bool {
     one.is_none() || other.is_none() || one == other
 }
 
-/// See [`Worker::is_servers_own`].
+/// See [`Relay::is_servers_own`].
 pub(crate) fn is_servers_own(
     table: &CommandTable,
     redirect: Redirect<'_>,
@@ -183,7 +185,7 @@ impl Clients {
     }
 }
 
-impl Worker {
+impl Relay {
     /// A node has not executed a request; `ticket` waits for its reply.
     pub(crate) fn go_elsewhere(
         &mut self,
@@ -196,14 +198,16 @@ impl Worker {
     ) {
         if matches!(ticket.purpose, Purpose::FillTtl(_) | Purpose::FillFields(_)) {
             // Without it the read before it, if that was not sent elsewhere as well, is not kept.
-            self.conclude(ticket, error);
+            self.effects.conclude(ticket, error);
             return;
         }
         if self.cluster.is_of_wait(ticket) {
-            return self.conclude(ticket, b"-TRYAGAIN heatsink: a slot is being moved\r\n");
+            return self.effects.conclude(ticket, b"-TRYAGAIN heatsink: a slot is being moved\r\n");
         }
         if error.starts_with(WRONG_TYPE) {
-            return self.meet_fence(pool, ticket, &request, error, standing != Standing::Last);
+            let (error, overtaken) = (error.to_vec(), standing != Standing::Last);
+            let refused = WrongType { pool, ticket, request, error, overtaken };
+            return self.effects.push(Effect::WrongType(Box::new(refused)));
         }
         let hops = self.note_hop(ticket, &request);
         let dedicated = |redirect: &Redirect<'_>| self.is_servers_own(*redirect, error, &request);
@@ -212,7 +216,7 @@ impl Worker {
             let told = redirect.map_or(error, |redirect| given_up(redirect, error, false));
             return match standing {
                 Standing::Leads(replay) => self.lead(replay, pool, told, None),
-                _ => self.conclude(ticket, told),
+                _ => self.effects.conclude(ticket, told),
             };
         };
         let leads = matches!(standing, Standing::Leads(_));
@@ -245,7 +249,7 @@ impl Worker {
                         let to = self.primary_of(slot, ticket.client);
                         self.resend(pool, to, ticket, &request, false);
                     }
-                    None => self.conclude(ticket, error),
+                    None => self.effects.conclude(ticket, error),
                 }
             }
             Redirect::TryAgain
@@ -304,7 +308,7 @@ impl Worker {
                 self.cluster.later.push(Later::Shared { at, pool, serial, from, ticket, request });
                 self.next_tick = self.next_tick.min(at);
             }
-            (None, None) => self.conclude(ticket, error),
+            (None, None) => self.effects.conclude(ticket, error),
         }
     }
 
@@ -393,7 +397,7 @@ impl Worker {
         asking: bool,
     ) {
         if self.upstream.pools.get(pool).is_none() || to == NodeId::NONE {
-            self.conclude(ticket, &error_line("ERR heatsink: the node cannot be reached"));
+            self.effects.conclude(ticket, &error_line("ERR heatsink: the node cannot be reached"));
             return;
         }
         match self.pool_link(pool, to) {
@@ -409,9 +413,9 @@ impl Worker {
                     );
                 }
                 self.upstream.push_to_link(self.now, link, request, ticket, 1);
-                self.extend_fences(link, ticket.client);
+                self.effects.push(Effect::Resent(link, ticket.client));
             }
-            Err(why) => self.conclude(ticket, &error_line(&why)),
+            Err(why) => self.effects.conclude(ticket, &error_line(&why)),
         }
     }
 
@@ -501,59 +505,50 @@ impl Worker {
                     let text = "ERR heatsink: upstream node lost; \
                                 it is unknown whether the command was executed";
                     let ticket = self.clients.redirect(ticket);
-                    self.conclude(ticket, &error_line(text));
+                    self.effects.conclude(ticket, &error_line(text));
                 }
             }
         }
     }
 
-    /// Tries again what is due.
-    pub(crate) fn try_later(&mut self) {
+    /// Takes out what is to be tried again now.
+    pub(crate) fn take_due(&mut self) -> Vec<Later> {
         let now = self.now;
-        if self.cluster.later.iter().all(|later| later.at() > now) {
-            return;
-        }
-        for later in std::mem::take(&mut self.cluster.later) {
-            match later {
-                later if later.at() > now => self.cluster.later.push(later),
-                Later::Shared { pool, serial, from, ticket, request, .. } => {
-                    if self.has_before(pool, ticket, &request) {
-                        let at = now + RETRY_PAUSE;
-                        self.cluster.later.push(Later::Shared {
-                            at,
-                            pool,
-                            serial,
-                            from,
-                            ticket,
-                            request,
-                        });
-                        self.next_tick = self.next_tick.min(at);
-                        continue;
-                    }
-                    if self.upstream.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
-                        // Whoever asked has gone, and the way it would have taken with it.
-                        self.conclude(ticket, &error_line("ERR heatsink: given up"));
-                        continue;
-                    }
-                    let slot = self.slot_of_request(&request);
-                    let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));
-                    if let Some(slot) = slot {
-                        self.cluster.note_sent(ticket, slot, to);
-                    }
-                    self.resend(pool, to, ticket, &request, false);
+        let is_due = |later: &mut Later| later.at() <= now;
+        self.cluster.later.extract_if(.., is_due).collect()
+    }
+
+    /// Tries something again.
+    pub(crate) fn try_later(&mut self, later: Later) {
+        let now = self.now;
+        match later {
+            Later::Shared { pool, serial, from, ticket, request, .. } => {
+                if self.has_before(pool, ticket, &request) {
+                    let at = now + RETRY_PAUSE;
+                    let later = Later::Shared { at, pool, serial, from, ticket, request };
+                    self.cluster.later.push(later);
+                    self.next_tick = self.next_tick.min(at);
+                    return;
                 }
-                Later::Dedicated { client, link, generation, .. } => {
-                    let dedicated =
-                        self.clients.get_ref(client).and_then(|client| client.dedicated.as_ref());
-                    let same = dedicated.is_some_and(|dedicated| dedicated.link == link)
-                        && self
-                            .upstream
-                            .links
-                            .get(link)
-                            .is_some_and(|l| l.generation == generation);
-                    if same {
-                        self.replay_dedicated(client, None, false);
-                    }
+                if self.upstream.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
+                    // Whoever asked has gone, and the way it would have taken with it.
+                    let error = error_line("ERR heatsink: given up");
+                    return self.effects.conclude(ticket, &error);
+                }
+                let slot = self.slot_of_request(&request);
+                let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));
+                if let Some(slot) = slot {
+                    self.cluster.note_sent(ticket, slot, to);
+                }
+                self.resend(pool, to, ticket, &request, false);
+            }
+            Later::Dedicated { client, link, generation, .. } => {
+                let dedicated =
+                    self.clients.get_ref(client).and_then(|client| client.dedicated.as_ref());
+                let same = dedicated.is_some_and(|dedicated| dedicated.link == link)
+                    && self.upstream.links.get(link).is_some_and(|l| l.generation == generation);
+                if same {
+                    self.replay_dedicated(client, None, false);
                 }
             }
         }

@@ -25,7 +25,7 @@ use crate::cluster;
 use crate::cluster::redirects::{Later, RETRY_PAUSE};
 use crate::cluster::replay::is_before;
 use crate::downstream::clients::error_line;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::Ticket;
 
@@ -64,11 +64,11 @@ impl RedirectsInFlight {
     }
 }
 
-impl Worker {
+impl Relay {
     /// Sends a request on when all that its client sent before it for the slot is answered.
     pub(super) fn send_later(&mut self, pool: usize, to: NodeId, ticket: Ticket, request: Vec<u8>) {
         let Some(serial) = self.upstream.pools.get(pool).map(|pool| pool.serial) else {
-            return self.conclude(ticket, &error_line("ERR heatsink: given up"));
+            return self.effects.conclude(ticket, &error_line("ERR heatsink: given up"));
         };
         self.hold_back(ticket, &request, self.now + self.live.timeouts.cluster_retry);
         if let Some(slot) = self.slot_of_request(&request) {

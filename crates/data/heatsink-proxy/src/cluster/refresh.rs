@@ -17,8 +17,9 @@ use crate::cluster;
 use crate::cluster::silent_nodes::LOOKS_APART;
 use crate::cluster::topology::{Cluster, Routes};
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
-use crate::runtime::worker::Worker;
+use crate::downstream::request::Flow;
+use crate::relay::Relay;
+use crate::relay::effects::Effect;
 use crate::session::dedicated::Expected;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Pool, Purpose, Ticket, Upstream};
@@ -86,7 +87,7 @@ impl View {
     }
 }
 
-impl Worker {
+impl Relay {
     /// A node for what any node can do: the same for a client as long as the map is.
     pub(crate) fn home(&self, key: ClientKey) -> NodeId {
         let Some(view) = &self.cluster.view else { return NodeId::FIRST };
@@ -111,7 +112,7 @@ impl Worker {
         let before = std::mem::replace(&mut view.routes, cluster.routes());
         view.error = None;
         self.cluster.epoch = self.cluster.epoch.wrapping_add(1);
-        self.mitigations.map_changed();
+        self.effects.push(Effect::MapChanged);
         self.clients.resume.append(&mut view.waiting);
         self.leave_changed_nodes(&before);
         self.listen_to_new_nodes();

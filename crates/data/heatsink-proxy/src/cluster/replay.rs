@@ -44,7 +44,8 @@ pub(crate) use crate::cluster::replay::suspect_replies::{Suspect, SuspectReplies
 use crate::cluster::scatter_gather::Gather;
 use crate::downstream::clients::error_line;
 use crate::downstream::order::Order;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
+use crate::relay::effects::{Effect, Redirected};
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket, Upstream};
 
@@ -206,7 +207,7 @@ fn distance(leader: u32, place: u32) -> i32 {
     place.wrapping_sub(leader) as i32
 }
 
-impl Worker {
+impl Relay {
     /// Recalls what a client has sent behind `leader` on any link, beside what `standing` says
     /// was replayed already; and whether all of it could be.
     pub(super) fn replay_behind(
@@ -419,14 +420,15 @@ impl Worker {
     /// It is too late to try the leader again: all are told what was said.
     fn dissolve(&mut self, mut group: Replay) {
         group.sort();
-        self.conclude(group.leader, &group.error);
+        self.effects.conclude(group.leader, &group.error);
         for Member { request, came } in group.members {
             match came {
-                Some((ticket, Outcome::Reply(reply))) => self.conclude(ticket, &reply),
+                Some((ticket, Outcome::Reply(reply))) => self.effects.conclude(ticket, &reply),
                 Some((ticket, Outcome::Elsewhere { error, from })) => {
-                    self.end_redirect(ticket);
-                    let standing = Standing::Overtaken;
-                    self.go_elsewhere(group.pool, from, ticket, request, &error, standing);
+                    let serial = self.upstream.pools.get(group.pool).map(|pool| pool.serial);
+                    let (way, standing) = ((group.pool, serial), Standing::Overtaken);
+                    let redirected = Redirected { way, from, ticket, request, error, standing };
+                    self.effects.push(Effect::GoElsewhere(Box::new(redirected)));
                 }
                 None => {}
             }
@@ -444,7 +446,7 @@ impl Worker {
                 // Whoever asked has gone.
                 self.end_redirect(ticket);
             } else if self.upstream.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
-                self.conclude(ticket, &error_line("ERR heatsink: given up"));
+                self.effects.conclude(ticket, &error_line("ERR heatsink: given up"));
             } else {
                 if self.now >= until {
                     // The leader was given up: they do not wait any longer either.

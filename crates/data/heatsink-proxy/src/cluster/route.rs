@@ -6,14 +6,15 @@ use heatsink_cluster::{cursor, slot, split};
 use heatsink_resp::command::{Access, Command, CommandTable, RequestPolicy, Unnamed};
 use heatsink_resp::glob;
 
+use crate::cluster::batch::Batch;
 use crate::cluster::node_batches::{Departing, NodeBatches};
 use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::downstream::clients::Clients;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{Client, ClientKey};
-use crate::downstream::intake::{Batch, Flow};
+use crate::downstream::request::Flow;
 use crate::downstream::request::{Request, spans};
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket};
@@ -60,7 +61,7 @@ fn slowlog_count(request: Request<'_>) -> usize {
     count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX)
 }
 
-impl Worker {
+impl Relay {
     /// Passes a request on along the shared links.
     #[inline]
     pub(crate) fn forward_clustered(
@@ -208,7 +209,7 @@ impl Worker {
         // Whoever moves data must see what was acknowledged last.
         let exact = client.within
             || name.starts_with(b"heatsink:")
-            || self.mitigations.misleads_replicas(name, self.now);
+            || self.moved.misleads_replicas(name, self.now);
         if command.access != Access::Read || exact || client.written.may_hold(name) {
             return primary;
         }
@@ -408,7 +409,7 @@ impl Clients {
     }
 }
 
-/// See [`Worker::may_be_made_up`].
+/// See [`Relay::may_be_made_up`].
 pub(crate) fn may_be_made_up(table: &CommandTable, request: &[u8]) -> bool {
     let scripted = |command: &Command, _: Request<'_>| {
         command.name.starts_with("eval")

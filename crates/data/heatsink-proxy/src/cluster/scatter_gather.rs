@@ -10,12 +10,10 @@ use heatsink_cluster::split::Piece;
 use crate::cluster;
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
-use crate::hot::copies::{CopiedWrite, CopyRead};
-use crate::hot::splitting::{Collected, Fenced, FrozenRead};
+use crate::downstream::request::Flow;
 use crate::observe::Mark;
+use crate::relay::Relay;
 use crate::reserved::listings::Telling;
-use crate::runtime::worker::Worker;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Purpose, Ticket, Upstream};
@@ -40,18 +38,8 @@ pub(crate) enum Targets<'a> {
 #[derive(Debug)]
 pub(crate) enum Ending {
     Join(Join),
-    /// They are of the shards of a split key.
-    Collected(Box<Collected>),
-    /// They are of keys which are about to be split, or tell how far that is.
-    Frozen(Box<FrozenRead>),
-    /// They tell what stands at the key of a command that was refused, with the refusal.
-    Fenced(Box<(Fenced, Vec<u8>)>),
-    /// It is that of a copy.
-    CopyRead(Box<CopyRead>),
-    /// It is that of a key whose copy is gone.
-    KeyRead,
-    /// It is to a write of a key that has copies, or they are to their removal.
-    CopiedWrite(Box<CopiedWrite>),
+    /// A mitigation has asked, and keeps what it is to make of them under this number.
+    Mitigation(u32),
     /// They tell names of keys, or their number.
     Names(Box<Telling>),
     /// The cursor in the reply of `SCAN` is one node's.
@@ -93,6 +81,25 @@ impl Gather {
     }
 }
 
+/// All replies to what a room above has asked.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    pub(crate) asker: Asker,
+    /// What is remembered of the request.
+    pub(crate) mark: Mark,
+    pub(crate) replies: Vec<Vec<u8>>,
+    pub(crate) of: GatheredFor,
+}
+
+/// Which room knows what to make of replies.
+#[derive(Debug)]
+pub(crate) enum GatheredFor {
+    /// They tell names of keys, or their number.
+    Names(Telling),
+    /// See [`Ending::Mitigation`].
+    Mitigation(u32),
+}
+
 #[derive(Debug, Default)]
 struct Part {
     reply: Vec<u8>,
@@ -110,7 +117,7 @@ struct Question<'a> {
     optional: bool,
 }
 
-impl Worker {
+impl Relay {
     /// Sends a request to several nodes.
     pub(crate) fn fan_out(
         &mut self,
@@ -192,7 +199,7 @@ impl Worker {
                         self.throttle(key, pool, link);
                     }
                 }
-                Err(why) => self.conclude(ticket, &error_line(&why)),
+                Err(why) => self.effects.conclude(ticket, &error_line(&why)),
             }
         }
         self.clients.stop_if_many(key);
@@ -252,7 +259,7 @@ impl Worker {
                         self.throttle(key, pool, link);
                     }
                 }
-                Err(why) => self.conclude(ticket, &error_line(&why)),
+                Err(why) => self.effects.conclude(ticket, &error_line(&why)),
             }
         }
     }
@@ -289,10 +296,10 @@ impl Worker {
         Ok(link)
     }
 
-    /// One of the replies has come.
-    pub(crate) fn part_arrived(&mut self, join: u32, part: u32, frame: &[u8]) {
-        let Some(gather) = self.cluster.gathers.get_mut(join as usize) else { return };
-        let Some(place) = gather.parts.get_mut(part as usize) else { return };
+    /// One of the replies has come. If it was the last, and they are for a room above, all of them.
+    pub(crate) fn part_arrived(&mut self, join: u32, part: u32, frame: &[u8]) -> Option<Gathered> {
+        let gather = self.cluster.gathers.get_mut(join as usize)?;
+        let place = gather.parts.get_mut(part as usize)?;
         let unable = [&b"-ERR heatsink: upstream "[..], b"-LOADING ", b"-MASTERDOWN "];
         place.absent = place.writes && !frame.starts_with(b"-")
             || place.optional && unable.iter().any(|text| frame.starts_with(text));
@@ -301,46 +308,39 @@ impl Worker {
         }
         gather.missing -= 1;
         if gather.missing > 0 {
-            return;
+            return None;
         }
-        let gather = self.cluster.gathers.remove(join as usize);
+        let mut gather = self.cluster.gathers.remove(join as usize);
         if gather.apart
             && let Some(client) = self.clients.get(gather.client)
         {
             client.apart -= 1;
         }
-        let present = gather.parts.into_iter().filter(|part| !part.absent);
-        let parts: Vec<_> = present.map(|part| part.reply).collect();
-        let asker = Asker { client: gather.client, place: gather.seq };
-        let reply = match gather.ending {
-            Ending::Collected(collected) => {
-                return self.collected(asker, *collected, gather.mark, parts);
+        let present = gather.parts.iter_mut().filter(|part| !part.absent);
+        let replies: Vec<_> = present.map(|part| std::mem::take(&mut part.reply)).collect();
+        let Gather { client, seq: place, ending, mark, .. } = gather;
+        let asker = Asker { client, place };
+        match ending {
+            Ending::Join(how) => self.tell(asker, mark, &join::join(&how, &replies)),
+            Ending::Scan { shard, count } => {
+                self.tell(asker, mark, &cursor::rewrite_reply(&replies[0], shard, count));
             }
-            Ending::CopyRead(read) => {
-                return self.copy_read(asker, *read, gather.mark, &parts[0]);
+            Ending::Names(telling) => {
+                return Some(Gathered { asker, mark, replies, of: GatheredFor::Names(*telling) });
             }
-            Ending::KeyRead => return self.key_read(asker, gather.mark, &parts[0]),
-            Ending::CopiedWrite(write) => {
-                return self.copied_write(asker, *write, gather.mark, &parts);
+            Ending::Mitigation(id) => {
+                return Some(Gathered { asker, mark, replies, of: GatheredFor::Mitigation(id) });
             }
-            Ending::Frozen(read) => {
-                return self.frozen_read(asker, *read, gather.mark, &parts);
-            }
-            Ending::Fenced(fenced) => {
-                let (fenced, error) = *fenced;
-                return self.fence_seen(fenced, &error, &parts);
-            }
-            Ending::Join(how) => join::join(&how, &parts),
-            Ending::Names(telling) => match self.names_told(asker, *telling, &parts) {
-                Some(reply) => reply,
-                None => return,
-            },
-            Ending::Scan { shard, count } => cursor::rewrite_reply(&parts[0], shard, count),
-        };
-        if let Some(observer) = &mut self.observer {
-            observer.answered(&gather.mark, &reply, 0);
         }
-        self.clients.fill(gather.client, gather.seq, &reply);
+        None
+    }
+
+    /// Gives whoever waits for it the reply that was made of others.
+    pub(crate) fn tell(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
+        if let Some(observer) = &mut self.observer {
+            observer.answered(&mark, reply, 0);
+        }
+        self.clients.fill(asker.client, asker.place, reply);
     }
 
     /// A client has gone: what it had dedicated connections for is given up with them.

@@ -25,7 +25,7 @@
 use std::time::{Duration, Instant};
 
 use crate::downstream::clients::Clients;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Upstream};
 
@@ -37,7 +37,7 @@ pub(super) const LOOKS_APART: Duration = Duration::from_millis(600);
 /// A node that lives hears of its heir when others do, and says so within this time.
 pub(crate) const LAST_WORD: Duration = Duration::from_millis(100);
 
-impl Worker {
+impl Relay {
     /// Nodes that may have been replaced. What is known to have been is not among them.
     pub(super) fn silent_nodes(&self) -> Vec<NodeId> {
         let retired = |upstream: &Upstream| matches!(upstream.owner, Owner::Retired { .. });

@@ -6,15 +6,9 @@
 //! there, since nothing of it has been executed before `EXEC` has.
 //! Bound: [`MAX_KEPT_BYTES`]; a longer transaction is not followed to another node.
 
-use heatsink_resp::command::{Command, Role};
-
-use crate::cluster::route::Slots;
-use crate::decide::{Situation, decide_by_role};
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::{ClientKey, Lost};
-use crate::downstream::intake::Flow;
-use crate::downstream::request::Request;
-use crate::runtime::worker::Worker;
+use crate::downstream::request::Flow;
 
 /// Commands of a transaction that are kept.
 const MAX_KEPT_BYTES: usize = 64 << 20;
@@ -29,7 +23,7 @@ pub(crate) struct Transaction {
     pub(crate) queued: Vec<u8>,
     pub(crate) count: usize,
     /// The request under way is to be queued.
-    pending: bool,
+    pub(crate) pending: bool,
     /// The slot of its keys, once it has named one.
     pub(crate) slot: Option<u16>,
     /// Too long to be kept.
@@ -37,7 +31,7 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    fn keep(&mut self, bytes: &[u8]) {
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
         self.count += 1;
         if self.queued.len() + bytes.len() > MAX_KEPT_BYTES {
             self.overflown = true;
@@ -46,87 +40,6 @@ impl Transaction {
         if !self.overflown {
             self.queued.extend_from_slice(bytes);
         }
-    }
-}
-
-impl Worker {
-    /// A request inside a transaction.
-    pub(crate) fn step_transaction(
-        &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: Option<&Command>,
-    ) -> Flow {
-        let role = command.map(|command| command.role);
-        let service = self.shared.verifier.is_some();
-        let slots = command.map_or(Slots::None, |command| Slots::of(command, request));
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        if !client.is_settled() {
-            // One at a time, so that what has to be sent again is known.
-            return Flow::Wait;
-        }
-        let begun = client.dedicated.is_some();
-        if let (Some(transaction), Some(dedicated)) =
-            (&mut client.transaction, &mut client.dedicated)
-            && std::mem::take(&mut transaction.pending)
-        {
-            transaction.keep(&std::mem::take(&mut dedicated.current));
-        }
-        if !begun {
-            match role {
-                Some(Role::Discard) if request.len() == 1 => {
-                    client.transaction = None;
-                    client.record.facts().in_transaction = false;
-                    self.clients.reply(key, b"+OK\r\n");
-                    return Flow::Taken;
-                }
-                Some(Role::Quit | Role::Reset)
-                    if role == Some(Role::Quit) || request.len() == 1 =>
-                {
-                    client.transaction = None;
-                    let client = Situation::of(client, true, service);
-                    let decision = decide_by_role(&client, role, request);
-                    return self.carry_out(key, request, command, decision);
-                }
-                _ => {}
-            }
-            if let Some(flow) = self.without_map(key) {
-                return flow;
-            }
-        }
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let Some(transaction) = &mut client.transaction else { return Flow::Taken };
-        if transaction.slot.is_none() {
-            transaction.slot = slots.first();
-        }
-        let ends = match role {
-            // With an argument too many they fail the transaction, wherever it goes.
-            Some(Role::Exec | Role::Discard | Role::Reset) => request.len() == 1,
-            Some(Role::Quit) => true,
-            _ => false,
-        };
-        if !begun {
-            let node =
-                slots.first().map_or_else(|| self.home(key), |slot| self.primary_of(slot, key));
-            if let Err(why) = self.begin_transaction_at(key, node, false) {
-                return self.clients.transaction_unavailable(key, &why, ends);
-            }
-        }
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let decision = decide_by_role(&Situation::of(client, true, service), role, request);
-        let flow = self.carry_out(key, request, command, decision);
-        if flow == Flow::Taken
-            && !ends
-            && let Some(client) = self.clients.get(key)
-            && let Some(transaction) = &mut client.transaction
-        {
-            // Not what was answered without being sent.
-            let dedicated = client.dedicated.as_ref();
-            transaction.pending = dedicated.is_some_and(|dedicated| {
-                !dedicated.is_settled() && dedicated.current == request.bytes
-            });
-        }
-        flow
     }
 }
 

@@ -3,6 +3,8 @@
 //! Called by: links with what the server sent, other stages with what is answered here.
 //! Invariant: replies leave in the order of the requests, see [`crate::downstream::order`].
 
+use heatsink_resp::request::ProtocolError;
+use heatsink_resp::request::RequestScan;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -238,6 +240,58 @@ impl Clients {
             client.dirty = true;
             self.dirty.push(key);
         }
+    }
+
+    /// Whether the reply to the last request that was taken is to be left out; `is_taken` if one was
+    /// taken since the client said so.
+    pub(crate) fn is_leaving_out(&mut self, key: ClientKey, is_taken: bool) -> bool {
+        let Some(client) = self.get(key) else { return false };
+        if client.replies == Replies::SkipNext && is_taken {
+            client.replies = Replies::Skipping;
+        }
+        client.replies == Replies::Skipping
+    }
+
+    /// Goes on with a client as before when the request is answered; true if it is not yet.
+    pub(crate) fn waits_for_left_out(&mut self, key: ClientKey) -> bool {
+        let Some(client) = self.get(key) else { return false };
+        if !client.is_settled() {
+            return true;
+        }
+        self.drop_left_out(key);
+        if let Some(client) = self.get(key) {
+            client.replies = Replies::On;
+        }
+        false
+    }
+
+    pub(crate) fn stop(&mut self, key: ClientKey) {
+        if let Some(client) = self.get(key) {
+            client.stopped = true;
+        }
+    }
+
+    /// A request that breaks the protocol or a limit: said so, then closed.
+    pub(crate) fn refuse(
+        &mut self,
+        key: ClientKey,
+        error: ProtocolError,
+        len: usize,
+        at: usize,
+    ) -> usize {
+        let settled = self.get_ref(key).is_none_or(Client::is_settled);
+        if !settled {
+            // Its turn comes when what was asked before has been answered.
+            if let Some(client) = self.get(key) {
+                client.scan = RequestScan::default();
+                client.stopped = true;
+            }
+            return at;
+        }
+        tracing::info!(%error, "a client was closed");
+        self.error(key, &format!("ERR {error}"));
+        self.close_after_replies(key);
+        len
     }
 }
 

@@ -75,6 +75,9 @@ pub(crate) struct Client {
     pub(crate) dedicated: Option<Box<Dedicated>>,
     /// What it is in the middle of with hot keys.
     pub(crate) hot: hot::ClientState,
+    /// Since when its next request waits for a value that is moved, and how many it had sent
+    /// upstream by then: if there are more, it has gone on, and waits with another one.
+    pub(crate) held_since: Option<(Instant, u32)>,
     /// What the transaction under way has named, to be counted when it is executed.
     pub(crate) queued_keys: Option<Box<QueuedKeys>>,
     /// A change of user, database or protocol, or another command that is answered here
@@ -197,6 +200,7 @@ impl Client {
             written: Written::default(),
             dedicated: None,
             hot: hot::ClientState::default(),
+            held_since: None,
             queued_keys: None,
             session: None,
             lost: Lost::Nothing,

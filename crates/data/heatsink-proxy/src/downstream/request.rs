@@ -5,6 +5,18 @@ use std::ops::Range;
 use heatsink_resp::command::{Command, Unnamed};
 use heatsink_resp::request::{Limits, RequestScan, Status};
 
+/// Requests above this size are passed on before they are complete, if all their keys are known; and
+/// not along the pipelines that clients share, unless they touch hot keys.
+pub(crate) const BIG_REQUEST_BYTES: usize = 256 << 10;
+
+/// Whether a request was dealt with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Taken,
+    /// It stays in the input until the client is resumed.
+    Wait,
+}
+
 /// No limits: it was within them when it came.
 const NO_LIMITS: Limits = Limits {
     max_args: u64::MAX,

@@ -41,7 +41,7 @@ use heatsink_upstream::link::Framing;
 
 use super::Mitigations;
 use crate::downstream::connection::ClientKey;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Purpose, TRACKING_RETRY, Ticket};
 
@@ -94,12 +94,11 @@ impl Listening {
     }
 }
 
-impl Worker {
+impl Mitigations {
     /// A server was lost, and may be another when it is back; or it does tell of changes.
     pub(crate) fn forget_refusal(&mut self, node: NodeId) {
-        let Self { mitigations, .. } = self;
-        mitigations.listening.refusals.remove(&node);
-        let (ids, cache) = (&mut mitigations.listening.ids, &mut mitigations.cache);
+        self.listening.refusals.remove(&node);
+        let (ids, cache) = (&mut self.listening.ids, &mut self.cache);
         ids.retain(|(_, of_node), id| {
             if *of_node == node {
                 cache.link_lost(*id);
@@ -111,18 +110,18 @@ impl Worker {
     /// Whether a server tells those who may have it of changes, so that nobody depends on
     /// announcements.
     pub(super) fn tells_of_changes(&self, node: NodeId) -> bool {
-        let Mitigations { links, listening, .. } = &self.mitigations;
+        let Self { links, listening, .. } = self;
         links.iter().any(|link| link.node == node)
             || listening.refusals.get(&node) == Some(&Refusal::NotAllowed)
     }
 
     /// Whether that is so of the servers of all keys that are cached.
-    pub(super) fn all_tell_of_changes(&self) -> bool {
-        if self.cluster.view.is_none() {
+    pub(super) fn all_tell_of_changes(&self, relay: &Relay) -> bool {
+        if relay.cluster.view.is_none() {
             return self.tells_of_changes(NodeId::FIRST);
         }
-        let mut keys = self.mitigations.cache.keys();
-        keys.all(|(name, _)| self.tells_of_changes(self.node_of(name)))
+        let mut keys = self.cache.keys();
+        keys.all(|(name, _)| self.tells_of_changes(relay.node_of(name)))
     }
 
     /// What the cache calls the link on which changes are told of by others, if that is open.
@@ -130,34 +129,33 @@ impl Worker {
     /// is needed.
     pub(super) fn broadcast_link(
         &mut self,
+        relay: &mut Relay,
         pool: usize,
         node: NodeId,
         name: &[u8],
     ) -> Option<LinkId> {
-        if self.mitigations.listening.refusals.get(&node) != Some(&Refusal::Unsupported) {
+        if self.listening.refusals.get(&node) != Some(&Refusal::Unsupported) {
             return None;
         }
-        let hot_since = self.mitigations.work.get(name)?.since?;
-        let is_known = self.now.saturating_duration_since(hot_since) >= KNOWN_AFTER;
+        let hot_since = self.work.get(name)?.since?;
+        let is_known = relay.now.saturating_duration_since(hot_since) >= KNOWN_AFTER;
         if !is_known {
             return None;
         }
-        if !self.mitigations.listening.is_open {
-            self.listen();
+        if !self.listening.is_open {
+            self.listen(relay);
             return None;
         }
-        let serial = self.upstream.pools[pool].serial;
-        let mitigations = &mut self.mitigations;
-        let id = mitigations.listening.ids.entry((serial, node)).or_insert_with(|| {
-            mitigations.cache.link_opened(LoginId(serial as u32), CacheNode(u32::from(node.0)))
+        let serial = relay.upstream.pools[pool].serial;
+        let id = self.listening.ids.entry((serial, node)).or_insert_with(|| {
+            self.cache.link_opened(LoginId(serial as u32), CacheNode(u32::from(node.0)))
         });
         Some(*id)
     }
 
     /// A pool is gone.
     pub(crate) fn forget_listening_pool(&mut self, serial: u64) {
-        let Self { mitigations, .. } = self;
-        let (ids, cache) = (&mut mitigations.listening.ids, &mut mitigations.cache);
+        let (ids, cache) = (&mut self.listening.ids, &mut self.cache);
         ids.retain(|(of_pool, _), id| {
             if *of_pool == serial {
                 cache.link_lost(*id);
@@ -166,123 +164,118 @@ impl Worker {
         });
     }
 
-    /// Any server will do: those of a cluster pass messages on.
-    fn meeting_place(&self) -> NodeId {
-        self.home(ClientKey::NOBODY)
-    }
-
-    fn listen(&mut self) {
-        let listening = &self.mitigations.listening;
-        let now = self.now;
+    fn listen(&mut self, relay: &mut Relay) {
+        let listening = &self.listening;
+        let now = relay.now;
         let refused = listening.refused_at;
         let too_soon = refused.is_some_and(|at| now.saturating_duration_since(at) < TRACKING_RETRY);
         if listening.link.is_some() || too_soon {
             return;
         }
-        let node = self.meeting_place();
-        let Ok(slot) = self.open_link(self.upstream.base_pool, node, Owner::Listener) else {
+        let node = relay.meeting_place();
+        let Ok(slot) = relay.open_link(relay.upstream.base_pool, node, Owner::Listener) else {
             return;
         };
-        let upstream = &mut self.upstream.links[slot];
+        let upstream = &mut relay.upstream.links[slot];
         upstream.link.set_framing(Framing::Frames);
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &[&b"SUBSCRIBE"[..], CHANNEL]);
         upstream.link.push_unmatched(&bytes);
-        self.mitigations.listening.link = Some((slot, upstream.generation));
-        self.upstream.touch_link(slot);
+        self.listening.link = Some((slot, upstream.generation));
+        relay.upstream.touch_link(slot);
     }
 
     /// The link is gone: nothing is served that depended on it.
-    pub(crate) fn listener_lost(&mut self, generation: u32) {
-        let mitigations = &mut self.mitigations;
-        let listening = &mut mitigations.listening;
+    pub(crate) fn listener_lost(&mut self, now: Instant, generation: u32) {
+        let listening = &mut self.listening;
         if listening.link.is_none_or(|(_, of_link)| of_link != generation) {
             return;
         }
         listening.link = None;
-        listening.refused_at = (!listening.is_open).then_some(self.now);
+        listening.refused_at = (!listening.is_open).then_some(now);
         listening.is_open = false;
         listening.partial.clear();
         for (_, id) in listening.ids.drain() {
-            mitigations.cache.link_lost(id);
+            self.cache.link_lost(id);
         }
     }
 
-    pub(super) fn stop_listening(&mut self) {
-        if let Some((slot, _)) = self.mitigations.listening.link {
-            self.drop_link(slot);
+    pub(super) fn stop_listening(&mut self, relay: &mut Relay) {
+        if let Some((slot, generation)) = self.listening.link {
+            relay.drop_link(slot);
+            self.listener_lost(relay.now, generation);
         }
     }
 
     /// Finds out which servers of hot keys tell of changes, before anybody asks for one.
-    pub(super) fn find_out(&mut self) {
-        if self.cluster.view.is_none() || self.knows_map() {
+    pub(super) fn find_out(&mut self, relay: &mut Relay) {
+        if relay.cluster.view.is_none() || relay.knows_map() {
             let mut nodes: Vec<NodeId> =
-                self.mitigations.cache.keys().map(|(name, _)| self.node_of(name)).collect();
+                self.cache.keys().map(|(name, _)| relay.node_of(name)).collect();
             nodes.sort_unstable_by_key(|node| node.index());
             nodes.dedup();
             for node in nodes {
-                let is_known = self.mitigations.listening.refusals.contains_key(&node);
+                let is_known = self.listening.refusals.contains_key(&node);
                 if !is_known && !self.tells_of_changes(node) {
-                    self.tracked_link(self.upstream.base_pool, node);
+                    relay.tracked_link(relay.upstream.base_pool, node);
                 }
             }
         }
-        if !self.mitigations.listening.is_needed() {
-            self.stop_listening();
+        if !self.listening.is_needed() {
+            self.stop_listening(relay);
         }
     }
 
     /// Asks whether the link is still there.
-    pub(super) fn feel_listener(&mut self) {
-        if let Some((slot, _)) = self.mitigations.listening.link
-            && self.mitigations.listening.is_open
+    pub(super) fn feel_listener(&mut self, relay: &mut Relay) {
+        if let Some((slot, _)) = self.listening.link
+            && self.listening.is_open
         {
-            self.upstream.links[slot].link.push_unmatched(PING);
-            self.upstream.touch_link(slot);
+            relay.upstream.links[slot].link.push_unmatched(PING);
+            relay.upstream.touch_link(slot);
         }
     }
 
     /// The server does not let us listen.
-    pub(super) fn listening_refused(&mut self) {
-        self.stop_listening();
+    pub(super) fn listening_refused(&mut self, relay: &mut Relay) {
+        self.stop_listening(relay);
     }
 
     /// A write of a hot key is over, whatever became of it.
-    pub(super) fn write_over(&mut self, token: WriteToken) {
-        let news = match self.mitigations.cache.written(&token) {
-            Written::Key(name) if self.tells_of_changes(self.node_of(name)) => None,
+    pub(super) fn write_over(&mut self, relay: &mut Relay, token: WriteToken) {
+        let news = match self.cache.written(&token) {
+            Written::Key(name) if self.tells_of_changes(relay.node_of(name)) => None,
             Written::Key(name) => Some([&[ONE], name].concat()),
             Written::All => {
                 // The server tells nobody of `SWAPDB`: the other workers hear of it here.
-                self.shared.upheavals.fetch_add(1, Ordering::AcqRel);
-                (!self.all_tell_of_changes()).then(|| ALL.to_vec())
+                relay.shared.upheavals.fetch_add(1, Ordering::AcqRel);
+                (!self.all_tell_of_changes(relay)).then(|| ALL.to_vec())
             }
             Written::Nothing => None,
         };
-        self.mitigations.listening.news.extend(news);
-        self.mitigations.cache.write_done(token);
+        self.listening.news.extend(news);
+        self.cache.write_done(token);
     }
 
     /// Tells the others what was written; later, if no server can be reached now.
-    pub(super) fn tell_written(&mut self) {
-        if self.mitigations.listening.news.is_empty() {
+    pub(super) fn tell_written(&mut self, relay: &mut Relay) {
+        if self.listening.news.is_empty() {
             return;
         }
-        let mut news = std::mem::take(&mut self.mitigations.listening.news);
+        let mut news = std::mem::take(&mut self.listening.news);
         news.sort_unstable();
         news.dedup();
-        let node = self.meeting_place();
-        let Ok(link) = self.pool_link(self.upstream.base_pool, node) else {
-            self.mitigations.listening.news = news;
+        let node = relay.meeting_place();
+        let Ok(link) = relay.pool_link(relay.upstream.base_pool, node) else {
+            self.listening.news = news;
             return;
         };
         let mut bytes = Vec::new();
         for message in news {
             bytes.clear();
             encode::command(&mut bytes, &[&b"PUBLISH"[..], CHANNEL, &message]);
-            self.upstream.push_to_link(
-                self.now,
+            relay.upstream.push_to_link(
+                relay.now,
                 link,
                 &bytes,
                 Ticket::internal(Purpose::Ignored),
@@ -324,5 +317,12 @@ impl Mitigations {
             (b"subscribe", _) => self.listening.is_open = true,
             _ => {}
         }
+    }
+}
+
+impl Relay {
+    /// Any server will do: those of a cluster pass messages on.
+    fn meeting_place(&self) -> NodeId {
+        self.home(ClientKey::NOBODY)
     }
 }

@@ -37,9 +37,6 @@ pub(crate) struct ClientState {
     /// given to it that was read before.
     pub(super) written_at: Option<Instant>,
     pub(super) copies: CopyReads,
-    /// Since when its next request waits for a value that is moved, and how many it had sent
-    /// upstream by then: if there are more, it has gone on, and waits with another one.
-    pub(super) held_since: Option<(Instant, u32)>,
     /// Its requests that were sent to shards so far; may wrap around.
     pub(super) asked_shards: u32,
 }

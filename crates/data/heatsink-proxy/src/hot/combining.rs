@@ -7,6 +7,7 @@
 //! key waits until its changes are answered, and a change waits for those, unless it goes the
 //! same way as the changes before it. A batch whose outcome is unknown is not sent again.
 
+use crate::hot::Incoming;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -15,20 +16,17 @@ use heatsink_cache::combine::{
     Added, Answer, BatchId, BatchLimits, Batches, Change, Hold, PoolId, Shape, integer,
 };
 use heatsink_cache::identity::LoginId;
-use heatsink_resp::command::Command;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
 use super::reads::Waiter;
-use super::splitting::PATIENCE;
 use super::writes::Sent;
 use super::{Mitigations, longest_wait};
 use crate::config;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
-use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
-use crate::downstream::request::Request;
-use crate::runtime::worker::Worker;
+use crate::downstream::request::Flow;
+use crate::relay::Relay;
+use crate::relay::moved_values::PATIENCE;
 use crate::upstream::pools::{Purpose, Ticket};
 
 /// What errors of our own begin with: the server has not refused anything then.
@@ -101,28 +99,28 @@ impl Combining {
     }
 }
 
-impl Worker {
+impl Mitigations {
     /// Sees to it that a change of a hot key is carried out; `None` if it has to go alone.
     pub(super) fn serve_change(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
     ) -> Option<Flow> {
+        let Incoming { key, request, command } = incoming;
         let mut args: [&[u8]; MOST_ARGS] = [&[]; MOST_ARGS];
         let args = args.get_mut(..request.len())?;
         for (place, arg) in args.iter_mut().zip(request.args_from(0)) {
             *place = arg;
         }
         let change = Change::parse(args)?;
-        if let Some(flow) = self.without_map(key) {
+        if let Some(flow) = relay.without_map(key) {
             return Some(flow);
         }
-        let (client, buffers) = self.clients.get_with_buffers(key)?;
+        let (client, buffers) = relay.clients.get_with_buffers(key)?;
         let pool = client.pool;
-        let serial = self.upstream.pools[pool].serial;
+        let serial = relay.upstream.pools[pool].serial;
         let login = LoginId(serial as u32);
-        let batches = &mut self.mitigations.combining.batches;
+        let batches = &mut self.combining.batches;
         if client.hot.combined_in.is_some()
             && client.hot.combined_in != batches.pool_of(login, &change)
         {
@@ -136,27 +134,27 @@ impl Worker {
             return Some(Flow::Wait);
         }
         let is_apart = change.is_guarded()
-            && (self.mitigations.work.get(change.key()))
-                .is_some_and(|work| work.apart_until.is_some_and(|until| self.now < until));
+            && (self.work.get(change.key()))
+                .is_some_and(|work| work.apart_until.is_some_and(|until| relay.now < until));
         if is_apart || !batches.takes(&change) {
             return client.hot.combined_in.is_some().then_some(Flow::Wait);
         }
         let place = client.order.reserve(buffers);
         let waiter = Waiter::new(key, place);
-        let now = self.now.saturating_duration_since(self.mitigations.origin);
+        let now = relay.now.saturating_duration_since(self.origin);
         let (changes, is_sent) = match batches.add(now, login, client.record.id, &change, waiter) {
             Added::Ready(changes) => {
                 // Those who were held may all have waited too long meanwhile.
-                let held = &self.mitigations.combining.held;
+                let held = &self.combining.held;
                 if held.iter().all(|held| held.departure.changes != changes) {
-                    self.mitigations.combining.departing.push(Departure { changes, pool, serial });
+                    self.combining.departing.push(Departure { changes, pool, serial });
                 }
                 (changes, true)
             }
             Added::Waiting { pool, is_first } => (pool, is_first),
             Added::Refused(waiter) => {
                 debug_assert!(false, "there was room");
-                self.clients.fill(waiter.client, waiter.place, &error_line("ERR heatsink: busy"));
+                relay.clients.fill(waiter.client, waiter.place, &error_line("ERR heatsink: busy"));
                 return Some(Flow::Taken);
             }
         };
@@ -164,13 +162,13 @@ impl Worker {
         client.hot.changes += 1;
         if is_sent {
             // One of each batch stands for it. What it is answered does not matter.
-            let mark = self.observe(key, command, request);
-            self.give_up(mark);
-        } else if let Some(observer) = &mut self.observer {
+            let mark = relay.observe(key, command, request);
+            relay.give_up(mark);
+        } else if let Some(observer) = &mut relay.observer {
             observer.absorbed(command, request, 0);
         }
         if let Some(name) = request.arg(1)
-            && let Some(work) = self.mitigations.work.get_mut(name)
+            && let Some(work) = self.work.get_mut(name)
         {
             work.changes += 1;
         }
@@ -178,10 +176,10 @@ impl Worker {
     }
 
     /// Everything that could be gathered is there: batches are closed and sent.
-    pub(crate) fn depart(&mut self) {
-        self.tell_written();
-        let time = self.mitigations.time(self.now);
-        let Combining { held, batches, departing, .. } = &mut self.mitigations.combining;
+    pub(crate) fn depart(&mut self, relay: &mut Relay) {
+        self.tell_written(relay);
+        let time = self.time(relay.now);
+        let Combining { held, batches, departing, .. } = &mut self.combining;
         held.retain_mut(|Held { hold, departure }| {
             let over = batches.is_over(time, departure.changes, hold);
             if over {
@@ -189,194 +187,166 @@ impl Worker {
             }
             !over
         });
-        while let Some(Departure { changes, pool, serial }) =
-            self.mitigations.combining.departing.pop()
-        {
-            let Some(batch) = self.mitigations.combining.batches.depart(changes) else { continue };
-            self.send_batch(batch, pool, serial);
+        while let Some(Departure { changes, pool, serial }) = self.combining.departing.pop() {
+            let Some(batch) = self.combining.batches.depart(changes) else { continue };
+            self.send_batch(relay, batch, pool, serial);
         }
     }
 
-    fn send_batch(&mut self, batch: BatchId, pool: usize, serial: u64) {
+    fn send_batch(&mut self, relay: &mut Relay, batch: BatchId, pool: usize, serial: u64) {
         let mut bytes = Vec::new();
-        self.mitigations.combining.batches.request(batch, &mut bytes);
-        let Some((_, name, members)) = self.mitigations.combining.batches.describe(batch) else {
+        self.combining.batches.request(batch, &mut bytes);
+        let Some((_, name, members)) = self.combining.batches.describe(batch) else {
             return;
         };
         let name = name.to_vec();
-        let shape = self.mitigations.combining.batches.shape(batch);
-        let touched = self.write_sent(&name);
-        if let Some(work) = self.mitigations.work.get_mut(name.as_slice()) {
+        let shape = self.combining.batches.shape(batch);
+        let touched = self.write_sent(relay, &name);
+        if let Some(work) = self.work.get_mut(name.as_slice()) {
             work.batches += 1;
             if matches!(shape, Some(Shape::Score | Shape::Text)) {
                 let gain = work.script_gain.saturating_add_unsigned(members as u32) - PAYS;
                 work.script_gain = gain.clamp(-MOST_LOSS, MOST_LOSS);
                 if work.script_gain == -MOST_LOSS {
                     work.script_gain = 0;
-                    work.apart_until = Some(self.now + LITTLE_REST);
+                    work.apart_until = Some(relay.now + LITTLE_REST);
                 }
             }
         }
-        let id = self.mitigations.number();
-        self.mitigations
-            .combining
-            .sent
-            .insert(id, SentBatch { batch, pool, serial, touched, until: None });
-        let is_there = self.upstream.pools.get(pool).is_some_and(|pool| pool.serial == serial);
-        if is_there && self.step_split(id, &name, &bytes, pool) {
+        let id = self.number();
+        self.combining.sent.insert(id, SentBatch { batch, pool, serial, touched, until: None });
+        let is_there = relay.upstream.pools.get(pool).is_some_and(|pool| pool.serial == serial);
+        if is_there && self.step_split(relay, id, &name, &bytes, pool) {
             return;
         }
         let link = if is_there {
-            self.link_for_many(pool, self.node_of(&name))
+            relay.link_for_many(pool, relay.node_of(&name))
         } else {
             Err("ERR heatsink: given up".to_owned())
         };
         match link {
             Ok(link) => {
-                self.upstream.push_to_link(
-                    self.now,
+                relay.upstream.push_to_link(
+                    relay.now,
                     link,
                     &bytes,
                     Ticket::internal(Purpose::Combined(id)),
                     1,
                 );
             }
-            Err(why) => self.batch_lost(id, &error_line(&why)),
+            Err(why) => self.batch_lost(relay, id, &error_line(&why)),
         }
     }
 
     /// The server has answered a batch.
-    pub(crate) fn batch_arrived(&mut self, id: u32, frame: &[u8]) {
+    pub(crate) fn batch_arrived(&mut self, relay: &mut Relay, id: u32, frame: &[u8]) {
         if frame.starts_with(OUR_ERROR) {
-            return self.batch_lost(id, frame);
+            return self.batch_lost(relay, id, frame);
         }
         if matches!(frame.first(), Some(b'-' | b'!')) {
-            return self.batch_refused(id, frame);
+            return self.batch_refused(relay, id, frame);
         }
-        let Some(shape) = self.mitigations.shape_of(id) else { return };
+        let Some(shape) = self.shape_of(id) else { return };
         if shape == Shape::AsIs {
-            return self.batch_relayed(id, frame);
+            return self.batch_relayed(relay, id, frame);
         }
         let Some(answer) = answer_in(frame, shape) else {
             let text = "ERR heatsink: the server's reply to an increment was not understood";
-            return self.batch_lost(id, &error_line(text));
+            return self.batch_lost(relay, id, &error_line(text));
         };
-        let Some((sent, told)) = self.end_batch(id) else { return };
-        let mut replies = std::mem::take(&mut self.mitigations.combining.replies);
-        let next = self.mitigations.combining.batches.answered(sent.batch, answer, &mut replies);
+        let Some((sent, told)) = self.end_batch(relay, id) else { return };
+        let mut replies = std::mem::take(&mut self.combining.replies);
+        let next = self.combining.batches.answered(sent.batch, answer, &mut replies);
         let answered = replies.len();
-        let pool = self.upstream.pools.get(sent.pool).filter(|pool| pool.serial == sent.serial);
+        let pool = relay.upstream.pools.get(sent.pool).filter(|pool| pool.serial == sent.serial);
         let protocol = pool.map_or(Protocol::Resp2, |pool| pool.login.protocol);
         let mut reply = Vec::new();
         for (waiter, answer) in replies.drain(..) {
             reply.clear();
             write_answer(&mut reply, answer, shape, protocol);
-            self.end_change(waiter, told);
-            self.clients.fill(waiter.client, waiter.place, &reply);
+            relay.end_change(waiter, told);
+            relay.clients.fill(waiter.client, waiter.place, &reply);
         }
-        self.mitigations.combining.replies = replies;
-        let time = self.mitigations.time(self.now);
-        let hold = next
-            .and_then(|changes| self.mitigations.combining.batches.hold(time, changes, answered));
+        self.combining.replies = replies;
+        let time = self.time(relay.now);
+        let hold = next.and_then(|changes| self.combining.batches.hold(time, changes, answered));
         match (next, hold) {
             (Some(changes), Some(hold)) => {
                 let SentBatch { pool, serial, .. } = sent;
                 let departure = Departure { changes, pool, serial };
-                self.mitigations.combining.held.push(Held { hold, departure });
+                self.combining.held.push(Held { hold, departure });
             }
-            _ => self.mitigations.go_on(next, &sent),
+            _ => self.go_on(next, &sent),
         }
     }
 
     /// A change that went alone was answered; there is nothing to find out in that.
-    fn batch_relayed(&mut self, id: u32, frame: &[u8]) {
-        let Some((sent, told)) = self.end_batch(id) else { return };
+    fn batch_relayed(&mut self, relay: &mut Relay, id: u32, frame: &[u8]) {
+        let Some((sent, told)) = self.end_batch(relay, id) else { return };
         let mut waiters = Vec::new();
-        let next = self.mitigations.combining.batches.relayed(sent.batch, &mut waiters);
-        self.tell_changes(waiters, frame, told);
-        self.mitigations.go_on(next, &sent);
+        let next = self.combining.batches.relayed(sent.batch, &mut waiters);
+        relay.tell_changes(waiters, frame, told);
+        self.go_on(next, &sent);
     }
 
     /// Nothing of the batch was carried out: the server has said why.
-    fn batch_refused(&mut self, id: u32, error: &[u8]) {
-        if matches!(self.mitigations.shape_of(id), Some(Shape::Score | Shape::Text)) {
-            self.rest_scripts(id);
+    fn batch_refused(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
+        if matches!(self.shape_of(id), Some(Shape::Score | Shape::Text)) {
+            self.rest_scripts(relay, id);
         }
-        let Some((sent, told)) = self.end_batch(id) else { return };
+        let Some((sent, told)) = self.end_batch(relay, id) else { return };
         let mut waiters = Vec::new();
-        let next = self.mitigations.combining.batches.refused(sent.batch, &mut waiters);
-        self.tell_changes(waiters, error, told);
-        self.mitigations.go_on(next, &sent);
+        let next = self.combining.batches.refused(sent.batch, &mut waiters);
+        relay.tell_changes(waiters, error, told);
+        self.go_on(next, &sent);
     }
 
     /// Nobody knows what became of the batch, or nothing could be sent.
-    pub(crate) fn batch_lost(&mut self, id: u32, error: &[u8]) {
-        let Some((sent, told)) = self.end_batch(id) else { return };
+    pub(crate) fn batch_lost(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
+        let Some((sent, told)) = self.end_batch(relay, id) else { return };
         let mut waiters = Vec::new();
-        let next = self.mitigations.combining.batches.lost(sent.batch, &mut waiters);
-        self.tell_changes(waiters, error, told);
-        self.mitigations.go_on(next, &sent);
+        let next = self.combining.batches.lost(sent.batch, &mut waiters);
+        relay.tell_changes(waiters, error, told);
+        self.go_on(next, &sent);
     }
 
     /// The value is none that increments are combined for, or the server lets this user run no
     /// script: for a while they go the ordinary way.
-    fn rest_scripts(&mut self, id: u32) {
-        let Mitigations { combining: Combining { sent, batches, .. }, work, .. } =
-            &mut self.mitigations;
+    fn rest_scripts(&mut self, relay: &mut Relay, id: u32) {
+        let Mitigations { combining: Combining { sent, batches, .. }, work, .. } = self;
         let batch = sent.get(&id).map(|sent| sent.batch);
         if let Some((_, name, _)) = batch.and_then(|batch| batches.describe(batch))
             && let Some(work) = work.get_mut(name)
         {
-            work.apart_until = Some(self.now + REST);
+            work.apart_until = Some(relay.now + REST);
         }
     }
 
     /// A batch that is over, and whether the server tells of what it may have changed.
-    fn end_batch(&mut self, id: u32) -> Option<(SentBatch, bool)> {
-        let mut sent = self.mitigations.combining.sent.remove(&id)?;
+    fn end_batch(&mut self, relay: &mut Relay, id: u32) -> Option<(SentBatch, bool)> {
+        let mut sent = self.combining.sent.remove(&id)?;
         let touched = std::mem::replace(&mut sent.touched, Sent::Uncached);
         let told = matches!(touched, Sent::Told);
         if let Sent::Pending(token) = touched {
-            self.write_over(token);
+            self.write_over(relay, token);
         }
         Some((sent, told))
     }
 
-    fn tell_changes(&mut self, waiters: Vec<Waiter>, reply: &[u8], told: bool) {
-        for waiter in waiters {
-            self.end_change(waiter, told);
-            self.clients.fill(waiter.client, waiter.place, reply);
-        }
-    }
-
-    fn end_change(&mut self, waiter: Waiter, told: bool) {
-        if let Some(client) = self.clients.get(waiter.client) {
-            client.hot.changes -= 1;
-            client.hot.written_at = Some(self.now);
-            if told {
-                client.hot.hear_of_changes(&self.world.clock);
-            }
-            if client.hot.changes == 0 {
-                client.hot.combined_in = None;
-            }
-        }
-    }
-
     /// Those whose changes were not sent for too long are told so.
-    pub(super) fn expire_changes(&mut self) {
-        if self.mitigations.combining.batches.is_empty() {
+    pub(super) fn expire_changes(&mut self, relay: &mut Relay) {
+        if self.combining.batches.is_empty() {
             return;
         }
-        let time = self.mitigations.time(self.now);
-        if self.mitigations.combining.batches.next_deadline().is_none_or(|deadline| deadline > time)
-        {
+        let time = self.time(relay.now);
+        if self.combining.batches.next_deadline().is_none_or(|deadline| deadline > time) {
             return;
         }
         let mut waiters = Vec::new();
-        self.mitigations.combining.batches.expired(time, &mut waiters);
+        self.combining.batches.expired(time, &mut waiters);
         let text = "ERR heatsink: a change of a hot key waited too long behind another; \
                     it was not carried out";
-        self.tell_changes(waiters, &error_line(text), false);
+        relay.tell_changes(waiters, &error_line(text), false);
     }
 }
 
@@ -400,6 +370,28 @@ impl Mitigations {
         if let Some(changes) = next {
             let SentBatch { pool, serial, .. } = *sent;
             self.combining.departing.push(Departure { changes, pool, serial });
+        }
+    }
+}
+
+impl Relay {
+    fn tell_changes(&mut self, waiters: Vec<Waiter>, reply: &[u8], told: bool) {
+        for waiter in waiters {
+            self.end_change(waiter, told);
+            self.clients.fill(waiter.client, waiter.place, reply);
+        }
+    }
+
+    fn end_change(&mut self, waiter: Waiter, told: bool) {
+        if let Some(client) = self.clients.get(waiter.client) {
+            client.hot.changes -= 1;
+            client.hot.written_at = Some(self.now);
+            if told {
+                client.hot.hear_of_changes(&self.world.clock);
+            }
+            if client.hot.changes == 0 {
+                client.hot.combined_in = None;
+            }
         }
     }
 }

@@ -31,25 +31,27 @@
 //! A write that has begun goes on to the end, also if the record is gone meanwhile: what is settled
 //! without it would be written to later. So later versions of the hot keys wait for it; see `draining`.
 
+use crate::hot::Incoming;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use heatsink_cache::commands::cacheable;
-use heatsink_resp::command::{Access, Command};
+use heatsink_resp::command::Access;
 use heatsink_resp::encode;
 use heatsink_split::layout;
 
 use super::Mitigations;
-use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::cluster::scatter_gather::Asker;
 use crate::downstream::clients::Clients;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
-use crate::downstream::request::{Request, only_key};
+use crate::downstream::request::Flow;
+use crate::downstream::request::only_key;
+use crate::hot::inquiries::Inquiry;
 use crate::hot_keys::Copies;
 use crate::observe::Mark;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
 
 /// How long a writer's word holds if the writer dies, in milliseconds.
@@ -127,31 +129,31 @@ impl Mitigations {
     }
 }
 
-impl Worker {
+impl Mitigations {
     /// A request on the usual way that names one key, which may have copies; `None` if it goes on
     /// as any other, with `Some` what becomes of it.
     pub(super) fn serve_copied(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
     ) -> Option<Served> {
+        let Incoming { key, request, command } = incoming;
         let index = only_key(command, request)?;
         let name = request.arg(index)?;
-        let copies = self.mitigations.keys.copies(name)?;
-        if !self.is_in_database(key) {
+        let copies = self.keys.copies(name)?;
+        if !relay.is_in_database(key) {
             return None;
         }
         if command.access == Access::Read {
             let args: Vec<&[u8]> = request.args_from(0).collect();
-            let may = copies.read && cacheable(&args).is_some() && self.may_read_copies(key);
-            let place = self.clients.get_ref(key)?.record.id as usize % (copies.names.len() + 1);
+            let may = copies.read && cacheable(&args).is_some() && relay.may_read_copies(key);
+            let place = relay.clients.get_ref(key)?.record.id as usize % (copies.names.len() + 1);
             if !may || place == 0 {
-                return Some(self.clients.reads_key(key));
+                return Some(relay.clients.reads_key(key));
             }
-            return Some(Served::Done(self.read_copy(key, request, command, index, place - 1)));
+            return Some(Served::Done(self.read_copy(relay, incoming, index, place - 1)));
         }
-        if self.clients.has_asked(key) {
+        if relay.clients.has_asked(key) {
             // It goes to the key in its second round, by the map of that time, and would come there
             // before what was sent by an older one:
             //
@@ -161,21 +163,21 @@ impl Worker {
             // 4. A: MOVED, GET key -> B, executed last: it tells of the write behind it
             return Some(Served::Done(Flow::Wait));
         }
-        if let Some(flow) = self.without_map(key) {
+        if let Some(flow) = relay.without_map(key) {
             return Some(Served::Done(flow));
         }
-        if let Some(flow) = self.note_written(key, request, command) {
+        if let Some(flow) = relay.note_written(key, request, command) {
             return Some(Served::Done(flow));
         }
-        let copies = Arc::clone(self.mitigations.keys.copies(name)?);
-        let mark = self.observe(key, command, request);
-        let (client, buffers) = self.clients.get_with_buffers(key)?;
+        let copies = Arc::clone(self.keys.copies(name)?);
+        let mark = relay.observe(key, command, request);
+        let (client, buffers) = relay.clients.get_with_buffers(key)?;
         let asker = Asker { client: key, place: client.order.reserve(buffers) };
         // Nothing else of the client is sent before it is acknowledged.
         client.retrying += 1;
-        let pool = (client.pool, self.upstream.pools[client.pool].serial);
-        let version = self.mitigations.version;
-        *self.mitigations.copies.under_way.entry(version).or_default() += 1;
+        let pool = (client.pool, relay.upstream.pools[client.pool].serial);
+        let version = self.version;
+        *self.copies.under_way.entry(version).or_default() += 1;
         let token = format!("{:016x}", fastrand::u64(..)).into_bytes();
         let write = CopiedWrite {
             key: name.to_vec(),
@@ -185,32 +187,23 @@ impl Worker {
             version,
             token: token.try_into().unwrap_or_default(),
             stage: Stage::Announce,
-            since: self.now,
+            since: relay.now,
             reply: Vec::new(),
         };
-        self.write_copied(asker, write, mark);
+        self.write_copied(relay, asker, write, mark);
         Some(Served::Done(Flow::Taken))
-    }
-
-    /// Whether a client may be given what a copy says: its rights are those on the key. One that
-    /// has found its copy gone lately asks the key.
-    fn may_read_copies(&self, key: ClientKey) -> bool {
-        let Some(client) = self.clients.get_ref(key) else { return false };
-        let login = &self.upstream.pools[client.pool].login;
-        login.user_name() == self.shared.base_login.user_name()
-            && client.hot.copies.off_until.is_none_or(|until| self.now >= until)
     }
 
     fn read_copy(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
         index: usize,
         copy: usize,
     ) -> Flow {
+        let Incoming { key, request, command } = incoming;
         let name = request.arg(index).unwrap_or_default();
-        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
+        let Some(client) = relay.clients.get_ref(key) else { return Flow::Taken };
         if client.hot.awaits() || client.order.outstanding() >= MAX_OUTSTANDING {
             return Flow::Wait;
         }
@@ -218,36 +211,43 @@ impl Worker {
         if client.hot.copies.is_gone || client.order.outstanding() > client.hot.copies.reads {
             return Flow::Wait;
         }
-        if let Some(flow) = self.without_map(key) {
+        if let Some(flow) = relay.without_map(key) {
             return flow;
         }
-        let Some(copies) = self.mitigations.keys.copies(name).cloned() else { return Flow::Wait };
-        let mark = self.observe(key, command, request);
+        let Some(copies) = self.keys.copies(name).cloned() else { return Flow::Wait };
+        let mark = relay.observe(key, command, request);
         let mut args: Vec<&[u8]> = request.args_from(0).collect();
         args[index] = &copies.names[copy];
         let mut bytes = Vec::with_capacity(request.bytes.len() + args[index].len());
         encode::command(&mut bytes, &args);
-        let question = [(self.node_of(&copies.names[copy]), bytes)];
+        let question = [(relay.node_of(&copies.names[copy]), bytes)];
         let read = CopyRead { key: name.to_vec(), request: request.bytes.to_vec(), copies };
-        let Some((client, buffers)) = self.clients.get_with_buffers(key) else {
+        let Some((client, buffers)) = relay.clients.get_with_buffers(key) else {
             return Flow::Taken;
         };
         let asker = Asker { client: key, place: client.order.reserve(buffers) };
         client.hot.copies.reads += 1;
         client.hot.copies.off_until = None;
         let pool = client.pool;
-        self.ask_several(pool, asker, &question, Ending::CopyRead(Box::new(read)), mark);
-        self.clients.stop_if_many(key);
+        self.ask(relay, pool, asker, &question, Inquiry::CopyRead(read), mark);
+        relay.clients.stop_if_many(key);
         Flow::Taken
     }
 
     /// A copy has answered.
-    pub(crate) fn copy_read(&mut self, asker: Asker, read: CopyRead, mark: Mark, reply: &[u8]) {
+    pub(crate) fn copy_read(
+        &mut self,
+        relay: &mut Relay,
+        asker: Asker,
+        read: CopyRead,
+        mark: Mark,
+        reply: &[u8],
+    ) {
         let gone =
-            self.clients.get_ref(asker.client).is_some_and(|client| client.hot.copies.is_gone);
+            relay.clients.get_ref(asker.client).is_some_and(|client| client.hot.copies.is_gone);
         if !gone && !is_nothing(reply) {
-            self.clients.end_copy_read(asker);
-            return self.end_read(asker, mark, reply);
+            relay.clients.end_copy_read(asker);
+            return relay.tell(asker, mark, reply);
         }
         // What was asked behind it may have been answered by a copy that was filled since, and be
         // older than what the key says now:
@@ -258,42 +258,97 @@ impl Worker {
         //
         // So all of them are asked of the key, in their order.
         // It takes a while until there is a copy again.
-        let until = self.now + read.copies.life / 8;
-        let Some(client) = self.clients.get(asker.client) else { return self.give_up(mark) };
+        let until = relay.now + read.copies.life / 8;
+        let Some(client) = relay.clients.get(asker.client) else { return relay.give_up(mark) };
         client.hot.copies.off_until = Some(until);
         client.hot.copies.is_gone = true;
         let pool = client.pool;
-        let question = [(self.node_of(&read.key), read.request)];
-        self.ask_several(pool, asker, &question, Ending::KeyRead, mark);
-    }
-
-    /// The key itself has answered, where a copy could not.
-    pub(crate) fn key_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
-        self.clients.end_copy_read(asker);
-        self.end_read(asker, mark, reply);
+        let question = [(relay.node_of(&read.key), read.request)];
+        self.ask(relay, pool, asker, &question, Inquiry::KeyRead, mark);
     }
 
     /// Sends what the stage of a write asks for.
-    fn write_copied(&mut self, asker: Asker, write: CopiedWrite, mark: Mark) {
+    fn write_copied(&mut self, relay: &mut Relay, asker: Asker, write: CopiedWrite, mark: Mark) {
         let questions = match write.stage {
-            Stage::Announce | Stage::Conclude => self.about_copies(&write),
-            Stage::Write => vec![(self.node_of(&write.key), write.request.clone())],
+            Stage::Announce | Stage::Conclude => relay.about_copies(&write),
+            Stage::Write => vec![(relay.node_of(&write.key), write.request.clone())],
         };
         let pool = match write.stage {
             // The client's rights are about the key.
-            Stage::Announce | Stage::Conclude => self.upstream.base_pool,
+            Stage::Announce | Stage::Conclude => relay.upstream.base_pool,
             Stage::Write => {
                 let (pool, serial) = write.pool;
-                if self.upstream.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
+                if relay.upstream.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
                     // Nobody is there any more who could be told.
-                    return self.copied_write(asker, write, mark, &[]);
+                    return self.copied_write(relay, asker, write, mark, &[]);
                 }
                 pool
             }
         };
-        self.ask_several(pool, asker, &questions, Ending::CopiedWrite(Box::new(write)), mark);
+        self.ask(relay, pool, asker, &questions, Inquiry::CopiedWrite(write), mark);
     }
 
+    /// The key, or its copies, have answered.
+    pub(crate) fn copied_write(
+        &mut self,
+        relay: &mut Relay,
+        asker: Asker,
+        mut write: CopiedWrite,
+        mark: Mark,
+        replies: &[Vec<u8>],
+    ) {
+        if write.stage == Stage::Write {
+            write.reply = replies.first().cloned().unwrap_or_default();
+        } else {
+            let done = replies.iter().all(|reply| reply.starts_with(b":"));
+            // Whatever cannot be reached has expired by then.
+            let waited = relay.now.saturating_duration_since(write.since);
+            let expired = waited > 2 * write.copies.life;
+            let copied = self.keys.copies(&write.key).is_some();
+            // A link that is lost and found is not worth it.
+            if !done && copied && waited > write.copies.life / 4 {
+                relay.shared.split_mailbox.want_whole(&write.key, OUT_OF_REACH);
+            }
+            if !done && !expired {
+                self.copies.unremoved.push(Unremoved { asker, write, mark });
+                return;
+            }
+        }
+        write.since = relay.now;
+        write.stage = match write.stage {
+            Stage::Announce => Stage::Write,
+            Stage::Write => Stage::Conclude,
+            Stage::Conclude => return self.end_copied_write(relay, asker, &write, mark),
+        };
+        self.write_copied(relay, asker, write, mark);
+    }
+
+    /// Tries again to reach the copies of keys that are written.
+    pub(super) fn look_at_unremoved(&mut self, relay: &mut Relay) {
+        for Unremoved { asker, write, mark } in std::mem::take(&mut self.copies.unremoved) {
+            self.write_copied(relay, asker, write, mark);
+        }
+    }
+
+    fn end_copied_write(
+        &mut self,
+        relay: &mut Relay,
+        asker: Asker,
+        write: &CopiedWrite,
+        mark: Mark,
+    ) {
+        self.copied_write_over(write.version);
+        if let Some(client) = relay.clients.get(asker.client) {
+            client.retrying -= 1;
+            if client.retrying == 0 {
+                relay.clients.resume.push(asker.client);
+            }
+        }
+        relay.tell(asker, mark, &write.reply);
+    }
+}
+
+impl Relay {
     fn about_copies(&self, write: &CopiedWrite) -> Vec<(NodeId, Vec<u8>)> {
         let mut questions = Vec::new();
         for copy in &write.copies.names {
@@ -316,58 +371,19 @@ impl Worker {
         questions
     }
 
-    /// The key, or its copies, have answered.
-    pub(crate) fn copied_write(
-        &mut self,
-        asker: Asker,
-        mut write: CopiedWrite,
-        mark: Mark,
-        replies: &[Vec<u8>],
-    ) {
-        if write.stage == Stage::Write {
-            write.reply = replies.first().cloned().unwrap_or_default();
-        } else {
-            let done = replies.iter().all(|reply| reply.starts_with(b":"));
-            // Whatever cannot be reached has expired by then.
-            let waited = self.now.saturating_duration_since(write.since);
-            let expired = waited > 2 * write.copies.life;
-            let copied = self.mitigations.keys.copies(&write.key).is_some();
-            // A link that is lost and found is not worth it.
-            if !done && copied && waited > write.copies.life / 4 {
-                self.shared.split_mailbox.want_whole(&write.key, OUT_OF_REACH);
-            }
-            if !done && !expired {
-                self.mitigations.copies.unremoved.push(Unremoved { asker, write, mark });
-                return;
-            }
-        }
-        write.since = self.now;
-        write.stage = match write.stage {
-            Stage::Announce => Stage::Write,
-            Stage::Write => Stage::Conclude,
-            Stage::Conclude => return self.end_copied_write(asker, &write, mark),
-        };
-        self.write_copied(asker, write, mark);
+    /// Whether a client may be given what a copy says: its rights are those on the key. One that
+    /// has found its copy gone lately asks the key.
+    fn may_read_copies(&self, key: ClientKey) -> bool {
+        let Some(client) = self.clients.get_ref(key) else { return false };
+        let login = &self.upstream.pools[client.pool].login;
+        login.user_name() == self.shared.base_login.user_name()
+            && client.hot.copies.off_until.is_none_or(|until| self.now >= until)
     }
 
-    /// Tries again to reach the copies of keys that are written.
-    pub(super) fn look_at_unremoved(&mut self) {
-        for Unremoved { asker, write, mark } in
-            std::mem::take(&mut self.mitigations.copies.unremoved)
-        {
-            self.write_copied(asker, write, mark);
-        }
-    }
-
-    fn end_copied_write(&mut self, asker: Asker, write: &CopiedWrite, mark: Mark) {
-        self.mitigations.copied_write_over(write.version);
-        if let Some(client) = self.clients.get(asker.client) {
-            client.retrying -= 1;
-            if client.retrying == 0 {
-                self.clients.resume.push(asker.client);
-            }
-        }
-        self.end_read(asker, mark, &write.reply);
+    /// The key itself has answered, where a copy could not.
+    pub(crate) fn key_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
+        self.clients.end_copy_read(asker);
+        self.tell(asker, mark, reply);
     }
 }
 

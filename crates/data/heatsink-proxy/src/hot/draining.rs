@@ -19,11 +19,12 @@
 //! Such a write belongs to the version that it began under. Later versions wait for it; its own, and
 //! earlier ones, do not, so that new writes keep none from being settled.
 
+use crate::hot::Mitigations;
 use heatsink_cache::identity::LoginId;
 
 use crate::cluster;
 use crate::downstream::connection::{Client, ClientKey};
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream;
 use crate::upstream::pools::{Owner, Upstream};
 
@@ -37,16 +38,21 @@ pub(super) struct Fence {
     clients: Vec<ClientKey>,
 }
 
-impl Worker {
+impl Mitigations {
     /// Notes what is under way now.
-    pub(super) fn raise_fence(&mut self, settles: u64, busy: impl Fn(&Client) -> bool) {
+    pub(super) fn raise_fence(
+        &mut self,
+        relay: &mut Relay,
+        settles: u64,
+        busy: impl Fn(&Client) -> bool,
+    ) {
         // Clients with links of their own are asked themselves.
         let shared = |upstream: &Upstream| {
             matches!(upstream.owner, Owner::Pool | Owner::Tracked | Owner::Retired { .. })
         };
         let waits =
             |(_, upstream): &(usize, &Upstream)| shared(upstream) && upstream.link.waiting() > 0;
-        let links = self.upstream.links.iter().filter(waits);
+        let links = relay.upstream.links.iter().filter(waits);
         let until = |(slot, upstream): (usize, &Upstream)| {
             let until = upstream.link.told() + upstream.link.waiting() as u64;
             (slot, upstream.generation, until)
@@ -56,8 +62,8 @@ impl Worker {
             let key = ClientKey { slot: slot as u32, generation: client.generation };
             busy(client).then_some(key)
         };
-        let clients = self.clients.slab.iter().filter_map(owns).collect();
-        self.mitigations.fences.push(Fence { settles, links, clients });
+        let clients = relay.clients.slab.iter().filter_map(owns).collect();
+        self.fences.push(Fence { settles, links, clients });
     }
 
     /// A request goes on along another link. It may have been under way when other keys became hot:
@@ -68,15 +74,13 @@ impl Worker {
     /// 4. settled now, the value would be moved before that is executed
     ///
     /// What its client sent by the hot keys that are to be settled holds nobody up.
-    pub(crate) fn extend_fences(&mut self, slot: usize, client: ClientKey) {
-        let Self { mitigations, clients, upstream: upstream::Room { links, .. }, .. } = self;
-        let Some(upstream) = links.get(slot).filter(|_| !mitigations.fences.is_empty()) else {
-            return;
-        };
+    pub(crate) fn extend_fences(&mut self, relay: &mut Relay, slot: usize, client: ClientKey) {
+        let links = &relay.upstream.links;
+        let Some(upstream) = links.get(slot).filter(|_| !self.fences.is_empty()) else { return };
         let until = upstream.link.told() + upstream.link.waiting() as u64;
-        let sent_by = clients.get_ref(client).map_or(0, |client| client.hot.version);
+        let sent_by = relay.clients.get_ref(client).map_or(0, |client| client.hot.version);
         let is_older = |fence: &&mut Fence| sent_by < fence.settles;
-        for fence in mitigations.fences.iter_mut().filter(is_older) {
+        for fence in self.fences.iter_mut().filter(is_older) {
             let same =
                 |link: &&mut (usize, u32, u64)| (link.0, link.1) == (slot, upstream.generation);
             match fence.links.iter_mut().find(same) {
@@ -87,24 +91,17 @@ impl Worker {
     }
 
     /// Ends those that are through.
-    pub(super) fn look_at_fences(&mut self) {
-        let Self {
-            mitigations,
-            clients,
-            shared,
-            index,
-            upstream: upstream::Room { links, .. },
-            cluster: cluster::Room { redirects, later, replays, .. },
-            ..
-        } = self;
-        let pools = &self.upstream.pools;
+    pub(super) fn look_at_fences(&mut self, relay: &mut Relay) {
+        let Relay { clients, shared, index, .. } = relay;
+        let upstream::Room { links, pools, .. } = &relay.upstream;
+        let cluster::Room { redirects, later, replays, .. } = &relay.cluster;
         let counts = |login: LoginId| {
             let pool = pools.iter().find(|(_, pool)| pool.serial as u32 == login.0);
             pool.is_none_or(|(_, pool)| pool.login.db == shared.base_login.db)
         };
         let mut at = 0;
-        while at < mitigations.fences.len() {
-            let fence = &mut mitigations.fences[at];
+        while at < self.fences.len() {
+            let fence = &mut self.fences[at];
             fence.links.retain(|(slot, generation, until)| {
                 let link = links.get(*slot).filter(|link| link.generation == *generation);
                 link.is_some_and(|upstream| upstream.link.told() < *until)
@@ -119,13 +116,12 @@ impl Worker {
             let version = fence.settles;
             let is_through = fence.links.is_empty() && fence.clients.is_empty();
             let redirected = !redirects.is_empty() || !later.is_empty() || !replays.is_empty();
-            let is_early = redirected
-                || mitigations.combines_held(counts)
-                || mitigations.has_copied_writes_before(version);
+            let is_early =
+                redirected || self.combines_held(counts) || self.has_copied_writes_before(version);
             if is_through && !is_early {
-                mitigations.fences.swap_remove(at);
-                if version > mitigations.settled {
-                    mitigations.settled = version;
+                self.fences.swap_remove(at);
+                if version > self.settled {
+                    self.settled = version;
                     shared.split_mailbox.settle(*index, version);
                 }
             } else {

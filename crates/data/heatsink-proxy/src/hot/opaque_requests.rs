@@ -21,42 +21,17 @@
 //!
 //! So a worker that has one for a key does not say that it holds the writes of that key.
 
-use crate::downstream::connection::{Client, ClientKey};
-use crate::downstream::intake::Flow;
-use crate::runtime::worker::Worker;
-use crate::splits::Splitting;
+use crate::downstream::connection::Client;
+use crate::hot::Mitigations;
+use crate::relay::Relay;
+use crate::relay::moved_values::freezes;
 
-/// What the reason of an entry says.
-const WHY: &str = "a client with a connection of its own (tracking, say)";
-
-/// The key is about to be split.
-fn freezes(splitting: &Splitting) -> bool {
-    matches!(splitting, Splitting::Freezing { .. })
-}
-
-impl Worker {
-    /// A client is to get such a connection: it waits while there are keys whose values lie elsewhere.
-    pub(crate) fn wait_for_whole(&mut self, key: ClientKey) -> Option<Flow> {
-        self.want_all_whole().then(|| self.hold(key))
-    }
-
-    /// Has all keys made whole; false if they are.
-    pub(crate) fn want_all_whole(&self) -> bool {
-        let hot = &self.mitigations.keys;
-        if self.cluster.view.is_some() || !hot.has_moved() {
-            return false;
-        }
-        for name in hot.moved().filter(|name| !hot.split(name).is_some_and(freezes)) {
-            self.shared.split_mailbox.want_whole(name, WHY);
-        }
-        true
-    }
-
+impl Mitigations {
     /// Whether a client may write to keys which are about to be split without anybody seeing it:
     /// on such a connection, or by a large request that has begun.
-    pub(super) fn writes_frozen_unseen(&self) -> impl Fn(&Client) -> bool + use<> {
-        let splits = self.mitigations.keys.splits().filter(|(_, how)| freezes(how));
-        let splits = splits.filter(|_| self.cluster.view.is_none());
+    pub(super) fn writes_frozen_unseen(&self, relay: &Relay) -> impl Fn(&Client) -> bool + use<> {
+        let splits = self.keys.splits().filter(|(_, how)| freezes(how));
+        let splits = splits.filter(|_| relay.cluster.view.is_none());
         let frozen: Vec<Vec<u8>> = splits.map(|(key, _)| key.to_vec()).collect();
         move |client| {
             let dedicated = client.dedicated.as_ref();

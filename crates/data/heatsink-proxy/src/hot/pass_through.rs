@@ -25,6 +25,7 @@
 //!
 //! [`Client::has_passed_reads`]: crate::downstream::connection::Client::has_passed_reads
 
+use crate::hot::Incoming;
 use std::hash::BuildHasher;
 
 use heatsink_cache::joins::Joins;
@@ -34,7 +35,7 @@ use super::Mitigations;
 use super::reads::Coalescing;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 
 impl Mitigations {
     /// A read of a key has taken a flight of its own.
@@ -79,39 +80,36 @@ pub(crate) enum Hotness {
     Hot,
 }
 
-impl Worker {
+impl Mitigations {
     /// What a request has to do with hot keys. One that passes is counted.
     #[inline]
-    pub(crate) fn hotness(
-        &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
-    ) -> Hotness {
-        if self.mitigations.coalescing.passing > 0
+    pub(crate) fn hotness(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Hotness {
+        let Incoming { key, request, command } = incoming;
+        if self.coalescing.passing > 0
             && command.access == Access::Read
             && let Some(index) = command.single_key_index()
             && let Some(name) = request.arg(index)
         {
-            return self.hotness_of_read(key, request, name);
+            return self.hotness_of_read(relay, key, request, name);
         }
-        if self.mitigations.touches_hot_keys(request, command) {
-            Hotness::Hot
-        } else {
-            Hotness::Cold
-        }
+        if self.touches_hot_keys(request, command) { Hotness::Hot } else { Hotness::Cold }
     }
 
-    fn hotness_of_read(&mut self, key: ClientKey, request: Request<'_>, name: &[u8]) -> Hotness {
-        let Self { mitigations, clients, reads_replicas, .. } = self;
-        let Mitigations { work, coalescing, .. } = mitigations;
+    fn hotness_of_read(
+        &mut self,
+        relay: &mut Relay,
+        key: ClientKey,
+        request: Request<'_>,
+        name: &[u8],
+    ) -> Hotness {
+        let Self { work, coalescing, .. } = self;
         let Coalescing { flights, passing, hasher, .. } = coalescing;
         let Some(work) = work.get_mut(name) else { return Hotness::Cold };
         // A replica would be asked as usual, and the primary by a flight: time would go backwards.
-        if !work.joins.passes() || *reads_replicas {
+        if !work.joins.passes() || relay.reads_replicas {
             return Hotness::Hot;
         }
-        let Some(client) = clients.get(key) else { return Hotness::Hot };
+        let Some(client) = relay.clients.get(key) else { return Hotness::Hot };
         if client.hot.writes + client.hot.changes > 0 || client.hot.apart {
             return Hotness::Hot;
         }

@@ -3,6 +3,7 @@
 //! Invariant: nobody is given a reply that was read before it asked; see
 //! [`heatsink_cache::flights`].
 
+use crate::hot::Incoming;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,6 @@ use heatsink_cache::commands::{Cacheable, Fields, cacheable};
 use heatsink_cache::flights::{FlightId, FlightLimits, Flights, Joined};
 use heatsink_cache::identity::{LoginId, Protocol as Spoken, Reader};
 use heatsink_cache::local::{FillToken, LinkId, Ttl};
-use heatsink_resp::command::Command;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
@@ -23,12 +23,12 @@ use crate::config;
 use crate::downstream::clients::Clients;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
+use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
 use crate::downstream::shared_reply::{OwnedReply, Reply};
 use crate::hot_keys::Treatment;
 use crate::observe::Mark;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket};
@@ -115,19 +115,19 @@ impl Coalescing {
     }
 }
 
-impl Worker {
+impl Mitigations {
     /// Answers a read of a hot key, or sees to it that it is answered; `None` if its reply cannot be
     /// kept, or if it goes `bypass` the link that others wait on, and is not cached.
     pub(super) fn serve_read(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
         name: &[u8],
         treatment: Treatment,
         around: bool,
     ) -> Option<Flow> {
-        let client = self.clients.get(key)?;
+        let Incoming { key, request, command } = incoming;
+        let client = relay.clients.get(key)?;
         let pool = client.pool;
         let writes = client.hot.writes + client.hot.changes;
         if writes > 0 || client.hot.apart {
@@ -136,28 +136,30 @@ impl Worker {
         if treatment.may_pass() && client.has_passed_reads() {
             return Some(Flow::Wait);
         }
-        let alone = client.hot.reads.is_empty() && treatment.local_cache && self.may_hit(key);
-        let client = self.clients.get(key)?;
-        if !client.hot.reads.is_empty() && self.would_overtake_read(key, name, request.bytes) {
+        let alone =
+            client.hot.reads.is_empty() && treatment.local_cache && self.may_hit(relay, key);
+        let client = relay.clients.get(key)?;
+        if !client.hot.reads.is_empty() && self.would_overtake_read(relay, key, name, request.bytes)
+        {
             return Some(Flow::Wait);
         }
-        let reader = self.upstream.reader(pool);
-        let time = self.mitigations.time(self.now);
+        let reader = relay.upstream.reader(pool);
+        let time = self.time(relay.now);
         if alone {
-            let Self { mitigations, clients, observer, .. } = self;
-            if let Some(hit) = mitigations.cache.hit(time, reader, request.bytes) {
+            let Relay { clients, observer, .. } = relay;
+            if let Some(hit) = self.cache.hit(time, reader, request.bytes) {
                 clients.reply_cached(key, hit.shared.map_or(Reply::Small(hit.reply), Reply::Large));
                 if let Some(observer) = observer {
                     observer.absorbed(command, request, hit.reply.len());
                 }
                 if hit.refresh {
-                    self.refresh(pool, reader, request, name);
+                    self.refresh(relay, pool, reader, request, name);
                 }
                 return Some(Flow::Taken);
             }
         }
         if around {
-            self.mitigations.note_as_usual(request, command);
+            self.note_as_usual(request, command);
             return None;
         }
         let args: Vec<&[u8]> = request.args_from(0).collect();
@@ -165,102 +167,107 @@ impl Worker {
         if reader.protocol == Spoken::Resp2 && !how.is_known_in_resp2() {
             return None;
         }
-        if let Some(flow) = self.without_map(key) {
+        if let Some(flow) = relay.without_map(key) {
             return Some(flow);
         }
-        let (client, buffers) = self.clients.get_with_buffers(key)?;
+        let (client, buffers) = relay.clients.get_with_buffers(key)?;
         if client.order.outstanding() >= MAX_OUTSTANDING {
             return Some(Flow::Wait);
         }
         let place = client.order.reserve(buffers);
         let waiter = Waiter { client: key, place };
-        match self.mitigations.coalescing.flights.join(time, reader, name, request.bytes, waiter) {
+        match self.coalescing.flights.join(time, reader, name, request.bytes, waiter) {
             Joined::Send(flight) => {
-                let mark = self.observe(key, command, request);
-                self.clients.begin_wait(waiter, flight);
-                self.send_flight(pool, flight, how, mark);
+                let mark = relay.observe(key, command, request);
+                relay.clients.begin_wait(waiter, flight);
+                self.send_flight(relay, pool, flight, how, mark);
                 if treatment.may_pass() {
-                    self.mitigations.note_led(name);
+                    self.note_led(name);
                 }
             }
             Joined::Next(flight) => {
                 // It stands for those who come behind it. What it is answered does not matter.
-                let mark = self.observe(key, command, request);
-                self.give_up(mark);
-                self.clients.begin_wait(waiter, flight);
+                let mark = relay.observe(key, command, request);
+                relay.give_up(mark);
+                relay.clients.begin_wait(waiter, flight);
                 if treatment.may_pass() {
-                    self.mitigations.note_led(name);
+                    self.note_led(name);
                 }
             }
             Joined::Waiting(flight) => {
-                self.clients.begin_wait(waiter, flight);
-                if let Some(work) = self.mitigations.work.get_mut(name) {
+                relay.clients.begin_wait(waiter, flight);
+                if let Some(work) = self.work.get_mut(name) {
                     work.joined += 1;
                     work.joins.joined();
                 }
-                if let Some(observer) = &mut self.observer {
+                if let Some(observer) = &mut relay.observer {
                     observer.absorbed(command, request, 0);
                 }
             }
             Joined::Refused(waiter) => {
-                let mark = self.observe(key, command, request);
-                if let Some(observer) = &mut self.observer {
+                let mark = relay.observe(key, command, request);
+                if let Some(observer) = &mut relay.observer {
                     observer.given_up(mark);
                 }
-                self.read_alone(pool, waiter, name, request.bytes);
+                relay.read_alone(pool, waiter, name, request.bytes);
             }
         }
         Some(Flow::Taken)
     }
 
     /// Reads again what is about to expire. Nobody waits for it.
-    fn refresh(&mut self, pool: usize, reader: Reader, request: Request<'_>, name: &[u8]) {
+    fn refresh(
+        &mut self,
+        relay: &mut Relay,
+        pool: usize,
+        reader: Reader,
+        request: Request<'_>,
+        name: &[u8],
+    ) {
         let args: Vec<&[u8]> = request.args_from(0).collect();
         let Some(how) = cacheable(&args) else { return };
-        let time = self.mitigations.time(self.now);
+        let time = self.time(relay.now);
         let nobody = Waiter { client: ClientKey::NOBODY, place: 0 };
         if let Joined::Send(flight) =
-            self.mitigations.coalescing.flights.join(time, reader, name, request.bytes, nobody)
+            self.coalescing.flights.join(time, reader, name, request.bytes, nobody)
         {
-            self.send_flight(pool, flight, how, Mark::Nothing);
+            self.send_flight(relay, pool, flight, how, Mark::Nothing);
         }
-    }
-
-    /// The server of a key.
-    pub(super) fn node_of(&self, name: &[u8]) -> NodeId {
-        if self.cluster.view.is_none() {
-            return NodeId::FIRST;
-        }
-        self.primary_of(heatsink_cluster::slot::of_key(name), ClientKey::NOBODY)
     }
 
     /// Sends a read: along the tracked link if there is one, so that its reply can be kept.
-    fn send_flight(&mut self, pool: usize, flight: FlightId, how: Cacheable, mark: Mark) {
-        let time = self.mitigations.time(self.now);
-        let Some((reader, name, request)) = self.mitigations.coalescing.flights.request(flight)
-        else {
+    fn send_flight(
+        &mut self,
+        relay: &mut Relay,
+        pool: usize,
+        flight: FlightId,
+        how: Cacheable,
+        mark: Mark,
+    ) {
+        let time = self.time(relay.now);
+        let Some((reader, name, request)) = self.coalescing.flights.request(flight) else {
             return;
         };
         let (name, request) = (name.to_vec(), request.to_vec());
-        if let Some(work) = self.mitigations.work.get_mut(name.as_slice()) {
+        if let Some(work) = self.work.get_mut(name.as_slice()) {
             work.flights += 1;
         }
         // Nobody may be left who asked for it, nor the way it would have taken.
         let is_there =
-            self.upstream.pools.get(pool).is_some_and(|pool| pool.serial as u32 == reader.login.0);
-        let node = self.node_of(&name);
-        let caches = is_there && self.mitigations.cache.key_id(&name).is_some();
-        let tracked = if caches { self.tracked_link(pool, node) } else { None };
+            relay.upstream.pools.get(pool).is_some_and(|pool| pool.serial as u32 == reader.login.0);
+        let node = relay.node_of(&name);
+        let caches = is_there && self.cache.key_id(&name).is_some();
+        let tracked = if caches { relay.tracked_link(pool, node) } else { None };
         let link_id = match tracked {
-            Some(link) => self.mitigations.link_id(link),
-            None if caches => self.broadcast_link(pool, node, &name),
+            Some(link) => self.link_id(relay, link),
+            None if caches => self.broadcast_link(relay, pool, node, &name),
             None => None,
         };
         let token = link_id.and_then(|id| {
-            let token = self.mitigations.cache.fill_token(time, reader, &name, &request)?;
+            let token = self.cache.fill_token(time, reader, &name, &request)?;
             Some(token.sent_on(id))
         });
-        let about = if self.may_end(how) { how.fields() } else { Fields::None };
+        let about = if relay.may_end(how) { how.fields() } else { Fields::None };
         let named = if about == Fields::Named { hash_fields::about_named(&request) } else { None };
         // What cannot be asked about is not kept.
         let can_ask = about != Fields::Untold && (about != Fields::Named || named.is_some());
@@ -276,91 +283,47 @@ impl Worker {
             converts: tracked.is_some() && reader.protocol == Spoken::Resp2,
             mark,
             // Not the time of the turn: a write may have been answered in it.
-            sent_at: self.world.now(),
+            sent_at: relay.world.now(),
             reply: None,
             asks_on: None,
             first_end: None,
         };
-        let id = self.mitigations.number();
-        self.mitigations.coalescing.fills.insert(id, fill);
+        let id = self.number();
+        self.coalescing.fills.insert(id, fill);
         let fill = id;
-        self.mitigations.coalescing.leaving.push(flight);
+        self.coalescing.leaving.push(flight);
         let link = match tracked {
             Some(link) => Ok(link),
-            None if is_there => self.link_for_many(pool, node),
+            None if is_there => relay.link_for_many(pool, node),
             None => Err("ERR heatsink: given up".to_owned()),
         };
         match link {
             Ok(link) => {
                 if stores && tracked.is_some() {
-                    self.upstream.push_to_link(
-                        self.now,
+                    relay.upstream.push_to_link(
+                        relay.now,
                         link,
                         CACHING,
                         Ticket::internal(Purpose::Caching(fill)),
                         1,
                     );
                 }
-                self.upstream.push_to_link(
-                    self.now,
+                relay.upstream.push_to_link(
+                    relay.now,
                     link,
                     &request,
                     Ticket::internal(Purpose::Fill(fill)),
                     1,
                 );
                 if stores && matches!(about, Fields::Paired | Fields::Listed) {
-                    if let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) {
+                    if let Some(fill) = self.coalescing.fills.get_mut(&id) {
                         fill.asks_on = Some(link);
                     }
                 } else if stores {
-                    self.ask_ttls(link, fill, &name, named.as_deref());
+                    relay.ask_ttls(link, fill, &name, named.as_deref());
                 }
             }
-            Err(why) => self.fill_failed(fill, &error_line(&why)),
-        }
-    }
-
-    /// Whether fields of hashes may end by themselves. As long as the server's commands are not known,
-    /// it is asked; one that does not know the question has no such fields.
-    fn may_end(&self, how: Cacheable) -> bool {
-        how.fields() != Fields::None
-            && (self.table_version == 0 || self.table.lookup(hash_fields::HPTTL, None).is_some())
-    }
-
-    /// Asks, behind a read, how long what it shows still lives: the fields, by a question of their own,
-    /// and the key.
-    fn ask_ttls(&mut self, link: usize, fill: u32, name: &[u8], about_fields: Option<&[u8]>) {
-        if let Some(question) = about_fields {
-            self.upstream.push_to_link(
-                self.now,
-                link,
-                question,
-                Ticket::internal(Purpose::FillFields(fill)),
-                1,
-            );
-        }
-        let mut pttl = Vec::new();
-        encode::command(&mut pttl, &[b"PTTL", name]);
-        self.upstream.push_to_link(
-            self.now,
-            link,
-            &pttl,
-            Ticket::internal(Purpose::FillTtl(fill)),
-            1,
-        );
-    }
-
-    /// Reads for one client only, along the shared link.
-    fn read_alone(&mut self, pool: usize, waiter: Waiter, name: &[u8], request: &[u8]) {
-        let node = self.node_of(name);
-        self.clients.end_wait(waiter);
-        // Not one of those that others are told of: whatever is behind it waits.
-        self.clients.keep_unseen(waiter.client);
-        let purpose = Purpose::Redirect(waiter.place);
-        let ticket = Ticket { client: waiter.client, seq: 0, purpose };
-        match self.pool_link(pool, node) {
-            Ok(link) => self.upstream.push_to_link(self.now, link, request, ticket, 1),
-            Err(why) => self.clients.fill(waiter.client, waiter.place, &error_line(&why)),
+            Err(why) => self.fill_failed(relay, fill, &error_line(&why)),
         }
     }
 
@@ -372,45 +335,62 @@ impl Worker {
     ///    out of: it leaves at once.
     /// 2. Somebody writes.
     /// 3. C would see the new value, and the length of the old one behind it.
-    fn would_overtake_read(&self, key: ClientKey, name: &[u8], bytes: &[u8]) -> bool {
-        let reads = self.clients.get_ref(key).map(|client| client.hot.reads.as_slice());
+    fn would_overtake_read(
+        &self,
+        relay: &Relay,
+        key: ClientKey,
+        name: &[u8],
+        bytes: &[u8],
+    ) -> bool {
+        let reads = relay.clients.get_ref(key).map(|client| client.hot.reads.as_slice());
         reads.unwrap_or_default().iter().any(|(_, flight)| {
-            let request = self.mitigations.coalescing.flights.request(*flight);
+            let request = self.coalescing.flights.request(*flight);
             request.is_some_and(|(_, of_key, command)| of_key == name && command != bytes)
         })
     }
 
     /// The reads that leave now; nobody joins them any more.
     pub(crate) fn close_flights(&mut self) {
-        let mitigations = &mut self.mitigations;
-        for flight in mitigations.coalescing.leaving.drain(..) {
-            mitigations.coalescing.flights.sent(flight);
+        for flight in self.coalescing.leaving.drain(..) {
+            self.coalescing.flights.sent(flight);
         }
     }
 
     /// What the server says to `CLIENT CACHING YES`, before the read behind it. If it refuses, it
     /// will not tell of changes of what is read: that is not kept, and the link is given up as if
     /// it had refused `CLIENT TRACKING`.
-    pub(crate) fn caching_answered(&mut self, slot: usize, id: u32, frame: &[u8]) {
+    pub(crate) fn caching_answered(
+        &mut self,
+        relay: &mut Relay,
+        slot: usize,
+        id: u32,
+        frame: &[u8],
+    ) {
         let Some(error) = frame.strip_prefix(b"-") else { return };
-        if let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) {
+        if let Some(fill) = self.coalescing.fills.get_mut(&id) {
             fill.token = None;
         }
-        let Some(node) = self.upstream.links.get(slot).map(|upstream| upstream.node) else {
-            return;
-        };
+        let Some(upstream) = relay.upstream.links.get(slot) else { return };
+        let (node, generation) = (upstream.node, upstream.generation);
         let error = LinkError::Refused(error.trim_ascii_end().to_vec());
         if !error.is_unsupported() && !error.is_not_allowed() {
             // It runs a script, or loads its data: the read behind it is refused as well.
             return;
         }
-        self.refuse_tracked(slot);
-        self.mitigations.tracking_refused(node, &error);
+        relay.refuse_tracked(slot);
+        self.tracking_lost(generation);
+        self.tracking_refused(node, &error);
     }
 
     /// A read is answered; `redirected` if not by the link that it was sent along.
-    pub(crate) fn fill_arrived(&mut self, id: u32, frame: &[u8], redirected: bool) {
-        let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) else { return };
+    pub(crate) fn fill_arrived(
+        &mut self,
+        relay: &mut Relay,
+        id: u32,
+        frame: &[u8],
+        redirected: bool,
+    ) {
+        let Some(fill) = self.coalescing.fills.get_mut(&id) else { return };
         let failed = matches!(frame.first(), None | Some(b'-' | b'!'));
         // What came another way was asked in the client's own protocol.
         let converted = if fill.converts && !redirected && !failed {
@@ -425,17 +405,16 @@ impl Worker {
         if let Some(token) = refused.filter(|_| !redirected) {
             // Nothing is kept of it; what it was to replace goes, too: the right to read the key
             // may be gone.
-            let time = self.mitigations.time(self.now);
-            self.mitigations.cache.filled(time, token, frame, Ttl::Unlimited);
+            let time = self.time(relay.now);
+            self.cache.filled(time, token, frame, Ttl::Unlimited);
         }
         if untracked {
-            self.note_untracked(pool, flight);
+            self.note_untracked(relay, pool, flight);
         }
         if let Some(link) = link {
-            self.mitigations.heard_on(link, sent_at);
+            self.heard_on(link, sent_at);
         }
-        let Mitigations { coalescing: Coalescing { flights, late, .. }, keys: hot, .. } =
-            &mut self.mitigations;
+        let Mitigations { coalescing: Coalescing { flights, late, .. }, keys: hot, .. } = self;
         let request = flights.request(flight);
         if let (Some((reader, name, request)), Some(reply)) = (request, &converted)
             && !failed
@@ -445,38 +424,38 @@ impl Worker {
         }
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let mut waiters = Vec::new();
-        let next = self.mitigations.coalescing.flights.answered(flight, &mut waiters);
+        let next = self.coalescing.flights.answered(flight, &mut waiters);
         if let Some(reply) = converted.map(OwnedReply::new) {
             for waiter in waiters {
-                self.clients.end_wait(waiter);
-                self.clients.fill_reply(waiter.client, waiter.place, reply.as_reply());
+                relay.clients.end_wait(waiter);
+                relay.clients.fill_reply(waiter.client, waiter.place, reply.as_reply());
             }
-            if let Some(observer) = &mut self.observer {
+            if let Some(observer) = &mut relay.observer {
                 observer.answered(&mark, reply.bytes(), 0);
             }
-            let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) else { return };
+            let Some(fill) = self.coalescing.fills.get_mut(&id) else { return };
             fill.mark = Mark::Nothing;
             if fill.token.is_some() {
                 fill.reply = Some(reply);
                 if let Some(link) = fill.asks_on.take()
                     && let Some((name, _)) = &request
                 {
-                    self.ask_ttls_of_told(link, id, name, how, frame);
+                    self.ask_ttls_of_told(relay, link, id, name, how, frame);
                 }
             } else {
-                self.mitigations.coalescing.fills.remove(&id);
+                self.coalescing.fills.remove(&id);
             }
         } else {
             // Of a shape that nobody knows how to convert: each reads for itself.
-            self.mitigations.coalescing.fills.remove(&id);
+            self.coalescing.fills.remove(&id);
             if let Some((name, request)) = request {
                 for waiter in waiters {
-                    self.read_alone(pool, waiter, &name, &request);
+                    relay.read_alone(pool, waiter, &name, &request);
                 }
             }
         }
         if let Some(next) = next {
-            self.send_flight(pool, next, how, Mark::Nothing);
+            self.send_flight(relay, pool, next, how, Mark::Nothing);
         }
     }
 
@@ -484,6 +463,7 @@ impl Worker {
     /// field is given an end meanwhile, or another one comes, the server tells of the change.
     fn ask_ttls_of_told(
         &mut self,
+        relay: &mut Relay,
         link: usize,
         id: u32,
         name: &[u8],
@@ -491,24 +471,24 @@ impl Worker {
         frame: &[u8],
     ) {
         match hash_fields::about_told(name, frame, how.fields()) {
-            Ok(question) => self.ask_ttls(link, id, name, question.as_deref()),
-            Err(hash_fields::Strange) => drop(self.mitigations.coalescing.fills.remove(&id)),
+            Ok(question) => relay.ask_ttls(link, id, name, question.as_deref()),
+            Err(hash_fields::Strange) => drop(self.coalescing.fills.remove(&id)),
         }
     }
 
     /// How long the key lives, right behind the reply.
-    pub(crate) fn fill_ttl_arrived(&mut self, id: u32, frame: &[u8]) {
-        let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) else { return };
+    pub(crate) fn fill_ttl_arrived(&mut self, relay: &mut Relay, id: u32, frame: &[u8]) {
+        let Some(fill) = self.coalescing.fills.get_mut(&id) else { return };
         if fill.reply.is_none() {
             // The read itself has been sent elsewhere.
             fill.token = None;
             return;
         }
         let pool = fill.pool;
-        let time = self.mitigations.time(self.now);
+        let time = self.time(relay.now);
         let has_rights =
-            self.upstream.pools.get(pool).is_some_and(|pool| pool.login.credentials.is_some());
-        let Some(fill) = self.mitigations.coalescing.fills.remove(&id) else { return };
+            relay.upstream.pools.get(pool).is_some_and(|pool| pool.login.credentials.is_some());
+        let Some(fill) = self.coalescing.fills.remove(&id) else { return };
         let first_end = fill.first_end;
         let (Some(token), Some(reply)) = (fill.token, fill.reply) else { return };
         let number = frame.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
@@ -516,46 +496,43 @@ impl Worker {
         let Some(mut ttl) = number.and_then(Ttl::from_pttl) else { return };
         // A key that is not there may be made elsewhere while its slot is on the move, and
         // nobody would tell.
-        let may_move = ttl == Ttl::Absent && self.cluster.view.is_some();
+        let may_move = ttl == Ttl::Absent && relay.cluster.view.is_some();
         // Writers that go past Heatsink are told of by the server only.
         let is_told = fill.tracked;
         let most =
             if has_rights || may_move || !is_told { RIGHTS_TIME } else { COMMON_RIGHTS_TIME };
         // The cache takes a fraction of it.
-        let most = most.div_f64(self.live.local_cache.ttl_fraction);
+        let most = most.div_f64(relay.live.local_cache.ttl_fraction);
         let most = first_end.map_or(most, |left| left.min(most));
         ttl = match ttl {
             Ttl::Remaining(left) => Ttl::Remaining(left.min(most)),
             Ttl::Absent | Ttl::Unlimited => Ttl::Remaining(most),
         };
-        self.mitigations.cache.filled(time, token, reply.bytes(), ttl);
+        self.cache.filled(time, token, reply.bytes(), ttl);
     }
 
     /// A read will not be answered.
-    pub(crate) fn fill_failed(&mut self, id: u32, error: &[u8]) {
-        let Some(fill) = self.mitigations.coalescing.fills.remove(&id) else { return };
-        if let Some(observer) = &mut self.observer {
+    pub(crate) fn fill_failed(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
+        let Some(fill) = self.coalescing.fills.remove(&id) else { return };
+        if let Some(observer) = &mut relay.observer {
             observer.given_up(fill.mark);
         }
         let mut waiters = Vec::new();
-        let old = self.mitigations.coalescing.flights.request(fill.flight).and_then(
-            |(reader, _, command)| {
-                let max_age = max_stale(&self.live, &self.upstream.pools, reader);
-                let (sent_at, reply) =
-                    self.mitigations.coalescing.late.get(self.now, reader, command, max_age)?;
-                Some((sent_at, reply.to_vec()))
-            },
-        );
-        let next = self.mitigations.coalescing.flights.failed(fill.flight, &mut waiters);
+        let old = self.coalescing.flights.request(fill.flight).and_then(|(reader, _, command)| {
+            let max_age = max_stale(&relay.live, &relay.upstream.pools, reader);
+            let (sent_at, reply) = self.coalescing.late.get(relay.now, reader, command, max_age)?;
+            Some((sent_at, reply.to_vec()))
+        });
+        let next = self.coalescing.flights.failed(fill.flight, &mut waiters);
         for waiter in waiters {
             let old =
-                old.as_ref().filter(|(sent_at, _)| may_be_told(&self.clients, waiter, *sent_at));
+                old.as_ref().filter(|(sent_at, _)| may_be_told(&relay.clients, waiter, *sent_at));
             let told = old.map_or(error, |(_, reply)| reply);
-            self.clients.end_wait(waiter);
-            self.clients.fill(waiter.client, waiter.place, told);
+            relay.clients.end_wait(waiter);
+            relay.clients.fill(waiter.client, waiter.place, told);
         }
         if let Some(next) = next {
-            self.send_flight(fill.pool, next, fill.how, Mark::Nothing);
+            self.send_flight(relay, fill.pool, next, fill.how, Mark::Nothing);
         }
     }
 
@@ -563,26 +540,31 @@ impl Worker {
     /// [`super::SILENCE`], say, or the server does not tell this user of changes. The key is an
     /// ordinary one then: the read goes the usual way, once, and nothing is kept of it. That it may be
     /// executed twice does not matter, as it changes nothing and only one reply is passed on.
-    pub(crate) fn fill_as_usual(&mut self, id: u32, error: &[u8]) {
-        let Some(fill) = self.mitigations.coalescing.fills.get_mut(&id) else { return };
+    pub(crate) fn fill_as_usual(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
+        let Some(fill) = self.coalescing.fills.get_mut(&id) else { return };
         (fill.tracked, fill.link, fill.converts) = (false, None, false);
-        (fill.token, fill.sent_at) = (None, self.world.now());
+        (fill.token, fill.sent_at) = (None, relay.world.now());
         let (pool, flight) = (fill.pool, fill.flight);
-        let request = self.mitigations.coalescing.flights.request(flight);
+        // The way it would take may have gone with its link.
+        let is_there = |login: LoginId| {
+            relay.upstream.pools.get(pool).is_some_and(|pool| pool.serial as u32 == login.0)
+        };
+        let request = self.coalescing.flights.request(flight);
+        let request = request.filter(|(reader, ..)| is_there(reader.login));
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
-        let Some((name, request)) = request else { return self.fill_failed(id, error) };
-        let node = self.node_of(&name);
-        match self.link_for_many(pool, node) {
+        let Some((name, request)) = request else { return self.fill_failed(relay, id, error) };
+        let node = relay.node_of(&name);
+        match relay.link_for_many(pool, node) {
             Ok(link) => {
-                self.upstream.push_to_link(
-                    self.now,
+                relay.upstream.push_to_link(
+                    relay.now,
                     link,
                     &request,
                     Ticket::internal(Purpose::Fill(id)),
                     1,
                 );
             }
-            Err(why) => self.fill_failed(id, &error_line(&why)),
+            Err(why) => self.fill_failed(relay, id, &error_line(&why)),
         }
     }
 
@@ -597,13 +579,13 @@ impl Worker {
     /// ```
     ///
     /// So whatever was sent along tracked links before C is told is not kept.
-    fn note_untracked(&mut self, pool: usize, flight: FlightId) {
-        let Self { mitigations, upstream: upstream::Room { links, .. }, .. } = self;
+    fn note_untracked(&mut self, relay: &mut Relay, pool: usize, flight: FlightId) {
+        let links = &relay.upstream.links;
         let is_of_pool = |slot: usize| links.get(slot).is_some_and(|link| link.pool == pool);
-        if mitigations.links.iter().any(|link| is_of_pool(link.slot))
-            && let Some((_, name, _)) = mitigations.coalescing.flights.request(flight)
+        if self.links.iter().any(|link| is_of_pool(link.slot))
+            && let Some((_, name, _)) = self.coalescing.flights.request(flight)
         {
-            mitigations.cache.overtaken(name);
+            self.cache.overtaken(name);
         }
     }
 }
@@ -656,5 +638,59 @@ impl Mitigations {
         if self.coalescing.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
             self.coalescing.fills.remove(&id);
         }
+    }
+}
+
+impl Relay {
+    /// Reads for one client only, along the shared link.
+    fn read_alone(&mut self, pool: usize, waiter: Waiter, name: &[u8], request: &[u8]) {
+        let node = self.node_of(name);
+        self.clients.end_wait(waiter);
+        // Not one of those that others are told of: whatever is behind it waits.
+        self.clients.keep_unseen(waiter.client);
+        let purpose = Purpose::Redirect(waiter.place);
+        let ticket = Ticket { client: waiter.client, seq: 0, purpose };
+        match self.pool_link(pool, node) {
+            Ok(link) => self.upstream.push_to_link(self.now, link, request, ticket, 1),
+            Err(why) => self.clients.fill(waiter.client, waiter.place, &error_line(&why)),
+        }
+    }
+
+    /// The server of a key.
+    pub(super) fn node_of(&self, name: &[u8]) -> NodeId {
+        if self.cluster.view.is_none() {
+            return NodeId::FIRST;
+        }
+        self.primary_of(heatsink_cluster::slot::of_key(name), ClientKey::NOBODY)
+    }
+
+    /// Whether fields of hashes may end by themselves. As long as the server's commands are not known,
+    /// it is asked; one that does not know the question has no such fields.
+    fn may_end(&self, how: Cacheable) -> bool {
+        how.fields() != Fields::None
+            && (self.table_version == 0 || self.table.lookup(hash_fields::HPTTL, None).is_some())
+    }
+
+    /// Asks, behind a read, how long what it shows still lives: the fields, by a question of their own,
+    /// and the key.
+    fn ask_ttls(&mut self, link: usize, fill: u32, name: &[u8], about_fields: Option<&[u8]>) {
+        if let Some(question) = about_fields {
+            self.upstream.push_to_link(
+                self.now,
+                link,
+                question,
+                Ticket::internal(Purpose::FillFields(fill)),
+                1,
+            );
+        }
+        let mut pttl = Vec::new();
+        encode::command(&mut pttl, &[b"PTTL", name]);
+        self.upstream.push_to_link(
+            self.now,
+            link,
+            &pttl,
+            Ticket::internal(Purpose::FillTtl(fill)),
+            1,
+        );
     }
 }

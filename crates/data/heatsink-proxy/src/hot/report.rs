@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 
 use super::Mitigations;
 use crate::hot_keys::{Guard, Told};
+use crate::relay::Relay;
 use crate::runtime::shared::CooledKeys;
-use crate::runtime::worker::Worker;
 
-impl Worker {
+impl Mitigations {
     /// Tells the others what was done for each key since the last time.
-    pub(crate) fn report_mitigations(&mut self) {
-        let Mitigations { links, listening, .. } = &self.mitigations;
+    pub(crate) fn report_mitigations(&mut self, relay: &mut Relay) {
+        let Mitigations { links, listening, .. } = self;
         let delay = links.iter().map(|link| link.delay).max();
         // The weaker of the two, where servers differ.
         let guard = match (listening.is_open(), links.is_empty()) {
@@ -22,14 +22,14 @@ impl Worker {
             (false, true) => Guard::Nothing,
         };
         let told = Told { guard, delay };
-        self.shared.told[self.index].store(told.pack(), Ordering::Relaxed);
-        if !self.mitigations.is_active() && self.mitigations.told.is_empty() {
+        relay.shared.told[relay.index].store(told.pack(), Ordering::Relaxed);
+        if !self.is_active() && self.told.is_empty() {
             return;
         }
         let mut totals =
-            self.shared.cooled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.mitigations.tell_shard_writes(&mut totals);
-        let Mitigations { cache, told, work, keys: hot, .. } = &mut self.mitigations;
+            relay.shared.cooled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.tell_shard_writes(&mut totals);
+        let Mitigations { cache, told, work, keys: hot, .. } = self;
         for (key, work) in work.iter() {
             let counters = cache.counters(key).copied().unwrap_or_default();
             let now = (counters, *work);
@@ -54,7 +54,7 @@ impl Worker {
             *before = now;
         }
         told.retain(|key, _| hot.get(key).is_some());
-        let hot = self.shared.hot_keys();
+        let hot = relay.shared.hot_keys();
         totals.keys.retain(|key, _| hot.get(key).is_some());
     }
 }

@@ -16,14 +16,15 @@
 //! Bound: [`MOST`] requests; what comes behind them is judged anew. A look at the request behind each,
 //! which ends at the command's name if that is the same: pipelines of one command pay nothing.
 
+use crate::hot::Incoming;
+use crate::hot::Mitigations;
 use std::ops::Range;
 
-use heatsink_resp::command::{Access, Command, CommandTable, Role};
+use heatsink_resp::command::{Access, CommandTable, Role};
 use heatsink_resp::request::{RequestScan, Status};
 
-use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 
 /// Requests that stay together.
 const MOST: u32 = 16;
@@ -37,18 +38,18 @@ pub(crate) struct Run {
     left: u32,
 }
 
-impl Worker {
+impl Mitigations {
     /// Whether a request for a hot key, at `at` of what was read, stays together with what is before or
     /// behind it.
     pub(crate) fn stays_together(
         &self,
-        key: ClientKey,
+        relay: &Relay,
+        incoming: Incoming<'_>,
         (buf, at): (&[u8], usize),
-        request: Request<'_>,
-        command: &Command,
         table: &CommandTable,
         run: &mut Run,
     ) -> bool {
+        let Incoming { request, command, .. } = incoming;
         let Some(index) = command.single_key_index().filter(|index| *index < request.len()) else {
             run.left = 0;
             return false;
@@ -64,7 +65,7 @@ impl Worker {
         if behind.is_empty() || behind.starts_with(&request.bytes[..request.args[0].end]) {
             return false;
         }
-        let begins = self.begins_run(key, request, command, name, behind, table);
+        let begins = self.begins_run(relay, incoming, name, behind, table);
         if begins {
             *run = Run { key: at + start..at + end, left: MOST - 1 };
         }
@@ -74,20 +75,20 @@ impl Worker {
     #[cold]
     fn begins_run(
         &self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &Relay,
+        incoming: Incoming<'_>,
         name: &[u8],
         behind: &[u8],
         table: &CommandTable,
     ) -> bool {
-        let Some(treatment) = self.mitigations.keys.get(name) else { return false };
+        let Incoming { key, request, command } = incoming;
+        let Some(treatment) = self.keys.get(name) else { return false };
         let reads = command.access == Access::Read;
         // What is cached is not asked for.
-        if !treatment.coalesce || reads && treatment.local_cache || self.clients.awaits_hot(key) {
+        if !treatment.coalesce || reads && treatment.local_cache || relay.clients.awaits_hot(key) {
             return false;
         }
-        let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
+        let limits = &relay.request_limits[usize::from(relay.is_unauthenticated(key))];
         let mut args = Vec::with_capacity(request.len());
         let scan = RequestScan::default().advance(behind, limits, |span| args.push(span));
         if !matches!(scan, Ok(Status::Complete { .. })) {

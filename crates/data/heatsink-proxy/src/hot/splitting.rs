@@ -22,6 +22,8 @@ mod pending;
 mod refused;
 mod write_counts;
 
+use crate::cluster::batch::RENAMED_BYTES;
+use crate::hot::Incoming;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,9 +40,10 @@ use heatsink_upstream::Protocol;
 use super::Mitigations;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
+use crate::downstream::request::Flow;
 use crate::downstream::request::{Request, only_key, reaches_other_databases};
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
+use crate::relay::moved_values::{MOVING, PATIENCE};
 use crate::splits::Splitting;
 use crate::upstream::nodes::NodeId;
 pub(crate) use frozen::FrozenRead;
@@ -49,22 +52,14 @@ pub(crate) use gather::Collected;
 pub(crate) use refused::Fenced;
 pub(super) use refused::Past;
 
-/// How long a client waits for a value that is moved.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Writes of a key that freezes go on as usual after this time: whoever wanted to move it has
 /// given up, or finds that it was written to.
 const FREEZE: Duration = Duration::from_secs(1);
 /// Larger increments are left to the plain key: a sum of shards must not go where one counter
 /// could not.
 const LARGEST_STEP: u64 = 1 << 40;
-/// What a server says to a command for another type: the value has been moved.
-pub(crate) const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
 /// So many arguments are looked at without a place made for them.
 const FEW_ARGS: usize = 8;
-/// What is kept of the place where requests get the name of a shard.
-pub(crate) const RENAMED_BYTES: usize = 64 << 10;
-/// What a client is told whose command nobody has executed.
-const MOVING: &str = "TRYAGAIN heatsink: the value of this key is being moved; nothing was done";
 /// What a key is made whole for if the shards may not be asked.
 const ANOTHER_USER: &str = "a client with a user of its own";
 /// What a key is made whole for if nobody knows which keys are asked for.
@@ -73,8 +68,6 @@ const UNKNOWN: &str = "a command that is not known";
 /// Requests that meet values which are moved, or have been.
 #[derive(Debug, Default)]
 pub(super) struct Splits {
-    /// Clients that wait until a key has been moved.
-    held_clients: Vec<ClientKey>,
     /// Reads that came to a key after its value had been moved.
     parked: Vec<Parked>,
     /// Commands that were refused because a value had been moved.
@@ -106,8 +99,8 @@ impl Mitigations {
     }
 
     /// Whether anybody waits for a value that is moved, or for copies of one.
-    pub(super) fn holds(&self) -> bool {
-        let waits = self.splitting.held_clients.is_empty() && self.splitting.parked.is_empty();
+    pub(super) fn holds(&self, relay: &Relay) -> bool {
+        let waits = relay.moved.held.is_empty() && self.splitting.parked.is_empty();
         !(waits && self.splitting.fenced.is_empty() && self.copies.unremoved.is_empty())
     }
 
@@ -127,35 +120,34 @@ impl Mitigations {
     }
 }
 
-impl Worker {
+impl Mitigations {
     /// A request on the usual way that names a split key; `None` if it goes on as usual.
     pub(super) fn serve_split(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
     ) -> Option<Flow> {
-        if !self.is_in_database(key) {
-            return self.make_whole(key, request, command);
+        let Incoming { key, request, command } = incoming;
+        if !relay.is_in_database(key) {
+            return self.make_whole(relay, incoming);
         }
         let Some(name) = only_key(command, request).and_then(|index| request.arg(index)) else {
-            let read = self.read_several_frozen(key, request, command);
-            return read.or_else(|| self.make_whole(key, request, command));
+            let read = self.read_several_frozen(relay, incoming);
+            return read.or_else(|| self.make_whole(relay, incoming));
         };
-        let splitting = self.mitigations.keys.split(name)?.clone();
+        let splitting = self.keys.split(name)?.clone();
         if command.refuses_count(request.len()) {
-            return Some(self.have_refused(key, request, command));
+            return Some(relay.have_refused(incoming));
         }
         let reads = command.access == Access::Read;
         match splitting {
             Splitting::Freezing { layout, .. } if reads => {
                 let tells = refuses_marker(&layout, command);
-                self.read_frozen(key, request, command, name, tells)
+                self.read_frozen(relay, incoming, name, tells)
             }
             Splitting::Freezing { .. } => {
-                let since =
-                    self.mitigations.splitting.frozen.get(name).copied().unwrap_or(self.now);
-                let is_late = self.now.saturating_duration_since(since) > FREEZE;
+                let since = self.splitting.frozen.get(name).copied().unwrap_or(relay.now);
+                let is_late = relay.now.saturating_duration_since(since) > FREEZE;
                 // What a marker would refuse may go on: the value is there, or nothing is done.
                 if is_late && is_refused_by_marker(&command.name) {
                     // Reads of the key take several rounds, and may wait for it to be whole:
@@ -164,67 +156,63 @@ impl Worker {
                     // 2. SADD key x: refused, too; it waits
                     // 3. the split is known: SADD shard x, executed
                     // 4. the key is whole: SRANDMEMBER key, executed last, tells of x
-                    return self.clients.has_asked(key).then_some(Flow::Wait);
+                    return relay.clients.has_asked(key).then_some(Flow::Wait);
                 }
-                Some(self.hold(key))
+                Some(relay.hold(key))
             }
-            Splitting::Split(_) | Splitting::Draining(_) if !self.is_believed() => {
-                Some(self.hold(key))
+            Splitting::Split(_) | Splitting::Draining(_) if !relay.is_believed() => {
+                Some(relay.hold(key))
             }
-            Splitting::Draining(_) if !reads => Some(self.hold(key)),
+            Splitting::Draining(_) if !reads => Some(relay.hold(key)),
             Splitting::Draining(layout) => {
-                Some(self.ask_shards(key, request, command, name, &layout, Names::Sealed))
+                Some(self.ask_shards(relay, incoming, name, &layout, Names::Sealed))
             }
             Splitting::Split(layout) => {
-                Some(self.ask_shards(key, request, command, name, &layout, Names::Live))
+                Some(self.ask_shards(relay, incoming, name, &layout, Names::Live))
             }
         }
     }
 
     /// A request that does not go the usual way, or names several keys: those of them that are
     /// split have to be made whole first.
-    pub(crate) fn make_whole(
-        &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
-    ) -> Option<Flow> {
-        let keeps_tombstones = self.shared.split_mailbox.keeps_tombstones();
-        let is_usual = !self.mitigations.keys.has_moved() && !keeps_tombstones;
+    pub(crate) fn make_whole(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Option<Flow> {
+        let Incoming { key, request, command } = incoming;
+        let keeps_tombstones = relay.shared.split_mailbox.keeps_tombstones();
+        let is_usual = !self.keys.has_moved() && !keeps_tombstones;
         if is_usual || command.refuses_count(request.len()) {
             return None;
         }
-        let client = self.clients.get_ref(key)?;
+        let client = relay.clients.get_ref(key)?;
         if client.within {
             return None;
         }
         let executes = command.role == Role::Exec;
         let reaches_out = match &client.queued_keys {
             Some(queued) if executes => queued.reaches_other_databases(),
-            None if executes => self.observer.is_none(),
+            None if executes => relay.observer.is_none(),
             _ => reaches_other_databases(command, request),
         };
-        if !reaches_out && !self.is_in_database(key) {
+        if !reaches_out && !relay.is_in_database(key) {
             return None;
         }
         let queueing = client.is_queueing() && !executes;
         let unnamed = request.unnamed(command);
         let writes = command.access == Access::Write;
         let (mut waits, mut overtakes, mut may_flush) = (false, false, false);
-        let mut look = |name: &[u8], writes: bool| match self.mitigations.keys.split(name) {
+        let mut look = |name: &[u8], writes: bool| match self.keys.split(name) {
             Some(Splitting::Freezing { .. }) => waits |= !queueing,
             Some(Splitting::Split(_) | Splitting::Draining(_)) => {
                 waits = true;
-                self.shared.split_mailbox.want_whole(name, &command.name);
+                relay.shared.split_mailbox.want_whole(name, &command.name);
             }
             // It may be sent to the key later than what is asked now.
-            None if client.hot.copies.reads > 0 && self.mitigations.keys.copies(name).is_some() => {
+            None if client.hot.copies.reads > 0 && self.keys.copies(name).is_some() => {
                 overtakes = true;
             }
             // Whoever writes in an unusual way removes no copies.
-            None if writes && self.mitigations.keys.copies(name).is_some() => {
+            None if writes && self.keys.copies(name).is_some() => {
                 waits = true;
-                self.shared.split_mailbox.want_whole(name, &command.name);
+                relay.shared.split_mailbox.want_whole(name, &command.name);
             }
             None => {}
         };
@@ -237,36 +225,35 @@ impl Worker {
                     queued.is_incomplete()
                 }
                 // Nobody notes them.
-                None => self.observer.is_none(),
+                None => relay.observer.is_none(),
             };
             if is_incomplete {
-                self.mitigations.keys.moved().for_each(|name| look(name, true));
+                self.keys.moved().for_each(|name| look(name, true));
                 may_flush = true;
             }
         }
         match unnamed {
             Unnamed::Nothing => {}
             Unnamed::Matching => {
-                let matching =
-                    self.mitigations.keys.moved().filter(|name| request.matches(command, name));
+                let matching = self.keys.moved().filter(|name| request.matches(command, name));
                 matching.for_each(|name| look(name, false));
             }
             Unnamed::Anything => {
-                self.mitigations.keys.moved().for_each(|name| look(name, writes));
+                self.keys.moved().for_each(|name| look(name, writes));
                 may_flush |= writes && !queueing;
             }
         }
         if overtakes {
             return Some(Flow::Wait);
         }
-        (waits || may_flush && keeps_tombstones).then(|| self.hold(key))
+        (waits || may_flush && keeps_tombstones).then(|| relay.hold(key))
     }
 
     /// A command that nobody knows may be about any key: all have to be made whole first.
-    pub(crate) fn make_all_whole(&mut self, key: ClientKey) -> Option<Flow> {
-        let client = self.clients.get_ref(key)?;
-        let hot = &self.mitigations.keys;
-        let keeps_tombstones = self.shared.split_mailbox.keeps_tombstones();
+    pub(crate) fn make_all_whole(&mut self, relay: &mut Relay, key: ClientKey) -> Option<Flow> {
+        let client = relay.clients.get_ref(key)?;
+        let hot = &self.keys;
+        let keeps_tombstones = relay.shared.split_mailbox.keeps_tombstones();
         let is_usual = !hot.has_moved() && !keeps_tombstones;
         if is_usual || client.within {
             return None;
@@ -278,99 +265,68 @@ impl Worker {
                 waits |= !client.is_queueing();
             } else {
                 waits = true;
-                self.shared.split_mailbox.want_whole(name, UNKNOWN);
+                relay.shared.split_mailbox.want_whole(name, UNKNOWN);
             }
         }
-        waits.then(|| self.hold(key))
-    }
-
-    /// Whether the client uses the database whose keys are split.
-    pub(super) fn is_in_database(&self, key: ClientKey) -> bool {
-        self.clients.get_ref(key).is_some_and(|client| self.is_pool_in_database(client.pool))
-    }
-
-    /// Whether the clients of a pool use the database whose keys are split.
-    fn is_pool_in_database(&self, pool: usize) -> bool {
-        self.upstream.pools.get(pool).is_some_and(|pool| pool.login.db == self.shared.base_login.db)
-    }
-
-    /// What is known of split keys may be relied on.
-    fn is_believed(&self) -> bool {
-        self.shared.split_mailbox.is_believed()
-    }
-
-    /// The client goes on when the value has been moved. If that takes too long, it is told so.
-    pub(super) fn hold(&mut self, key: ClientKey) -> Flow {
-        let now = self.now;
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        let asked = client.order.asked();
-        let held = client.hot.held_since.filter(|(_, before)| *before == asked);
-        let (since, _) = *client.hot.held_since.insert(held.unwrap_or((now, asked)));
-        if now.saturating_duration_since(since) > PATIENCE {
-            client.hot.held_since = None;
-            self.clients.error(key, MOVING);
-            return Flow::Taken;
-        }
-        self.mitigations.splitting.held_clients.push(key);
-        Flow::Wait
+        waits.then(|| relay.hold(key))
     }
 
     /// Other keys are hot, or their values have been moved: whoever waited for that goes on.
-    pub(super) fn release_held(&mut self) {
-        self.clients.resume.append(&mut self.mitigations.splitting.held_clients);
-        for parked in std::mem::take(&mut self.mitigations.splitting.parked) {
-            self.read_again(parked);
+    pub(super) fn release_held(&mut self, relay: &mut Relay) {
+        relay.clients.resume.append(&mut relay.moved.held);
+        for parked in std::mem::take(&mut self.splitting.parked) {
+            self.read_again(relay, parked);
         }
-        self.release_fenced();
+        self.release_fenced(relay);
     }
 
     /// Whoever waits looks again now and then: what is known may be believed again, and time
     /// passes.
-    pub(super) fn look_at_held(&mut self) {
-        self.clients.resume.append(&mut self.mitigations.splitting.held_clients);
-        self.end_late_reads();
-        self.look_at_fenced();
+    pub(super) fn look_at_held(&mut self, relay: &mut Relay) {
+        relay.clients.resume.append(&mut relay.moved.held);
+        self.end_late_reads(relay);
+        self.look_at_fenced(relay);
     }
 
     fn ask_shards(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
         name: &[u8],
         layout: &Arc<Layout>,
         names: Names,
     ) -> Flow {
-        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
+        let Incoming { key, request, command } = incoming;
+        let Some(client) = relay.clients.get_ref(key) else { return Flow::Taken };
         if client.hot.awaits() && !is_step(layout, request) {
             return Flow::Wait;
         }
-        let login = &self.upstream.pools[client.pool].login;
-        if login.user_name() != self.shared.base_login.user_name() {
+        let login = &relay.upstream.pools[client.pool].login;
+        if login.user_name() != relay.shared.base_login.user_name() {
             // Its rights are those on the key; nobody knows what they would be on a shard.
-            self.shared.split_mailbox.want_whole(name, ANOTHER_USER);
-            return self.hold(key);
+            relay.shared.split_mailbox.want_whole(name, ANOTHER_USER);
+            return relay.hold(key);
         }
         if client.order.outstanding() >= MAX_OUTSTANDING {
             return Flow::Wait;
         }
         let resp3 = login.protocol == Protocol::Resp3;
-        if let Some(flow) = self.without_map(key) {
+        if let Some(flow) = relay.without_map(key) {
             return flow;
         }
-        if let Some(flow) = self.note_written(key, request, command) {
+        if let Some(flow) = relay.note_written(key, request, command) {
             return flow;
         }
         if is_step(layout, request)
             && names == Names::Live
-            && let Some(flow) = self.serve_change(key, request, command)
+            && let Some(flow) = self.serve_change(relay, incoming)
         {
-            return self.clients.note_taken(key, flow);
+            return relay.clients.note_taken(key, flow);
         }
         if is_about_time(&command.name) && (layout.expires || is_never_empty(layout.kind)) {
             // The marker has it.
-            let flow = self.forward_marker(key, request, command);
-            return self.clients.note_taken(key, flow);
+            let flow = relay.forward_marker(incoming);
+            return relay.clients.note_taken(key, flow);
         }
         let mut few = [&[][..]; FEW_ARGS];
         let many: Vec<&[u8]>;
@@ -381,13 +337,13 @@ impl Worker {
             many = request.args_from(0).collect();
             &many
         };
-        let turn = self.mitigations.turn();
+        let turn = self.turn();
         let is_list = layout.kind == Kind::List;
-        let stamp = if is_list { self.shared.split_mailbox.stamps(args.len()) } else { 0 };
+        let stamp = if is_list { relay.shared.split_mailbox.stamps(args.len()) } else { 0 };
         let context = Context { layout, names: Names::Live, resp3, turn, stamp };
         let plan = plan::plan(&context, args);
         if matches!(&plan, Plan::Many { merge, .. } if merge.asks_again())
-            && self.clients.has_asked(key)
+            && relay.clients.has_asked(key)
         {
             // Its later rounds go by the map of their time, and would come to a shard that has moved
             // before what was sent to it by an older one:
@@ -400,71 +356,90 @@ impl Worker {
         }
         let asked = !matches!(plan, Plan::Whole);
         if asked {
-            self.clients.note_asked(key);
+            relay.clients.note_asked(key);
         }
         match (plan, names) {
             (Plan::Whole, _) => {
-                self.shared.split_mailbox.want_whole(name, &command.name);
-                self.hold(key)
+                relay.shared.split_mailbox.want_whole(name, &command.name);
+                relay.hold(key)
             }
             (Plan::Answer(reply), _) => {
-                let mark = self.observe(key, command, request);
-                self.give_up(mark);
-                self.clients.reply(key, &reply);
+                let mark = relay.observe(key, command, request);
+                relay.give_up(mark);
+                relay.clients.reply(key, &reply);
                 Flow::Taken
             }
             (Plan::One(shard), Names::Live) => {
-                let mark = self.observe(key, command, request);
-                let node = self.primary_of(layout.slot(shard), key);
+                let mark = relay.observe(key, command, request);
+                let node = relay.primary_of(layout.slot(shard), key);
                 if command.access == Access::Write {
-                    self.mitigations.note_shard_writes(name, &layout.id, [shard]);
+                    self.note_shard_writes(name, &layout.id, [shard]);
                 }
-                let mut renamed = std::mem::take(&mut self.mitigations.splitting.renamed);
+                let mut renamed = std::mem::take(&mut self.splitting.renamed);
                 layout.rename(shard, request.bytes, request.args, &mut renamed);
-                self.send_on(key, node, &renamed, &[mark]);
+                relay.send_on(key, node, &renamed, &[mark]);
                 renamed.clear();
                 renamed.shrink_to(RENAMED_BYTES);
-                self.mitigations.splitting.renamed = renamed;
+                self.splitting.renamed = renamed;
                 Flow::Taken
             }
             (Plan::One(shard), Names::Sealed) => {
                 let merge = Merge::first();
-                let mark = self.observe(key, command, request);
+                let mark = relay.observe(key, command, request);
                 let live = vec![plan::under_name(&context, shard, args)];
                 let parts = pair(live, &Context { names, ..context }, args);
-                let collected = Collected::new(self.now, name, layout, merge, resp3, true);
-                self.collect(key, collected.of_request(request.bytes), parts, mark);
+                let collected = Collected::new(relay.now, name, layout, merge, resp3, true);
+                self.collect(relay, key, collected.of_request(request.bytes), parts, mark);
                 Flow::Taken
             }
             (Plan::Many { parts, merge }, _) => {
-                let mark = self.observe(key, command, request);
-                self.clients.note_read(key, layout);
+                let mark = relay.observe(key, command, request);
+                relay.clients.note_read(key, layout);
                 let context = Context { names, ..context };
                 let parts = match names {
                     Names::Live => parts,
                     Names::Sealed => pair(parts, &context, args),
                 };
                 let sealed = names == Names::Sealed;
-                let collected = Collected::new(self.now, name, layout, merge, resp3, sealed);
+                let collected = Collected::new(relay.now, name, layout, merge, resp3, sealed);
                 let collected = collected.with_access(command.access, turn);
-                self.collect(key, collected.of_request(request.bytes), parts, mark);
+                self.collect(relay, key, collected.of_request(request.bytes), parts, mark);
                 Flow::Taken
             }
         }
     }
+}
+
+impl Relay {
+    /// Whether the client uses the database whose keys are split.
+    pub(super) fn is_in_database(&self, key: ClientKey) -> bool {
+        self.clients.get_ref(key).is_some_and(|client| self.is_pool_in_database(client.pool))
+    }
 
     /// A command that the server refuses before it looks at any key.
-    fn have_refused(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
+    fn have_refused(&mut self, incoming: Incoming<'_>) -> Flow {
+        let Incoming { key, .. } = incoming;
         let Some(client) = self.clients.get(key) else { return Flow::Taken };
         if client.hot.awaits() || client.order.outstanding() >= MAX_OUTSTANDING {
             return Flow::Wait;
         }
-        client.hot.held_since = None;
-        self.forward_marker(key, request, command)
+        client.held_since = None;
+        self.forward_marker(incoming)
+    }
+
+    /// Whether the clients of a pool use the database whose keys are split.
+    fn is_pool_in_database(&self, pool: usize) -> bool {
+        self.upstream.pools.get(pool).is_some_and(|pool| pool.login.db == self.shared.base_login.db)
+    }
+
+    /// What is known of split keys may be relied on.
+    fn is_believed(&self) -> bool {
+        self.shared.split_mailbox.is_believed()
     }
 
     /// A question that the marker can answer, or that is not answered.
-    fn forward_marker(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
+    fn forward_marker(&mut self, incoming: Incoming<'_>) -> Flow {
+        let Incoming { key, request, command } = incoming;
         if self.cluster.view.is_some() {
             return self.forward_clustered(key, request, command);
         }

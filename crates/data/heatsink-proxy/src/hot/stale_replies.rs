@@ -15,6 +15,7 @@
 //! So each is kept with the time at which its read was sent, and A has to get one that was sent after
 //! A's last write was answered. What others wrote does not matter: they may be told v1.
 
+use crate::hot::Mitigations;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ use super::reads::Coalescing;
 use super::reads::{RIGHTS_TIME, Waiter};
 use crate::config::Live;
 use crate::downstream::clients::{Clients, error_line};
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream;
 use crate::upstream::pools::Pool;
 
@@ -82,43 +83,35 @@ fn place(reader: Reader, command: &[u8]) -> Place {
     (reader.login.0, reader.protocol == Protocol::Resp3, command.to_vec())
 }
 
-impl Worker {
+impl Mitigations {
     /// Those who have waited for too long are given what was read before, where that is allowed; else
     /// they wait as long as for any other request, and are told so then.
-    pub(super) fn expire_waits(&mut self) {
-        self.give_old();
-        let time = self.mitigations.time(self.now);
-        if self
-            .mitigations
-            .coalescing
-            .flights
-            .next_deadline()
-            .is_none_or(|deadline| deadline > time)
-        {
+    pub(super) fn expire_waits(&mut self, relay: &mut Relay) {
+        self.give_old(relay);
+        let time = self.time(relay.now);
+        if self.coalescing.flights.next_deadline().is_none_or(|deadline| deadline > time) {
             return;
         }
         let text = "ERR heatsink: the read of a hot key that this one waited for takes too long";
         let error = error_line(text);
         let mut late = Vec::new();
-        self.mitigations.coalescing.flights.expired(time, &mut late);
+        self.coalescing.flights.expired(time, &mut late);
         for waiter in late {
-            self.clients.end_wait(waiter);
-            self.clients.fill(waiter.client, waiter.place, &error);
+            relay.clients.end_wait(waiter);
+            relay.clients.fill(waiter.client, waiter.place, &error);
         }
     }
 
     /// In mode `relaxed`: whoever has waited for `coalesce.max_wait_ms` gets what was read before, if
     /// there is something.
-    fn give_old(&mut self) {
-        let time = self.mitigations.time(self.now);
-        let Some(since) = time.checked_sub(self.live.coalesce.max_wait) else { return };
-        if self.mitigations.coalescing.late.is_empty() {
+    fn give_old(&mut self, relay: &mut Relay) {
+        let time = self.time(relay.now);
+        let Some(since) = time.checked_sub(relay.live.coalesce.max_wait) else { return };
+        if self.coalescing.late.is_empty() {
             return;
         }
-        let Self {
-            mitigations, clients, live, now, upstream: upstream::Room { pools, .. }, ..
-        } = self;
-        let Coalescing { flights, late, .. } = &mut mitigations.coalescing;
+        let Relay { clients, live, now, upstream: upstream::Room { pools, .. }, .. } = relay;
+        let Coalescing { flights, late, .. } = &mut self.coalescing;
         let old = |reader: Reader, command: &[u8]| {
             late.get(*now, reader, command, max_stale(live, pools, reader))
         };
@@ -134,8 +127,8 @@ impl Worker {
             },
         );
         for (waiter, reply) in answered {
-            self.clients.end_wait(waiter);
-            self.clients.fill(waiter.client, waiter.place, &reply);
+            relay.clients.end_wait(waiter);
+            relay.clients.fill(waiter.client, waiter.place, &reply);
         }
     }
 }

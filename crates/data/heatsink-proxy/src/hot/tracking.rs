@@ -1,26 +1,27 @@
 //! The links of the cache: what the server tells by itself, and whether it is still there.
 
+use crate::upstream::pools::SILENCE;
 use std::time::{Duration, Instant};
 
 use heatsink_cache::identity::{LoginId, NodeId as CacheNode};
 use heatsink_cache::local::LinkId;
 use heatsink_resp::value::Value;
 
-use super::{SILENCE, TrackedLink};
+use super::TrackedLink;
 use crate::hot::Mitigations;
-use crate::runtime::worker::Worker;
-use crate::upstream::pools::{Owner, Purpose, Ticket};
+use crate::relay::Relay;
+use crate::upstream::pools::{Purpose, Ticket};
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-impl Worker {
+impl Mitigations {
     /// A link of the cache is ready: what is read along it from now on can be kept.
-    pub(crate) fn tracking_ready(&mut self, slot: usize) {
-        let Some(upstream) = self.upstream.links.get(slot) else { return };
+    pub(crate) fn tracking_ready(&mut self, relay: &mut Relay, slot: usize) {
+        let Some(upstream) = relay.upstream.links.get(slot) else { return };
         let (pool, node, generation) = (upstream.pool, upstream.node, upstream.generation);
-        let login = LoginId(self.upstream.pools[pool].serial as u32);
-        let id = self.mitigations.cache.link_opened(login, CacheNode(u32::from(node.0)));
-        self.mitigations.links.push(TrackedLink {
+        let login = LoginId(relay.upstream.pools[pool].serial as u32);
+        let id = self.cache.link_opened(login, CacheNode(u32::from(node.0)));
+        self.links.push(TrackedLink {
             slot,
             pool,
             node,
@@ -28,7 +29,7 @@ impl Worker {
             id,
             asked_at: None,
             // Nothing was read along it before.
-            heard_up_to: self.world.now(),
+            heard_up_to: relay.world.now(),
             delay: Duration::ZERO,
         });
         self.forget_refusal(node);
@@ -36,28 +37,27 @@ impl Worker {
 
     /// A link is gone: what was read along it is not served any more.
     pub(crate) fn tracking_lost(&mut self, generation: u32) {
-        let mitigations = &mut self.mitigations;
-        let at = mitigations.links.iter().position(|link| link.generation == generation);
+        let at = self.links.iter().position(|link| link.generation == generation);
         if let Some(at) = at {
-            let lost = mitigations.links.swap_remove(at);
-            mitigations.cache.link_lost(lost.id);
+            let lost = self.links.swap_remove(at);
+            self.cache.link_lost(lost.id);
         }
     }
 
     /// Looks into what the server has told by itself, before any reply that came with it.
-    pub(crate) fn look_at_pushes(&mut self) {
-        if self.mitigations.pushes.is_empty() {
+    pub(crate) fn look_at_pushes(&mut self, relay: &mut Relay) {
+        if self.pushes.is_empty() {
             return;
         }
-        for push in std::mem::take(&mut self.mitigations.pushes) {
+        for push in std::mem::take(&mut self.pushes) {
             let Ok(value) = Value::decode(&push) else { continue };
             if let Value::Error(_) = value {
-                self.listening_refused();
+                self.listening_refused(relay);
                 continue;
             }
             let items = value.array();
             if items.first().and_then(Value::text) != Some(b"invalidate") {
-                self.mitigations.heard(items);
+                self.heard(items);
             }
             let is_invalidation =
                 items.first().and_then(Value::text).is_some_and(|word| word == b"invalidate");
@@ -67,62 +67,69 @@ impl Worker {
             match items.get(1) {
                 Some(keys) if !keys.array().is_empty() => {
                     for key in keys.array().iter().filter_map(Value::text) {
-                        self.mitigations.cache.invalidated(key);
+                        self.cache.invalidated(key);
                     }
                 }
-                _ => self.mitigations.cache.flushed(),
+                _ => self.cache.flushed(),
             }
         }
     }
 
     /// No key is hot any more: the links of the cache that owe nothing are closed.
-    pub(super) fn close_tracked(&mut self) {
-        let links: Vec<usize> = self.mitigations.links.iter().map(|link| link.slot).collect();
+    pub(super) fn close_tracked(&mut self, relay: &mut Relay) {
+        let links: Vec<usize> = self.links.iter().map(|link| link.slot).collect();
         for slot in links {
-            if self.upstream.links.get(slot).is_some_and(|upstream| upstream.link.waiting() == 0) {
-                self.drop_link(slot);
+            let upstream = relay.upstream.links.get(slot);
+            if let Some(upstream) = upstream.filter(|upstream| upstream.link.waiting() == 0) {
+                let generation = upstream.generation;
+                relay.drop_link(slot);
+                self.tracking_lost(generation);
             }
         }
     }
 
     /// Asks each link of the cache whether it is still there.
-    pub(super) fn feel_pulse(&mut self) {
-        for at in 0..self.mitigations.links.len() {
-            self.ask_whether_there(at);
+    pub(super) fn feel_pulse(&mut self, relay: &mut Relay) {
+        for at in 0..self.links.len() {
+            self.ask_whether_there(relay, at);
         }
     }
 
     /// Asks those of a pool that have not been heard since a time.
-    pub(super) fn ask_for_word(&mut self, pool: usize, since: Instant) {
-        for at in 0..self.mitigations.links.len() {
-            let link = &self.mitigations.links[at];
+    pub(super) fn ask_for_word(&mut self, relay: &mut Relay, pool: usize, since: Instant) {
+        for at in 0..self.links.len() {
+            let link = &self.links[at];
             if link.pool == pool && link.heard_up_to <= since {
-                self.ask_whether_there(at);
+                self.ask_whether_there(relay, at);
             }
         }
     }
 
-    fn ask_whether_there(&mut self, at: usize) {
-        let link = &mut self.mitigations.links[at];
+    fn ask_whether_there(&mut self, relay: &mut Relay, at: usize) {
+        let link = &mut self.links[at];
         let slot = link.slot;
-        let Some(upstream) = self.upstream.links.get(slot) else { return };
-        debug_assert_eq!(upstream.owner, Owner::Tracked);
+        let upstream = relay.upstream.links.get(slot);
+        if upstream.is_none_or(|upstream| upstream.generation != link.generation) {
+            // It is lost, which is about to be said.
+            return;
+        }
         if link.asked_at.is_none() {
             // Not the time of the turn, which may have gone on for a while.
-            link.asked_at = Some(self.world.now());
-            self.upstream.push_to_link(self.now, slot, PING, Ticket::internal(Purpose::Pulse), 1);
+            link.asked_at = Some(relay.world.now());
+            relay.upstream.push_to_link(relay.now, slot, PING, Ticket::internal(Purpose::Pulse), 1);
             // When nothing was out at the last look, the next one may be a second away.
-            self.next_tick = self.next_tick.min(self.now + SILENCE);
+            relay.next_tick = relay.next_tick.min(relay.now + SILENCE);
         }
     }
 
     /// A link of the cache is still there.
-    pub(crate) fn pulse_felt(&mut self, slot: usize) {
-        let link = self.mitigations.links.iter_mut().find(|link| link.slot == slot);
+    pub(crate) fn pulse_felt(&mut self, relay: &mut Relay, slot: usize) {
+        let generation = relay.upstream.links.get(slot).map(|upstream| upstream.generation);
+        let link = self.links.iter_mut().find(|link| Some(link.generation) == generation);
         if let Some(link) = link
             && let Some(asked_at) = link.asked_at.take()
         {
-            link.delay = self.world.now().saturating_duration_since(asked_at);
+            link.delay = relay.world.now().saturating_duration_since(asked_at);
             link.heard_up_to = link.heard_up_to.max(asked_at);
         }
     }
@@ -130,8 +137,9 @@ impl Worker {
 
 impl Mitigations {
     /// What the cache calls a link, once it is ready.
-    pub(crate) fn link_id(&self, slot: usize) -> Option<LinkId> {
-        self.links.iter().find(|link| link.slot == slot).map(|link| link.id)
+    pub(crate) fn link_id(&self, relay: &Relay, slot: usize) -> Option<LinkId> {
+        let generation = relay.upstream.links.get(slot)?.generation;
+        self.links.iter().find(|link| link.generation == generation).map(|link| link.id)
     }
 
     /// A read along a link of the cache is answered that was sent at that time: what the server had to

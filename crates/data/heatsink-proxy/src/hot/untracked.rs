@@ -42,7 +42,7 @@ use super::Mitigations;
 use super::reads::RIGHTS_TIME;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 
 impl Mitigations {
     /// Whether nothing is served to those of a pool that was overwritten before that time.
@@ -53,10 +53,27 @@ impl Mitigations {
     }
 }
 
-impl Worker {
+impl Mitigations {
+    /// Whether a client may be served from the cache.
+    #[inline]
+    pub(super) fn may_hit(&mut self, relay: &mut Relay, key: ClientKey) -> bool {
+        let Some(client) = relay.clients.get(key) else { return false };
+        let Some(since) = client.hot.unseen_since else { return true };
+        let pool = client.pool;
+        let has_heard = self.has_heard_up_to(pool, since, relay.now);
+        if has_heard {
+            client.hot.unseen_since = None;
+        } else if relay.cluster.view.is_some() {
+            self.ask_for_word(relay, pool, since);
+        }
+        has_heard
+    }
+}
+
+impl Clients {
     /// Keys have become hot: so far nobody has noted what is under way for them.
     pub(super) fn suspect_unanswered(&mut self) {
-        for (_, client) in &mut self.clients.slab {
+        for (_, client) in &mut self.slab {
             if !client.is_settled() {
                 client.hot.apart = true;
                 client.hot.unknown = true;
@@ -64,24 +81,6 @@ impl Worker {
         }
     }
 
-    /// Whether a client may be served from the cache.
-    #[inline]
-    pub(super) fn may_hit(&mut self, key: ClientKey) -> bool {
-        let Self { mitigations, clients, now, .. } = self;
-        let Some(client) = clients.get(key) else { return false };
-        let Some(since) = client.hot.unseen_since else { return true };
-        let pool = client.pool;
-        let has_heard = mitigations.has_heard_up_to(pool, since, *now);
-        if has_heard {
-            client.hot.unseen_since = None;
-        } else if self.cluster.view.is_some() {
-            self.ask_for_word(pool, since);
-        }
-        has_heard
-    }
-}
-
-impl Clients {
     /// A request of a client may touch any key, or take for ever.
     pub(crate) fn keep_unseen(&mut self, key: ClientKey) {
         if let Some(client) = self.get(key) {

@@ -10,17 +10,19 @@
 //! server that does not tell is pending from before the request is sent until it is answered, failed
 //! or given up.
 
+use crate::hot::Incoming;
+use crate::hot::Mitigations;
 use std::sync::Arc;
 
 use heatsink_cache::local::WriteToken;
-use heatsink_resp::command::{Access, Command, Role, Unnamed};
+use heatsink_resp::command::{Access, Role, Unnamed};
 
 use super::Verdict;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
-use crate::downstream::request::{Request, is_untold};
+use crate::downstream::request::Flow;
+use crate::downstream::request::is_untold;
 use crate::observe::Mark;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 
 /// A request that touches hot keys, on a shared link.
 #[derive(Debug)]
@@ -61,73 +63,67 @@ impl HotWrite {
     }
 }
 
-impl Worker {
+impl Mitigations {
     /// Requests that touched hot keys and are answered.
-    pub(crate) fn look_at_ended(&mut self) {
-        while let Some((write, refused)) = self.mitigations.ended.pop() {
-            self.end_hot_write(write, refused);
+    pub(crate) fn look_at_ended(&mut self, relay: &mut Relay) {
+        while let Some((write, refused)) = self.ended.pop() {
+            self.end_hot_write(relay, write, refused);
         }
     }
 
     /// A request that counts as a write of the hot keys that it may touch.
-    pub(super) fn mark_write(
-        &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
-    ) -> Verdict {
-        let Some(client) = self.clients.get(key) else { return Verdict::Done(Flow::Taken) };
+    pub(super) fn mark_write(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Verdict {
+        let Incoming { key, request, command } = incoming;
+        let Some(client) = relay.clients.get(key) else { return Verdict::Done(Flow::Taken) };
         if client.hot.awaits() {
             return Verdict::Done(Flow::Wait);
         }
         client.hot.writes += 1;
-        let Touched { tokens, told } = self.touched(key, request, command);
-        let inner = self.observe(key, command, request);
+        let Touched { tokens, told } = self.touched(relay, incoming);
+        let inner = relay.observe(key, command, request);
         let untold = is_untold(command);
         let write = HotWrite { tokens, told, untold, client: key, inner };
-        let write = self.mitigations.writes.insert(write);
+        let write = self.writes.insert(write);
         Verdict::Marked(Mark::Hot(write as u32))
     }
 
     /// A request that counts as a write, before a cluster. It may come apart, or be sent on to other
     /// nodes, so what it touches is pending until its client is settled.
-    pub(super) fn write_clustered(
-        &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
-    ) -> Verdict {
-        let Some(client) = self.clients.get(key) else { return Verdict::Done(Flow::Taken) };
+    pub(super) fn write_clustered(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Verdict {
+        let Incoming { key, request, command } = incoming;
+        let Some(client) = relay.clients.get(key) else { return Verdict::Done(Flow::Taken) };
         if client.hot.awaits() {
             return Verdict::Done(Flow::Wait);
         }
-        let flow = self.forward_clustered(key, request, command);
+        let flow = relay.forward_clustered(key, request, command);
         if flow == Flow::Taken {
             // Nothing has left yet, or at least nothing else has been looked at.
-            self.touch_apart(key, command, request);
+            self.touch_apart(relay, incoming);
         }
         Verdict::Done(flow)
     }
 
     /// What a request may do to keys that are cached.
-    fn touched(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Touched {
+    fn touched(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Touched {
+        let Incoming { key, request, command } = incoming;
         let unnamed = request.unnamed(command);
         if unnamed == Unnamed::Anything {
-            self.clients.keep_unseen(key);
+            relay.clients.keep_unseen(key);
             let writes = command.access == Access::Write;
-            let is_told = !is_untold(command) && self.all_tell_of_changes();
+            let is_told = !is_untold(command) && self.all_tell_of_changes(relay);
             if writes && !is_told {
-                let tokens = vec![self.write_sent_to_all(key)];
+                let tokens = vec![self.write_sent_to_all(relay, key)];
                 return Touched { tokens, told: false };
             }
         }
         let mut touched = Touched::default();
         let arg = |index| request.arg(index).unwrap_or_default();
-        command.for_each_key(request.len(), arg, |index| self.touch(arg(index), &mut touched));
+        command
+            .for_each_key(request.len(), arg, |index| self.touch(relay, arg(index), &mut touched));
         if unnamed == Unnamed::Matching {
-            let hot = Arc::clone(&self.mitigations.keys);
+            let hot = Arc::clone(&self.keys);
             let matching = hot.iter().filter(|(name, _)| request.matches(command, name));
-            matching.for_each(|(name, _)| self.touch(name, &mut touched));
+            matching.for_each(|(name, _)| self.touch(relay, name, &mut touched));
         }
         touched
     }
@@ -137,25 +133,18 @@ impl Worker {
     /// One client must not be able to take the cache from all by what the server refuses to it. So if it
     /// refused the last one of the same login, what is cached goes only if this one is carried out:
     /// when it is answered.
-    fn write_sent_to_all(&mut self, key: ClientKey) -> WriteToken {
+    fn write_sent_to_all(&mut self, relay: &mut Relay, key: ClientKey) -> WriteToken {
         let pool =
-            self.clients.get_ref(key).and_then(|client| self.upstream.pools.get(client.pool));
-        let refused = pool.is_some_and(|pool| pool.untold_refused) && self.all_tell_of_changes();
-        let cache = &mut self.mitigations.cache;
+            relay.clients.get_ref(key).and_then(|client| relay.upstream.pools.get(client.pool));
+        let refused =
+            pool.is_some_and(|pool| pool.untold_refused) && self.all_tell_of_changes(relay);
+        let cache = &mut self.cache;
         if refused { cache.write_to_all_suspected() } else { cache.write_sent_to_all() }
     }
 
-    fn note_untold(&mut self, key: ClientKey, refused: bool) {
-        if let Some(client) = self.clients.get_ref(key)
-            && let Some(pool) = self.upstream.pools.get_mut(client.pool)
-        {
-            pool.untold_refused = refused;
-        }
-    }
-
     /// What a request that names a key may do to it.
-    fn touch(&mut self, name: &[u8], touched: &mut Touched) {
-        match self.write_sent(name) {
+    fn touch(&mut self, relay: &mut Relay, name: &[u8], touched: &mut Touched) {
+        match self.write_sent(relay, name) {
             Sent::Uncached => {}
             Sent::Told => touched.told = true,
             Sent::Pending(token) => touched.tokens.push(token),
@@ -163,36 +152,36 @@ impl Worker {
     }
 
     /// Something that may change a key is about to be sent.
-    pub(super) fn write_sent(&mut self, name: &[u8]) -> Sent {
-        if self.mitigations.cache.key_id(name).is_none() {
+    pub(super) fn write_sent(&mut self, relay: &mut Relay, name: &[u8]) -> Sent {
+        if self.cache.key_id(name).is_none() {
             return Sent::Uncached;
         }
-        if self.tells_of_changes(self.node_of(name)) {
+        if self.tells_of_changes(relay.node_of(name)) {
             return Sent::Told;
         }
-        self.mitigations.cache.write_sent(name).map_or(Sent::Uncached, Sent::Pending)
+        self.cache.write_sent(name).map_or(Sent::Uncached, Sent::Pending)
     }
 
     /// A request that touches hot keys is answered or given up; what else was remembered of
     /// it.
-    pub(crate) fn end_hot_write(&mut self, write: u32, refused: bool) -> Mark {
-        let Some(write) = self.mitigations.writes.try_remove(write as usize) else {
+    pub(crate) fn end_hot_write(&mut self, relay: &mut Relay, write: u32, refused: bool) -> Mark {
+        let Some(write) = self.writes.try_remove(write as usize) else {
             return Mark::Nothing;
         };
         if write.untold {
-            self.note_untold(write.client, refused);
+            relay.note_untold(write.client, refused);
         }
         // A script may have written before it failed; what servers do not tell of is refused as a whole.
         for token in write.tokens {
             if !(write.untold && refused) {
-                self.write_over(token);
+                self.write_over(relay, token);
             }
         }
-        if let Some(client) = self.clients.get(write.client) {
+        if let Some(client) = relay.clients.get(write.client) {
             client.hot.writes -= 1;
-            client.hot.written_at = Some(self.now);
+            client.hot.written_at = Some(relay.now);
             if write.told {
-                client.hot.hear_of_changes(&self.world.clock);
+                client.hot.hear_of_changes(&relay.world.clock);
             }
         }
         write.inner
@@ -202,40 +191,41 @@ impl Worker {
     /// is executed.
     pub(crate) fn touch_dispatched(
         &mut self,
-        key: ClientKey,
-        command: &Command,
-        request: Request<'_>,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
         queueing: bool,
     ) {
+        let Incoming { key, command, .. } = incoming;
         if !queueing {
-            self.touch_apart(key, command, request);
+            self.touch_apart(relay, incoming);
         } else if command.role == Role::Exec {
-            self.touch_executed(key);
+            self.touch_executed(relay, key);
         }
     }
 
     /// A request went along a dedicated connection of the client, or in another unusual way: what
     /// it touches is pending until the client is settled.
-    pub(crate) fn touch_apart(&mut self, key: ClientKey, command: &Command, request: Request<'_>) {
-        if !self.mitigations.is_active() || !self.mitigations.touches_hot_keys(request, command) {
+    pub(crate) fn touch_apart(&mut self, relay: &mut Relay, incoming: Incoming<'_>) {
+        let Incoming { key, request, command } = incoming;
+        if !self.is_active() || !self.touches_hot_keys(request, command) {
             return;
         }
-        let touched = self.touched(key, request, command);
-        self.keep_touched(key, touched);
+        let touched = self.touched(relay, incoming);
+        self.keep_touched(relay, key, touched);
     }
 
     /// A transaction is executed: what it has named is touched now.
-    pub(crate) fn touch_executed(&mut self, key: ClientKey) {
-        if !self.mitigations.is_active() {
+    pub(crate) fn touch_executed(&mut self, relay: &mut Relay, key: ClientKey) {
+        if !self.is_active() {
             return;
         }
-        let Some(client) = self.clients.get_ref(key) else { return };
+        let Some(client) = relay.clients.get_ref(key) else { return };
         let mut touched = Touched::default();
         let (mut names, mut is_untold) = (Vec::new(), false);
         // If nothing was noted, it may have named any.
         let mut names_any = true;
         if let Some(queued) = &client.queued_keys {
-            let cache = &self.mitigations.cache;
+            let cache = &self.cache;
             queued.for_each(|name, _, _, _| {
                 if cache.key_id(name).is_some() {
                     names.push(name.to_vec());
@@ -245,33 +235,38 @@ impl Worker {
             is_untold = queued.is_untold();
         }
         for name in &names {
-            self.touch(name, &mut touched);
+            self.touch(relay, name, &mut touched);
         }
         if is_untold {
-            touched.tokens.push(self.write_sent_to_all(key));
+            touched.tokens.push(self.write_sent_to_all(relay, key));
         }
-        self.keep_touched(key, touched);
+        self.keep_touched(relay, key, touched);
         if names_any {
-            self.touch_all(key);
+            self.touch_all(relay, key);
         }
     }
 
     /// Nobody knows what it touches. Where the server tells of changes, that ends nothing for
     /// others; see the module `untracked`.
-    pub(crate) fn touch_all(&mut self, key: ClientKey) {
-        if !self.mitigations.is_active() {
+    pub(crate) fn touch_all(&mut self, relay: &mut Relay, key: ClientKey) {
+        if !self.is_active() {
             return;
         }
-        self.clients.keep_unseen(key);
-        if !self.all_tell_of_changes() {
-            let tokens = vec![self.mitigations.cache.write_sent_to_all()];
-            self.keep_touched(key, Touched { tokens, told: false });
+        relay.clients.keep_unseen(key);
+        if !self.all_tell_of_changes(relay) {
+            let tokens = vec![self.cache.write_sent_to_all()];
+            self.keep_touched(relay, key, Touched { tokens, told: false });
         }
     }
 
-    fn keep_touched(&mut self, key: ClientKey, Touched { tokens, told }: Touched) {
-        let Some(client) = self.clients.get(key) else {
-            self.forget_touched(tokens);
+    fn keep_touched(
+        &mut self,
+        relay: &mut Relay,
+        key: ClientKey,
+        Touched { tokens, told }: Touched,
+    ) {
+        let Some(client) = relay.clients.get(key) else {
+            self.forget_touched(relay, tokens);
             return;
         };
         client.hot.apart = true;
@@ -281,16 +276,16 @@ impl Worker {
             return;
         }
         client.hot.touched.extend(tokens);
-        if !self.mitigations.unsettled.contains(&key) {
-            self.mitigations.unsettled.push(key);
+        if !self.unsettled.contains(&key) {
+            self.unsettled.push(key);
         }
     }
 
     /// Clients that have been answered since.
-    pub(super) fn look_at_unsettled(&mut self) {
-        let Self { mitigations, clients, now, world, .. } = self;
+    pub(super) fn look_at_unsettled(&mut self, relay: &mut Relay) {
+        let Relay { clients, now, world, .. } = relay;
         let mut over = Vec::new();
-        mitigations.unsettled.retain(|key| {
+        self.unsettled.retain(|key| {
             let Some(client) = clients.get(*key) else { return false };
             if !client.is_settled() {
                 return true;
@@ -298,14 +293,24 @@ impl Worker {
             over.append(&mut client.hot.end_apart(*now, &world.clock));
             false
         });
-        self.forget_touched(over);
+        self.forget_touched(relay, over);
     }
 
     /// A client has gone: what it had under way may still be executed, which the server tells
     /// of like any other change.
-    pub(crate) fn forget_touched(&mut self, tokens: Vec<WriteToken>) {
+    pub(crate) fn forget_touched(&mut self, relay: &mut Relay, tokens: Vec<WriteToken>) {
         for token in tokens {
-            self.write_over(token);
+            self.write_over(relay, token);
+        }
+    }
+}
+
+impl Relay {
+    fn note_untold(&mut self, key: ClientKey, refused: bool) {
+        if let Some(client) = self.clients.get_ref(key)
+            && let Some(pool) = self.upstream.pools.get_mut(client.pool)
+        {
+            pool.untold_refused = refused;
         }
     }
 }

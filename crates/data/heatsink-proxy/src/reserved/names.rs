@@ -11,10 +11,7 @@
 
 use heatsink_resp::command::{Command, Role};
 
-use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
 use crate::downstream::request::Request;
-use crate::runtime::worker::Worker;
 
 /// What all names of the fleet begin with, those of other namespaces included.
 pub(crate) const PREFIX: &[u8] = b"heatsink:{";
@@ -23,7 +20,7 @@ pub(crate) const PREFIX: &[u8] = b"heatsink:{";
 const WRITTEN: &[u8] = b"heatsink:written";
 
 /// What a client is told.
-const REFUSAL: &str =
+pub(crate) const REFUSAL: &str =
     "NOPERM heatsink: keys and channels that begin with heatsink:{ are Heatsink's own";
 
 /// The key is one of the fleet's.
@@ -118,22 +115,6 @@ impl<'a> Iterator for Strings<'a> {
         let string = &rest[..length.min(rest.len())];
         self.0 = rest.get(length + 2..).unwrap_or_default();
         Some(string)
-    }
-}
-
-impl Worker {
-    /// Refuses a request that names something of the fleet's; a transaction that it was to be a
-    /// part of is not executed.
-    pub(crate) fn refuse_reserved(&mut self, key: ClientKey) -> Flow {
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
-        if client.dedicated.is_some() && !client.is_settled() {
-            return Flow::Wait;
-        }
-        if client.is_queueing() || client.transaction.is_some() {
-            self.end_dedicated_state(key);
-        }
-        self.clients.error(key, REFUSAL);
-        Flow::Taken
     }
 }
 

@@ -3,17 +3,15 @@
 use heatsink_cluster::join::Join;
 use heatsink_resp::command::{Command, Role};
 
-use crate::cluster::dedicated_redirects::null;
 use crate::cluster::route::Slots;
 use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::cluster::transactions::CROSS_SLOT;
-use crate::decide::{Decision, LostStep};
-use crate::downstream::clients::Clients;
-use crate::downstream::connection::{Client, ClientKey, Lost};
-use crate::downstream::intake::Flow;
+use crate::decide::Decision;
+use crate::downstream::connection::{Client, ClientKey};
+use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
 use crate::runtime::worker::Worker;
-use crate::session::dedicated::{Expected, Transaction};
+use crate::session::dedicated::Expected;
 
 /// What one node could do, and not all of them.
 const NOT_HERE: &str = "ERR heatsink: not possible on a connection that leads to a whole cluster";
@@ -33,30 +31,31 @@ impl Worker {
             (Decision::Pass | Decision::Mitigate, command) => {
                 self.carry_out(key, request, command, Decision::Forward)
             }
-            (Decision::Forward, Some(command)) if self.clients.hides_names(key, command) => {
+            (Decision::Forward, Some(command)) if self.relay.clients.hides_names(key, command) => {
                 self.ask_for_names(key, request, command)
             }
-            (Decision::Forward, Some(command)) if self.cluster.view.is_some() => {
+            (Decision::Forward, Some(command)) if self.relay.cluster.view.is_some() => {
                 self.forward_beside_dedicated(key, request, command)
             }
             // A client that does not read waits; a dedicated connection leads to one node only.
             (Decision::Dedicated(Expected::Plain), Some(command))
-                if self.cluster.view.is_some()
+                if self.relay.cluster.view.is_some()
                     && command.role != Role::Urgent
                     && self
+                        .relay
                         .clients
                         .get_ref(key)
                         .is_some_and(|client| client.dedicated.is_none()) =>
             {
-                self.forward_clustered(key, request, command)
+                self.relay.forward_clustered(key, request, command)
             }
-            (Decision::Dedicated(expected), command) if self.cluster.view.is_some() => {
+            (Decision::Dedicated(expected), command) if self.relay.cluster.view.is_some() => {
                 self.send_dedicated_clustered(key, request, command, expected)
             }
-            (Decision::DedicatedWait, Some(command)) if self.cluster.view.is_some() => {
+            (Decision::DedicatedWait, Some(command)) if self.relay.cluster.view.is_some() => {
                 self.ask_apart(key, request, command, true)
             }
-            (Decision::Stray | Decision::Misplaced, _) if self.cluster.view.is_some() => {
+            (Decision::Stray | Decision::Misplaced, _) if self.relay.cluster.view.is_some() => {
                 self.refuse_misplaced(key, NOT_HERE)
             }
             _ => self.carry_out_plainly(key, request, decision),
@@ -72,53 +71,53 @@ impl Worker {
         match decision {
             Decision::Wait => Flow::Wait,
             Decision::Pass | Decision::Mitigate | Decision::ListNames | Decision::Forward => {
-                self.forward(key, request.bytes, 1)
+                self.relay.forward(key, request.bytes, 1)
             }
             Decision::StepTransaction => self.step_transaction(key, request, None),
             Decision::RefuseReserved => self.refuse_reserved(key),
             Decision::RefuseUnknown => {
-                self.clients.refuse_unknown(key, None);
+                self.relay.clients.refuse_unknown(key, None);
                 Flow::Taken
             }
             Decision::Dedicated(expected) => {
-                let node = self.home(key);
-                self.send_dedicated(key, node, request.bytes, expected)
+                let node = self.relay.home(key);
+                self.relay.send_dedicated(key, node, request.bytes, expected)
             }
-            Decision::DedicatedWait => self.send_wait(key, request.bytes),
+            Decision::DedicatedWait => self.relay.send_wait(key, request.bytes),
             Decision::Takeover => self.take_over(key, request),
-            Decision::Stray => self.stray(key, request),
+            Decision::Stray => self.relay.stray(key, request),
             Decision::Misplaced => {
                 self.refuse_misplaced(key, "ERR heatsink: not possible inside a transaction")
             }
-            Decision::Multi => self.clients.begin_transaction(key),
-            Decision::Auth => self.auth(key, request),
-            Decision::Hello => self.hello(key, request),
-            Decision::Select => self.select(key, request),
-            Decision::Client => self.client_command(key, request),
+            Decision::Multi => self.relay.clients.begin_transaction(key),
+            Decision::Auth => self.relay.auth(key, request),
+            Decision::Hello => self.relay.hello(key, request),
+            Decision::Select => self.relay.select(key, request),
+            Decision::Client => self.relay.client_command(key, request),
             Decision::Reset => {
-                self.reset(key);
+                self.relay.reset(key);
                 Flow::Taken
             }
             Decision::Quit => {
-                self.clients.reply(key, b"+OK\r\n");
-                self.clients.close_after_replies(key);
+                self.relay.clients.reply(key, b"+OK\r\n");
+                self.relay.clients.close_after_replies(key);
                 Flow::Taken
             }
             Decision::Barred => {
-                if self.clients.is_queueing(key) {
-                    self.end_dedicated_state(key);
+                if self.relay.clients.is_queueing(key) {
+                    self.relay.end_dedicated_state(key);
                 }
                 let text = "ERR heatsink: a login is not possible in the middle of this";
-                self.clients.error(key, text);
+                self.relay.clients.error(key, text);
                 Flow::Taken
             }
             Decision::LongChannel => {
-                if self.clients.is_queueing(key) {
-                    self.end_dedicated_state(key);
+                if self.relay.clients.is_queueing(key) {
+                    self.relay.end_dedicated_state(key);
                 }
                 let text =
                     "ERR heatsink: names of channels and patterns are limited to 16384 bytes";
-                self.clients.error(key, text);
+                self.relay.clients.error(key, text);
                 Flow::Taken
             }
             Decision::Hangup => {
@@ -127,7 +126,7 @@ impl Worker {
                 Flow::Taken
             }
             Decision::Lost(step) => {
-                self.step_lost(key, step);
+                self.relay.step_lost(key, step);
                 Flow::Taken
             }
         }
@@ -141,11 +140,11 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Flow {
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
         if client.dedicated.as_ref().is_some_and(|dedicated| !dedicated.is_settled()) {
             return Flow::Wait;
         }
-        self.forward_clustered(key, request, command)
+        self.relay.forward_clustered(key, request, command)
     }
 
     /// On a dedicated connection of the client, to the node of the request's key.
@@ -156,33 +155,36 @@ impl Worker {
         command: Option<&Command>,
         expected: Expected,
     ) -> Flow {
-        if let Some(flow) = self.without_map(key) {
+        if let Some(flow) = self.relay.without_map(key) {
             return flow;
         }
         if let Some(command) = command
             && command.role == Role::Urgent
-            && !self.clients.is_queueing(key)
+            && !self.relay.clients.is_queueing(key)
         {
-            let dedicated = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+            let dedicated =
+                self.relay.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
             if dedicated.is_some_and(|dedicated| !dedicated.is_settled()) {
                 // It may overtake others' commands, not the replies of the client's own.
                 return Flow::Wait;
             }
             return match &*command.name {
                 "shutdown" => {
-                    self.clients.error(key, "ERR heatsink: SHUTDOWN is for one node, not for all");
+                    self.relay
+                        .clients
+                        .error(key, "ERR heatsink: SHUTDOWN is for one node, not for all");
                     Flow::Taken
                 }
                 _ => self.ask_apart(key, request, command, false),
             };
         }
         if let Some(command) = command
-            && let Some(flow) = self.note_written(key, request, command)
+            && let Some(flow) = self.relay.note_written(key, request, command)
         {
             return flow;
         }
         let slot = command.and_then(|command| Slots::of(command, request).first());
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
         if command.is_none() {
             client.written.add_all();
         }
@@ -195,19 +197,20 @@ impl Worker {
                 if !client.is_settled() {
                     return Flow::Wait;
                 }
-                self.clients.reply(key, CROSS_SLOT);
+                self.relay.clients.reply(key, CROSS_SLOT);
                 return Flow::Taken;
             }
             let node = dedicated.node;
-            return self.send_dedicated(key, node, request.bytes, expected);
+            return self.relay.send_dedicated(key, node, request.bytes, expected);
         }
-        if let Some(flow) = self.behind_old_map(key) {
+        if let Some(flow) = self.relay.behind_old_map(key) {
             return flow;
         }
-        let node = slot.map_or_else(|| self.home(key), |slot| self.primary_of(slot, key));
-        let flow = self.send_dedicated(key, node, request.bytes, expected);
+        let node =
+            slot.map_or_else(|| self.relay.home(key), |slot| self.relay.primary_of(slot, key));
+        let flow = self.relay.send_dedicated(key, node, request.bytes, expected);
         if expected == Expected::Watch
-            && let Some(client) = self.clients.get(key)
+            && let Some(client) = self.relay.clients.get(key)
             && let Some(dedicated) = &mut client.dedicated
         {
             dedicated.slot = slot;
@@ -223,38 +226,38 @@ impl Worker {
         command: &Command,
         after_writes: bool,
     ) -> Flow {
-        if let Some(flow) = self.without_map(key) {
+        if let Some(flow) = self.relay.without_map(key) {
             return flow;
         }
-        let settled = self.clients.get_ref(key).is_some_and(Client::is_settled);
+        let settled = self.relay.clients.get_ref(key).is_some_and(Client::is_settled);
         if after_writes && !settled {
             return Flow::Wait;
         }
         let targets = Targets::Apart { bytes: request.bytes, after_writes };
-        self.fan_out(key, &targets, Ending::Join(Join::for_command(command)))
+        self.relay.fan_out(key, &targets, Ending::Join(Join::for_command(command)))
     }
 
     /// What makes something else of a connection. `MONITOR` is all that a client needs through a
     /// proxy: a copy of what the server holds (`SYNC`) would have the fleet's keys and parts of split
     /// ones in it, and a debugger (`SCRIPT DEBUG`) speaks a language of its own.
     fn take_over(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
-        let clustered = self.cluster.view.is_some();
-        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
-        let queueing = client.transaction.is_some() || self.clients.is_queueing(key);
+        let clustered = self.relay.cluster.view.is_some();
+        let Some(client) = self.relay.clients.get_ref(key) else { return Flow::Taken };
+        let queueing = client.transaction.is_some() || self.relay.clients.is_queueing(key);
         let is_for_nodes =
             ["readonly", "readwrite", "asking"].iter().any(|name| request.is(0, name));
         if is_for_nodes && !clustered {
-            let node = self.home(key);
-            return self.send_dedicated(key, node, request.bytes, Expected::Pinning);
+            let node = self.relay.home(key);
+            return self.relay.send_dedicated(key, node, request.bytes, Expected::Pinning);
         }
         if is_for_nodes && !queueing {
             // There are no replicas to speak to here, and no slots under way.
-            self.clients.reply(key, b"+OK\r\n");
+            self.relay.clients.reply(key, b"+OK\r\n");
             return Flow::Taken;
         }
         // Before a cluster, of one node.
         if request.is(0, "monitor") && !queueing && (!clustered || client.dedicated.is_none()) {
-            return self.monitor(key, request.bytes);
+            return self.relay.monitor(key, request.bytes);
         }
         let text = "ERR heatsink: not possible through a proxy, only at the server itself";
         self.refuse_misplaced(key, if clustered { NOT_HERE } else { text })
@@ -263,78 +266,14 @@ impl Worker {
     /// A transaction that lacks a command must not be executed. A watch, or subscriptions, are not
     /// touched.
     fn refuse_misplaced(&mut self, key: ClientKey, text: &str) -> Flow {
-        let Some(client) = self.clients.get_ref(key) else { return Flow::Taken };
+        let Some(client) = self.relay.clients.get_ref(key) else { return Flow::Taken };
         if !client.is_settled() {
             return Flow::Wait;
         }
-        if client.transaction.is_some() || self.clients.is_queueing(key) {
-            self.end_dedicated_state(key);
+        if client.transaction.is_some() || self.relay.clients.is_queueing(key) {
+            self.relay.end_dedicated_state(key);
         }
-        self.clients.error(key, text);
+        self.relay.clients.error(key, text);
         Flow::Taken
-    }
-
-    /// What a client was in the middle of is over, and a transaction will fail.
-    pub(crate) fn end_dedicated_state(&mut self, key: ClientKey) {
-        let Some(client) = self.clients.get(key) else { return };
-        if client.transaction.take().is_some() {
-            client.lost = Lost::Transaction;
-        }
-        let Some(dedicated) = client.dedicated.take() else { return };
-        client.record.set_upstream_id(None);
-        match dedicated.transaction {
-            Transaction::Queueing => client.lost = Lost::Transaction,
-            Transaction::Watching => client.lost = Lost::Watch,
-            Transaction::None => {}
-        }
-        if dedicated.is_subscriber() {
-            // As when the connection is lost: what it was is gone.
-            self.clients.close_after_replies(key);
-        }
-        self.drop_dedicated_links(key, &dedicated);
-    }
-
-    /// Brings a lost transaction to its end without anything of it being executed.
-    pub(crate) fn step_lost(&mut self, key: ClientKey, step: LostStep) {
-        let Some(client) = self.clients.get(key) else { return };
-        match step {
-            LostStep::BeginMoved => {
-                client.lost = Lost::MovedTransaction;
-                self.clients.reply(key, b"+OK\r\n");
-            }
-            LostStep::Queue => self.clients.reply(key, b"+QUEUED\r\n"),
-            LostStep::Touched => {
-                client.lost = Lost::Nothing;
-                let pool = client.pool;
-                let protocol = self.upstream.pools[pool].login.protocol;
-                self.clients.reply(key, null(protocol == heatsink_upstream::Protocol::Resp3));
-            }
-            LostStep::Begin => {
-                client.lost = Lost::Transaction;
-                self.clients.reply(key, b"+OK\r\n");
-            }
-            LostStep::Refuse => {
-                // Which server that was is not known any more.
-                let text = "ERR heatsink: upstream unavailable: \
-                            the connection of this transaction was lost, nothing of it is executed";
-                self.clients.error(key, text);
-            }
-            LostStep::Abort => {
-                client.lost = Lost::Nothing;
-                let text = "EXECABORT Transaction discarded because of previous errors.";
-                self.clients.error(key, text);
-            }
-            LostStep::Forget | LostStep::Unwatch => {
-                client.lost = Lost::Nothing;
-                self.clients.reply(key, b"+OK\r\n");
-            }
-        }
-    }
-}
-
-impl Clients {
-    pub(crate) fn is_queueing(&self, key: ClientKey) -> bool {
-        let dedicated = self.get_ref(key).and_then(|client| client.dedicated.as_ref());
-        dedicated.is_some_and(|dedicated| dedicated.transaction == Transaction::Queueing)
     }
 }

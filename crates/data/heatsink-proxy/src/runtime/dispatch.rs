@@ -5,18 +5,19 @@
 //! Invariant: a request is decided about again when it comes again, and counted once, when it is
 //! taken.
 
-use heatsink_resp::command::{Command, CommandTable, Role};
+use crate::hot::Incoming;
+use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::{ProtocolError, RequestScan};
 use heatsink_resp::{encode, inline};
 
 use crate::decide::{Decision, Situation, decide};
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
+use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
 use crate::hot::Verdict;
-use crate::observe::{Observer, Writer};
+use crate::observe::Observer;
+use crate::reserved::names;
 use crate::runtime::worker::Worker;
-use crate::session::dedicated::Expected;
 
 impl Worker {
     /// A request in the telnet form, passed on in the usual one.
@@ -33,7 +34,7 @@ impl Worker {
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &words);
         let mut args = Vec::new();
-        let limits = &self.request_limits[usize::from(self.is_unauthenticated(key))];
+        let limits = &self.relay.request_limits[usize::from(self.relay.is_unauthenticated(key))];
         RequestScan::default().advance(&bytes, limits, |span| args.push(span))?;
         let request = Request { bytes: &bytes, args: &args };
         let command = table.lookup(request.name(), request.arg(1));
@@ -58,13 +59,15 @@ impl Worker {
     /// they were not hot.
     fn mitigate_alone(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
         // Before anything is remembered of it: a request that waits comes again.
-        if self.behind_old_map(key).is_some() {
+        if self.relay.behind_old_map(key).is_some() {
             return Flow::Wait;
         }
-        match self.mitigate(key, request, command, false) {
+        let verdict = self.hot.mitigate(&mut self.relay, Incoming { key, request, command }, false);
+        self.apply_effects();
+        match verdict {
             Verdict::Done(flow) => flow,
             Verdict::Marked(mark) => {
-                self.send_on(key, self.home(key), request.bytes, &[mark]);
+                self.relay.send_on(key, self.relay.home(key), request.bytes, &[mark]);
                 Flow::Taken
             }
             Verdict::Pass => {
@@ -81,13 +84,12 @@ impl Worker {
         command: Option<&Command>,
         request: Request<'_>,
     ) -> Option<Decision> {
-        let client = self.clients.get_ref(key)?;
+        let client = self.relay.clients.get_ref(key)?;
         let (is_clustered, checks_logins) =
-            (self.cluster.view.is_some(), self.shared.verifier.is_some());
+            (self.relay.cluster.view.is_some(), self.relay.shared.verifier.is_some());
         let situation = Situation::of(client, is_clustered, checks_logins);
-        let touches_hot = |command: &Command| {
-            self.mitigations.is_active() && self.mitigations.touches_hot_keys(request, command)
-        };
+        let touches_hot =
+            |command: &Command| self.hot.is_active() && self.hot.touches_hot_keys(request, command);
         Some(decide(&situation, command, request, touches_hot))
     }
 
@@ -104,14 +106,16 @@ impl Worker {
             Decision::Wait => return Flow::Wait,
             Decision::RefuseReserved => return self.refuse_reserved(key),
             Decision::RefuseUnknown => {
-                self.clients.refuse_unknown(key, command.map(|command| command.role));
+                self.relay.clients.refuse_unknown(key, command.map(|command| command.role));
                 return Flow::Taken;
             }
             _ => {}
         }
         let waits = match command {
-            Some(command) => self.make_whole(key, request, command),
-            None => self.make_all_whole(key),
+            Some(command) => {
+                self.hot.make_whole(&mut self.relay, Incoming { key, request, command })
+            }
+            None => self.hot.make_all_whole(&mut self.relay, key),
         };
         if let Some(flow) = waits {
             return flow;
@@ -119,77 +123,49 @@ impl Worker {
         if let (Decision::ListNames, Some(command)) = (decision, command) {
             return self.ask_for_names(key, request, command);
         }
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
         let queueing = client.is_queueing();
         if let Some(dedicated) = &mut client.dedicated {
             dedicated.unmarked = false;
         }
-        let counted = self.observer.as_ref().map(Observer::counted);
+        let counted = self.relay.observer.as_ref().map(Observer::counted);
         let flow = self.carry_out(key, request, command, decision);
+        self.apply_effects();
         if flow == Flow::Taken {
-            self.clients.end_hold(key);
+            self.relay.clients.end_hold(key);
         }
         if flow == Flow::Taken && command.is_none() {
-            self.touch_all(key);
-            if let Some(client) = self.clients.get(key).filter(|_| queueing) {
+            self.hot.touch_all(&mut self.relay, key);
+            if let Some(client) = self.relay.clients.get(key).filter(|_| queueing) {
                 client.queued_keys.get_or_insert_default().add_unknown();
             }
         }
         if flow == Flow::Taken
             && let Some(command) = command
         {
-            self.touch_dispatched(key, command, request, queueing);
-            if counted == self.observer.as_ref().map(Observer::counted) {
-                self.observe_apart(key, command, request, queueing);
+            self.hot.touch_dispatched(
+                &mut self.relay,
+                Incoming { key, request, command },
+                queueing,
+            );
+            if counted == self.relay.observer.as_ref().map(Observer::counted) {
+                self.relay.observe_apart(key, command, request, queueing);
             }
         }
         flow
     }
 
-    /// Counts the keys of a request that did not go the usual way; those of a transaction are
-    /// only noted, and counted when the server has executed it.
-    pub(crate) fn observe_apart(
-        &mut self,
-        key: ClientKey,
-        command: &Command,
-        request: Request<'_>,
-        queueing: bool,
-    ) {
-        let Some(observer) = &mut self.observer else { return };
-        let Some(client) = self.clients.get(key).filter(|client| !client.within) else { return };
-        // What went elsewhere, or was answered here, must not be taken for what went there last.
-        let dedicated = client.dedicated.as_mut().filter(|dedicated| dedicated.unmarked);
-        if !queueing {
-            // What a `MULTI` that was refused has left.
-            client.queued_keys = None;
-            let mark = observer.sent_apart(Writer(key.slot), command, request);
-            if let Some(dedicated) = dedicated
-                && dedicated.expected.back() == Some(&Expected::Plain)
-                && let Some(last) = dedicated.marks.back_mut()
-            {
-                *last = mark;
-            }
-            return;
+    /// Refuses a request that names something of the fleet's; a transaction that it was to be a
+    /// part of is not executed.
+    pub(crate) fn refuse_reserved(&mut self, key: ClientKey) -> Flow {
+        let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
+        if client.dedicated.is_some() && !client.is_settled() {
+            return Flow::Wait;
         }
-        match command.role {
-            Role::Exec => {
-                let queued = client.queued_keys.take();
-                if let Some(dedicated) = dedicated
-                    && dedicated.expected.back() == Some(&Expected::Exec)
-                    && let Some(last) = dedicated.executing.back_mut()
-                {
-                    *last = queued;
-                }
-            }
-            Role::Discard | Role::Reset | Role::Quit => client.queued_keys = None,
-            // It is not queued, and nothing else is executed either.
-            _ if command.refuses_count(request.len()) => {}
-            _ => {
-                let queued = client.queued_keys.get_or_insert_default();
-                if !queued.add(command, request) {
-                    let _ = observer.sent_apart(Writer(key.slot), command, request);
-                }
-            }
+        if client.is_queueing() || client.transaction.is_some() {
+            self.relay.end_dedicated_state(key);
         }
+        self.relay.clients.error(key, names::REFUSAL);
+        Flow::Taken
     }
 }

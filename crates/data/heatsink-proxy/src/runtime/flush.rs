@@ -29,33 +29,34 @@ impl Worker {
     }
 
     fn write_turn(&mut self) {
-        if !self.upstream.dirty_links.is_empty() {
+        if !self.relay.upstream.dirty_links.is_empty() {
             // After a while without requests the next tick is far.
-            self.next_tick = self.next_tick.min(self.now + BUSY_TICK);
+            self.relay.next_tick = self.relay.next_tick.min(self.relay.now + BUSY_TICK);
         }
-        if !self.session.pins.is_empty() {
-            self.serve_pins();
+        if !self.relay.session.pins.is_empty() {
+            self.relay.serve_pins();
+            self.apply_effects();
         }
-        for slot in std::mem::take(&mut self.upstream.eager_links) {
+        for slot in std::mem::take(&mut self.relay.upstream.eager_links) {
             self.read_link(slot);
         }
-        for key in std::mem::take(&mut self.clients.eager) {
+        for key in std::mem::take(&mut self.relay.clients.eager) {
             self.read_client(key);
             self.close_if_draining(key);
         }
         // What is resumed here may have to wait again; the rest is for the next turn.
         for _ in 0..4 {
-            for key in std::mem::take(&mut self.clients.resume) {
+            for key in std::mem::take(&mut self.relay.clients.resume) {
                 self.resume(key);
             }
             self.flush_links();
             self.flush_clients();
-            for key in std::mem::take(&mut self.clients.overflown) {
+            for key in std::mem::take(&mut self.relay.clients.overflown) {
                 self.close_slow(key, "limits.max_output_bytes");
             }
-            if self.clients.resume.is_empty()
-                && self.clients.dirty.is_empty()
-                && self.upstream.dirty_links.is_empty()
+            if self.relay.clients.resume.is_empty()
+                && self.relay.clients.dirty.is_empty()
+                && self.relay.upstream.dirty_links.is_empty()
             {
                 return;
             }
@@ -64,10 +65,10 @@ impl Worker {
 
     /// Everything is said; the client is closed once it has read it.
     pub(crate) fn linger(&mut self, key: ClientKey) {
-        let until = self.now + LINGER;
-        let Some(client) = self.clients.get(key) else { return };
+        let until = self.relay.now + LINGER;
+        let Some(client) = self.relay.clients.get(key) else { return };
         client.closing = Closing::Lingering { until };
-        self.next_tick = self.next_tick.min(until);
+        self.relay.next_tick = self.relay.next_tick.min(until);
         client.socket.shut_write();
         client.readable = true;
         self.read_client(key);
@@ -76,49 +77,55 @@ impl Worker {
     /// If the process stood still for long, nothing that was planned before is sent, or sent
     /// again: shards that it was meant for may be gone; see [`crate::runtime::clock`].
     pub(crate) fn notice_pause(&mut self) {
-        if !self.mitigations.keys.has_moved() {
+        if !self.hot.keys.has_moved() {
             return self.awake.forget();
         }
-        let Some(still) = self.awake.note(self.world.clock.uptime()) else { return };
+        let Some(still) = self.awake.note(self.relay.world.clock.uptime()) else { return };
         tracing::warn!("stood still for {} s: upstream connections are made anew", still.as_secs());
-        let links: Vec<usize> = self.upstream.links.iter().map(|(slot, _)| slot).collect();
+        let links: Vec<usize> = self.relay.upstream.links.iter().map(|(slot, _)| slot).collect();
         for slot in links {
             let error = io::Error::other("this Heatsink stood still");
-            self.lose_link(slot, &LinkError::Io(error));
+            self.relay.lose_link(slot, &LinkError::Io(error));
+            self.apply_effects();
         }
     }
 
     fn flush_links(&mut self) {
-        self.depart();
-        self.close_flights();
+        self.hot.depart(&mut self.relay);
+        self.apply_effects();
+        self.hot.close_flights();
         self.notice_pause();
-        let mut dirty = std::mem::take(&mut self.upstream.dirty_links);
+        let mut dirty = std::mem::take(&mut self.relay.upstream.dirty_links);
         for slot in dirty.drain(..) {
-            let Some(upstream) = self.upstream.links.get_mut(slot) else { continue };
+            let Some(upstream) = self.relay.upstream.links.get_mut(slot) else { continue };
             upstream.dirty = false;
             let flushed = match upstream.owner {
-                Owner::Pool => upstream.link.flush_gathered(self.now),
-                _ => upstream.link.flush(self.now),
+                Owner::Pool => upstream.link.flush_gathered(self.relay.now),
+                _ => upstream.link.flush(self.relay.now),
             };
             if let Err(error) = flushed {
-                self.lose_link(slot, &error);
+                self.relay.lose_link(slot, &error);
+                self.apply_effects();
                 continue;
             }
             let owner = upstream.owner;
-            let of_pool =
-                owner == Owner::Pool && !self.upstream.pools[upstream.pool].throttled.is_empty();
+            let of_pool = owner == Owner::Pool
+                && !self.relay.upstream.pools[upstream.pool].throttled.is_empty();
             let pool = upstream.pool;
-            let full = upstream.is_full() || (of_pool && self.upstream.is_pool_full(pool));
+            let full = upstream.is_full() || (of_pool && self.relay.upstream.is_pool_full(pool));
             if !full {
-                let upstream = &self.upstream.links[slot];
+                let upstream = &self.relay.upstream.links[slot];
                 match upstream.owner {
                     Owner::Pool => {
                         let pool = upstream.pool;
-                        self.clients.resume.append(&mut self.upstream.pools[pool].throttled);
+                        self.relay
+                            .clients
+                            .resume
+                            .append(&mut self.relay.upstream.pools[pool].throttled);
                     }
                     Owner::Client(key) => {
-                        if self.clients.get(key).is_some_and(|client| client.stopped) {
-                            self.clients.resume.push(key);
+                        if self.relay.clients.get(key).is_some_and(|client| client.stopped) {
+                            self.relay.clients.resume.push(key);
                         }
                     }
                     Owner::Spare
@@ -130,8 +137,8 @@ impl Worker {
             }
         }
         // What was queued meanwhile stays queued; the buffer is used again.
-        if self.upstream.dirty_links.is_empty() {
-            self.upstream.dirty_links = dirty;
+        if self.relay.upstream.dirty_links.is_empty() {
+            self.relay.upstream.dirty_links = dirty;
         }
     }
 
@@ -139,15 +146,15 @@ impl Worker {
     /// so that they leave in one write. Not for long: the event loop wakes up for those that
     /// wait in vain, to the millisecond.
     pub(crate) fn end_gathering(&mut self) {
-        self.clients.turn = self.clients.turn.wrapping_add(1);
-        while let Some((key, deferral)) = self.clients.deferred.front().copied() {
+        self.relay.clients.turn = self.relay.clients.turn.wrapping_add(1);
+        while let Some((key, deferral)) = self.relay.clients.deferred.front().copied() {
             // However long a turn took: what came meanwhile is looked at first.
-            let turns = self.clients.turn.wrapping_sub(deferral.turn);
-            if self.now < deferral.until || turns < GATHER_TURNS {
+            let turns = self.relay.clients.turn.wrapping_sub(deferral.turn);
+            if self.relay.now < deferral.until || turns < GATHER_TURNS {
                 return;
             }
-            self.clients.deferred.pop_front();
-            if let Some(client) = self.clients.get(key)
+            self.relay.clients.deferred.pop_front();
+            if let Some(client) = self.relay.clients.get(key)
                 && client.deferred == Some(deferral)
             {
                 client.order.end_burst();
@@ -155,17 +162,18 @@ impl Worker {
                 client.overdue = true;
                 if !client.dirty {
                     client.dirty = true;
-                    self.clients.dirty.push(key);
+                    self.relay.clients.dirty.push(key);
                 }
             }
         }
     }
 
     fn flush_clients(&mut self) {
-        let gathers = self.cluster.view.is_some();
-        let mut dirty = std::mem::take(&mut self.clients.dirty);
+        let gathers = self.relay.cluster.view.is_some();
+        let mut dirty = std::mem::take(&mut self.relay.clients.dirty);
         for key in dirty.drain(..) {
-            let Clients { slab, buffers, deferred, turn, copied_bytes, .. } = &mut self.clients;
+            let Clients { slab, buffers, deferred, turn, copied_bytes, .. } =
+                &mut self.relay.clients;
             let Some(client) = slab.get_mut(key.slot as usize) else { continue };
             if client.generation != key.generation {
                 continue;
@@ -173,7 +181,7 @@ impl Worker {
             client.dirty = false;
             if gathers && client.gathers_replies() {
                 if client.deferred.is_none() {
-                    let until = self.now + GATHER_TIME;
+                    let until = self.relay.now + GATHER_TIME;
                     let deferral = Deferral { until, turn: *turn };
                     client.deferred = Some(deferral);
                     deferred.push_back((key, deferral));
@@ -210,7 +218,7 @@ impl Worker {
             }
             // Nothing was left for it, or it has taken some.
             if client.unread() < before {
-                client.took_at = self.now;
+                client.took_at = self.relay.now;
             }
             let unread = client.output.len();
             let empty = unread == 0 && (client.gone || !client.socket.wants_write());
@@ -223,12 +231,12 @@ impl Worker {
                 && unread <= BULKY_BYTES / 2
             {
                 let readable =
-                    |link: &usize| self.upstream.links.get(*link).is_some_and(|l| l.readable);
-                self.upstream.eager_links.extend(dedicated.links().filter(readable));
+                    |link: &usize| self.relay.upstream.links.get(*link).is_some_and(|l| l.readable);
+                self.relay.upstream.eager_links.extend(dedicated.links().filter(readable));
             }
             if unread <= BULKY_BYTES / 2 {
-                if client.bulky && client.stopped && self.cluster.view.is_some() {
-                    self.clients.resume.push(key);
+                if client.bulky && client.stopped && self.relay.cluster.view.is_some() {
+                    self.relay.clients.resume.push(key);
                 }
                 self.end_stall(key);
             }
@@ -236,8 +244,8 @@ impl Worker {
                 self.close_if_done(key);
             }
         }
-        if self.clients.dirty.is_empty() {
-            self.clients.dirty = dirty;
+        if self.relay.clients.dirty.is_empty() {
+            self.relay.clients.dirty = dirty;
         }
     }
 }

@@ -4,6 +4,9 @@
 //! Bound: a link is read [`READS_PER_TURN`] times a turn; on a client's own link only while
 //! the client takes what was read before.
 
+use crate::cluster::scatter_gather::Gathered;
+use crate::cluster::scatter_gather::GatheredFor;
+use crate::relay::Relay;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -54,12 +57,12 @@ impl Worker {
     /// Reads what a link has, a few times at most.
     pub(crate) fn read_link(&mut self, slot: usize) {
         for _ in 0..READS_PER_TURN {
-            let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
+            let Some(upstream) = self.relay.upstream.links.get_mut(slot) else { return };
             let (owner, generation) = (upstream.owner, upstream.generation);
             let partly_told = upstream.link.partly_told().map(|ticket| ticket.client);
             match owner {
                 Owner::Client(key) => {
-                    if let Some(client) = self.clients.get(key)
+                    if let Some(client) = self.relay.clients.get(key)
                         && upstream.link.is_ready()
                         && (client.output.len() > BULKY_BYTES
                             || client.session.is_some()
@@ -76,7 +79,7 @@ impl Worker {
                 }
                 Owner::Pool => {
                     if let Some(key) = partly_told
-                        && let Some(client) = self.clients.get(key)
+                        && let Some(client) = self.relay.clients.get(key)
                         && client.output.len() > BULKY_BYTES
                         && !client.lags
                     {
@@ -90,33 +93,26 @@ impl Worker {
                 | Owner::Listener
                 | Owner::Retired { .. } => {}
             }
-            let follows = self.cluster.view.is_some();
-            let Self {
-                clients,
-                scratch,
-                now,
-                table,
-                observer,
-                mitigations,
-                upstream: upstream::Room { links, kept, .. },
-                ..
-            } = self;
+            let follows = self.relay.cluster.view.is_some();
+            let Self { relay, hot, scratch, .. } = self;
+            let Relay { clients, now, table, observer, cluster, .. } = relay;
+            let upstream::Room { links, kept, pools, dirty_links, .. } = &mut relay.upstream;
             let upstream = &mut links[slot];
             let mut suspects = std::mem::take(&mut upstream.suspects);
             let replays = !upstream.replica && matches!(owner, Owner::Pool | Owner::Retired { .. });
             let refusing = Refusing {
-                replays: replays.then_some(&mut self.cluster.replays),
-                gathers: &self.cluster.gathers,
-                redirects: &self.cluster.redirects,
+                replays: replays.then_some(&mut cluster.replays),
+                gathers: &cluster.gathers,
+                redirects: &cluster.redirects,
                 table,
                 now: *now,
-                walked: &mut self.cluster.walked,
+                walked: &mut cluster.walked,
             };
             let mut sorting = Sorting { slot, owner, follows, suspects: &mut suspects, refusing };
-            let mut ended = std::mem::take(&mut mitigations.ended);
-            let mut pushes = std::mem::take(&mut mitigations.pushes);
-            let mut partial = std::mem::take(&mut mitigations.listening.partial);
-            let writes = &*mitigations;
+            let mut ended = std::mem::take(&mut hot.ended);
+            let mut pushes = std::mem::take(&mut hot.pushes);
+            let mut partial = std::mem::take(&mut hot.listening.partial);
+            let writes = &*hot;
             let received = upstream.link.receive(
                 &mut scratch.read,
                 *now,
@@ -150,16 +146,17 @@ impl Worker {
                     }
                 },
             );
-            mitigations.ended = ended;
-            mitigations.pushes = pushes;
-            mitigations.listening.partial = partial;
+            hot.ended = ended;
+            hot.pushes = pushes;
+            hot.listening.partial = partial;
             upstream.suspects = suspects;
             if let Owner::Client(key) = owner {
                 count_answers(observer.as_mut(), clients, key);
             }
             match received {
                 Ok(Received::More) => {
-                    self.note_ready(slot);
+                    self.relay.note_ready(slot);
+                    self.apply_effects();
                     self.look_at_kept(slot);
                 }
                 // The end of the stream is still to be read; no event will tell of it again.
@@ -168,35 +165,36 @@ impl Worker {
                     upstream.readable = false;
                     // Requests may have gathered for these replies, or clients may wait for
                     // what they were kept for.
-                    let throttled = !self.upstream.pools[upstream.pool].throttled.is_empty();
+                    let throttled = !pools[upstream.pool].throttled.is_empty();
                     if (throttled || upstream.link.backlog_bytes() > 0) && !upstream.dirty {
                         upstream.dirty = true;
-                        self.upstream.dirty_links.push(slot);
+                        dirty_links.push(slot);
                     }
-                    self.note_ready(slot);
+                    self.relay.note_ready(slot);
+                    self.apply_effects();
                     self.look_at_kept(slot);
-                    self.look_at_dedicated(owner);
-                    self.look_at_passing(slot);
+                    self.relay.look_at_dedicated(owner);
+                    self.apply_effects();
+                    self.relay.look_at_passing(slot);
+                    self.apply_effects();
                     return;
                 }
                 Err(error) => {
                     self.look_at_kept(slot);
-                    if self
-                        .upstream
-                        .links
-                        .get(slot)
-                        .is_some_and(|link| link.generation == generation)
-                    {
-                        self.lose_link(slot, &error);
+                    let link = self.relay.upstream.links.get(slot);
+                    if link.is_some_and(|link| link.generation == generation) {
+                        self.relay.lose_link(slot, &error);
+                        self.apply_effects();
                     }
                     return;
                 }
             }
         }
-        if let Some(upstream) = self.upstream.links.get(slot) {
+        if let Some(upstream) = self.relay.upstream.links.get(slot) {
             let owner = upstream.owner;
-            self.upstream.eager_links.push(slot);
-            self.look_at_dedicated(owner);
+            self.relay.upstream.eager_links.push(slot);
+            self.relay.look_at_dedicated(owner);
+            self.apply_effects();
         }
     }
 
@@ -204,8 +202,8 @@ impl Worker {
     /// so not for long: who does not keep up has its replies held from then on.
     fn stall(&mut self, link: usize, client: ClientKey) {
         if !self.stalls.iter().any(|stall| stall.link == link) {
-            self.stalls.push(Stall { link, client, until: self.now + MAX_STALL });
-            self.next_tick = self.next_tick.min(self.now + MAX_STALL);
+            self.stalls.push(Stall { link, client, until: self.relay.now + MAX_STALL });
+            self.relay.next_tick = self.relay.next_tick.min(self.relay.now + MAX_STALL);
         }
     }
 
@@ -215,7 +213,8 @@ impl Worker {
         if self.stalls.is_empty() {
             return;
         }
-        let Self { stalls, upstream: upstream::Room { eager_links, .. }, .. } = self;
+        let Self { stalls, relay, .. } = self;
+        let eager_links = &mut relay.upstream.eager_links;
         stalls.retain(|stall| {
             let over = stall.client == client;
             if over {
@@ -227,10 +226,10 @@ impl Worker {
 
     /// Gives up on clients that were waited for long enough.
     pub(crate) fn end_long_stalls(&mut self) {
-        let now = self.now;
+        let now = self.relay.now;
         while let Some(stall) = self.stalls.iter().find(|stall| now >= stall.until) {
             let key = stall.client;
-            if let Some(client) = self.clients.get(key) {
+            if let Some(client) = self.relay.clients.get(key) {
                 client.lags = true;
             }
             self.end_stall(key);
@@ -238,78 +237,91 @@ impl Worker {
     }
 
     fn look_at_kept(&mut self, slot: usize) {
-        self.look_at_pushes();
-        self.look_at_ended();
-        if self.upstream.kept.is_empty() {
+        self.hot.look_at_pushes(&mut self.relay);
+        self.hot.look_at_ended(&mut self.relay);
+        self.apply_effects();
+        if self.relay.upstream.kept.is_empty() {
             return;
         }
-        let (pool, from) = match self.upstream.links.get(slot) {
+        let (pool, from) = match self.relay.upstream.links.get(slot) {
             Some(upstream) => (upstream.pool, upstream.node),
-            None => (self.upstream.base_pool, NodeId::FIRST),
+            None => (self.relay.upstream.base_pool, NodeId::FIRST),
         };
-        for (ticket, kept) in std::mem::take(&mut self.upstream.kept) {
+        for (ticket, kept) in std::mem::take(&mut self.relay.upstream.kept) {
             match kept {
-                Kept::Reply(_) if ticket.purpose == Purpose::Pulse => self.pulse_felt(slot),
+                Kept::Reply(_) if ticket.purpose == Purpose::Pulse => {
+                    self.hot.pulse_felt(&mut self.relay, slot);
+                }
                 Kept::Reply(frame) => match ticket.purpose {
-                    Purpose::Caching(fill) => self.caching_answered(slot, fill, &frame),
+                    Purpose::Caching(fill) => {
+                        self.hot.caching_answered(&mut self.relay, slot, fill, &frame);
+                    }
                     _ => self.conclude(ticket, &frame),
                 },
                 Kept::Elsewhere { error, .. } if ticket.purpose == Purpose::Dedicated => {
-                    self.dedicated_redirected(ticket.client, &error);
+                    self.relay.dedicated_redirected(ticket.client, &error);
                 }
                 Kept::Elsewhere { request, error, standing } => {
-                    self.go_elsewhere(pool, from, ticket, request, &error, standing);
+                    self.relay.go_elsewhere(pool, from, ticket, request, &error, standing);
                 }
                 Kept::Replayed(which, reply) => {
-                    self.replay_answered(which, ticket, Outcome::Reply(reply));
+                    self.relay.replay_answered(which, ticket, Outcome::Reply(reply));
                 }
                 Kept::ReplayRedirected(which, error) => {
-                    self.replay_answered(which, ticket, Outcome::Elsewhere { error, from });
+                    self.relay.replay_answered(which, ticket, Outcome::Elsewhere { error, from });
                 }
             }
+            self.apply_effects();
         }
     }
 
     /// A reply that is not simply passed on has come, or will not come and is an error.
     pub(crate) fn conclude(&mut self, ticket: Ticket, frame: &[u8]) {
-        let redirected = self.cluster.redirects.contains_key(&ticket);
-        if !self.cluster.redirects.is_empty() {
-            self.end_redirect(ticket);
+        let redirected = self.relay.cluster.redirects.contains_key(&ticket);
+        if !self.relay.cluster.redirects.is_empty() {
+            self.relay.end_redirect(ticket);
         }
         match ticket.purpose {
             Purpose::Forward => {
-                self.clients.deliver(ticket.client, ticket.seq, &[frame.len()], frame);
+                self.relay.clients.deliver(ticket.client, ticket.seq, &[frame.len()], frame);
             }
-            Purpose::Redirect(hole) => self.clients.fill(ticket.client, hole, frame),
-            Purpose::Part { join, part } => self.part_arrived(join, part, frame),
-            Purpose::Session => self.session_answered(ticket, frame),
+            Purpose::Redirect(hole) => self.relay.clients.fill(ticket.client, hole, frame),
+            Purpose::Part { join, part } => {
+                if let Some(gathered) = self.relay.part_arrived(join, part, frame) {
+                    self.gathered(gathered);
+                }
+            }
+            Purpose::Session => self.relay.session_answered(ticket, frame),
             Purpose::Commands => self.learn_commands(frame),
-            Purpose::Members => self.learn_members(frame),
-            Purpose::Topology => self.learn_topology(frame),
-            Purpose::Fill(fill) => self.fill_arrived(fill, frame, redirected),
-            Purpose::FillFields(fill) => self.mitigations.fill_fields_arrived(fill, frame),
-            Purpose::FillTtl(fill) => self.fill_ttl_arrived(fill, frame),
-            Purpose::Combined(batch) => self.batch_arrived(batch, frame),
-            Purpose::Health(node) => self.learn_health(node, frame),
+            Purpose::Members => self.relay.learn_members(frame),
+            Purpose::Topology => self.relay.learn_topology(frame),
+            Purpose::Fill(fill) => self.hot.fill_arrived(&mut self.relay, fill, frame, redirected),
+            Purpose::FillFields(fill) => self.hot.fill_fields_arrived(fill, frame),
+            Purpose::FillTtl(fill) => self.hot.fill_ttl_arrived(&mut self.relay, fill, frame),
+            Purpose::Combined(batch) => self.hot.batch_arrived(&mut self.relay, batch, frame),
+            Purpose::Health(node) => self.relay.learn_health(node, frame),
             Purpose::Ignored | Purpose::Dedicated | Purpose::Pulse | Purpose::Caching(_) => {}
         }
-        if !self.cluster.replays.is_empty() {
-            self.release_replayed(ticket);
+        self.apply_effects();
+        if !self.relay.cluster.replays.is_empty() {
+            self.relay.release_replayed(ticket);
+            self.apply_effects();
         }
     }
 
-    /// Asks the server for its commands, if nobody has since it was last lost.
-    pub(crate) fn ask_commands(&mut self, link: usize) {
-        if self.shared.table_asked.swap(true, Ordering::AcqRel) {
-            return;
+    /// Nodes have answered what a room above the relay has asked.
+    fn gathered(&mut self, gathered: Gathered) {
+        let Gathered { asker, mark, replies, of } = gathered;
+        match of {
+            GatheredFor::Mitigation(id) => {
+                self.hot.answered(&mut self.relay, id, asker, mark, replies);
+            }
+            GatheredFor::Names(telling) => {
+                if let Some(reply) = self.names_told(asker, telling, &replies) {
+                    self.relay.tell(asker, mark, &reply);
+                }
+            }
         }
-        let ticket = Ticket::internal(Purpose::Commands);
-        self.upstream.push_to_link(self.now, link, b"*1\r\n$7\r\nCOMMAND\r\n", ticket, 1);
-    }
-
-    /// The server may come back with other commands.
-    pub(crate) fn forget_commands(&self) {
-        self.shared.table_asked.store(false, Ordering::Release);
     }
 
     pub(crate) fn learn_commands(&mut self, frame: &[u8]) {
@@ -317,19 +329,19 @@ impl Worker {
         let known = Value::decode(frame).map_or(0, |reply| table.learn(&reply));
         tracing::debug!(known, "commands learned from the server");
         if known > 0 {
-            self.shared.publish_table(table);
+            self.relay.shared.publish_table(table);
             self.renew_table();
         } else {
             // Not allowed to this user; another one may be.
-            self.forget_commands();
+            self.relay.forget_commands();
         }
     }
 
     pub(crate) fn renew_table(&mut self) {
-        let version = self.shared.table_version.load(Ordering::Acquire);
-        if version != self.table_version {
-            self.table_version = version;
-            self.table = Rc::new(CommandTable::clone(&self.shared.table()));
+        let version = self.relay.shared.table_version.load(Ordering::Acquire);
+        if version != self.relay.table_version {
+            self.relay.table_version = version;
+            self.relay.table = Rc::new(CommandTable::clone(&self.relay.shared.table()));
         }
     }
 }

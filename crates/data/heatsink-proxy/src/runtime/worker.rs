@@ -15,30 +15,31 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use heatsink_resp::command::{Command, CommandTable};
+use heatsink_resp::command::CommandTable;
 use heatsink_resp::request::Limits;
-use heatsink_upstream::address::Endpoint;
 use mio::Token;
 
 use crate::cluster;
-use crate::config::Live;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::directory::ClientRecord;
 use crate::downstream::input::WorkerInput;
-use crate::downstream::intake::Scratch;
 use crate::downstream::output::WorkerOutput;
-use crate::downstream::request::Request;
 use crate::hot::Mitigations;
-use crate::observe::{Mark, Observer, Writer};
+use crate::observe::Observer;
+use crate::relay::Relay;
+use crate::relay::effects::Effects;
+use crate::relay::moved_values::MovedValues;
 use crate::runtime::clock::Awake;
+use crate::runtime::intake::Scratch;
 use crate::runtime::replies::Stall;
 use crate::runtime::shared::{Message, Shared};
 use crate::runtime::socket::{Accepted, Socket};
+use crate::runtime::world::token;
 use crate::runtime::world::{Ready, Rest, World};
 use crate::session;
 use crate::upstream;
-use crate::upstream::nodes::{Node, NodeId};
+use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::Owner;
 
 /// The token of a worker's mailbox.
@@ -70,43 +71,15 @@ const SAMPLE: Duration = Duration::from_secs(1);
 const SERVER_UNAUTHENTICATED_MAX_ARGS: u64 = 10;
 const SERVER_UNAUTHENTICATED_MAX_BYTES: u64 = 16 << 10;
 
-/// What an event is for: a client or a link, its slot and its generation. One batch of events
-/// can close whatever is in a slot, fill the slot anew, and then tell something of the old one.
-fn token(slot: usize, generation: u32, is_link: bool) -> Token {
-    Token((generation as usize) << 32 | slot << 1 | usize::from(is_link))
-}
-
-pub(crate) fn link_token(slot: usize, generation: u32) -> Token {
-    token(slot, generation, true)
-}
-
-/// One worker.
+/// One worker: the rooms, and what its loop needs.
 pub(crate) struct Worker {
-    pub(crate) world: World,
-    mail: Receiver<Message>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) index: usize,
-    /// The settings as this worker knows them.
-    pub(crate) live: Arc<Live>,
-    live_version: u64,
-    /// This worker's copy of the command table; no other thread touches its counter.
-    pub(crate) table: Rc<CommandTable>,
-    pub(crate) table_version: u64,
-    pub(crate) clients: Clients,
-    pub(crate) scratch: Scratch,
-    /// After authentication, and before.
-    pub(crate) request_limits: [Limits; 2],
-    pub(crate) session: session::Room,
-    pub(crate) upstream: upstream::Room,
-    pub(crate) cluster: cluster::Room,
+    /// Passes requests and replies on.
+    pub(crate) relay: Relay,
     /// What is done about hot keys.
-    pub(crate) mitigations: Mitigations,
-    /// Counts keys, if they are to be counted.
-    pub(crate) observer: Option<Observer>,
-    /// Tells one client or link in a place from the next one there.
-    pub(crate) next_generation: u32,
-    /// For taking turns.
-    pub(crate) turn: usize,
+    pub(crate) hot: Mitigations,
+    mail: Receiver<Message>,
+    live_version: u64,
+    pub(crate) scratch: Scratch,
     next_sample: Instant,
     /// Pools that wait for a client.
     pub(crate) stalls: Vec<Stall>,
@@ -116,16 +89,12 @@ pub(crate) struct Worker {
     pub(crate) taken_within: u64,
     /// Sleeps before waiting for events, since the other workers were last told of them.
     pauses: u64,
-    /// Some rule lets replicas answer reads.
-    pub(crate) reads_replicas: bool,
     /// Unread output of its clients that this worker has told the others of.
     pub(crate) output: WorkerOutput,
     /// Unfinished requests of its clients that this worker has told the others of.
     pub(crate) input: WorkerInput,
-    pub(crate) now: Instant,
     /// Whether the process stood still, which matters while keys are split.
     pub(crate) awake: Awake,
-    pub(crate) next_tick: Instant,
     pub(crate) drain_until: Option<Instant>,
 }
 
@@ -141,47 +110,52 @@ impl Worker {
         let login = shared.base_login.clone();
         let live_version = shared.live_version();
         let live = shared.live();
-        let mut worker = Self {
+        let mut relay = Relay {
             world,
-            mail,
             index,
             table: Rc::new(CommandTable::clone(&shared.table())),
             table_version: shared.table_version.load(Ordering::Acquire),
             clients: Clients::new(live.limits.max_output_bytes),
             next_generation: 0,
-            scratch: Scratch::new(READ_BYTES),
             request_limits: request_limits(&live.limits),
             reads_replicas: live.policy.iter().any(|rule| rule.replica_reads),
-            mitigations: Mitigations::new(now, shared.mailboxes.len(), &live),
             observer,
-            taken: 0,
-            taken_within: 0,
-            pauses: 0,
-            live,
-            live_version,
+            live: Arc::clone(&live),
             session: session::Room::default(),
             upstream: upstream::Room::new(shared.nodes.all()),
             cluster: cluster::Room::new(shared.cluster.is_some(), now),
+            moved: MovedValues::default(),
+            effects: Effects::default(),
             turn: index,
-            next_sample: now,
-            stalls: Vec::new(),
-            output: WorkerOutput::new(now),
-            input: WorkerInput::new(now),
             now,
-            awake: Awake::default(),
             next_tick: now,
-            drain_until: None,
             shared,
         };
-        if let Some(base_pool) = worker.pool_for(&login) {
-            worker.upstream.base_pool = base_pool;
+        if let Some(base_pool) = relay.pool_for(&login) {
+            relay.upstream.base_pool = base_pool;
         }
         // Connected before the first client comes, so that it does not wait for it, and the
         // server's commands and its wish for a password are known.
-        if worker.pool_link(worker.upstream.base_pool, NodeId::FIRST).is_err() {
+        if relay.pool_link(relay.upstream.base_pool, NodeId::FIRST).is_err() {
             tracing::debug!("upstream not there yet");
         }
-        worker
+        let workers = relay.shared.mailboxes.len();
+        Self {
+            relay,
+            hot: Mitigations::new(now, workers, &live),
+            mail,
+            live_version,
+            scratch: Scratch::new(READ_BYTES),
+            next_sample: now,
+            stalls: Vec::new(),
+            taken: 0,
+            taken_within: 0,
+            pauses: 0,
+            output: WorkerOutput::new(now),
+            input: WorkerInput::new(now),
+            awake: Awake::default(),
+            drain_until: None,
+        }
     }
 
     /// Runs until told to drain.
@@ -192,27 +166,27 @@ impl Worker {
         loop {
             let patience = self.patience();
             let brought = self.taken.saturating_sub(taken_before);
-            let held = self.mitigations.is_held();
+            let held = self.hot.is_held();
             let gathers = held && !patience.is_zero() || patience > RESPONSIVE && self.is_crowded();
             if brought < SMALL_TURN.end && gathers {
                 // A look at every single event costs a wake-up here, and a small write costs
                 // whoever it goes to another one.
-                self.world.rest(Rest::Sleep(if held { HELD_PAUSE } else { PAUSE }));
+                self.relay.world.rest(Rest::Sleep(if held { HELD_PAUSE } else { PAUSE }));
                 self.pauses += 1;
             } else if SMALL_TURN.contains(&brought) {
                 // Whoever wants this processor, a server on the same machine, say, has it first;
                 // nobody waits for that if nobody wants it. What comes meanwhile makes the next
                 // turn larger.
-                self.world.rest(Rest::Yield);
+                self.relay.world.rest(Rest::Yield);
             }
             taken_before = self.taken;
             let patience = if held { Duration::ZERO } else { patience };
-            if let Err(error) = self.world.wait(&mut ready, patience) {
-                tracing::error!(%error, worker = self.index, "waiting for events failed");
+            if let Err(error) = self.relay.world.wait(&mut ready, patience) {
+                tracing::error!(%error, worker = self.relay.index, "waiting for events failed");
                 return;
             }
             self.take_turn(&ready);
-            if self.drain_until.is_some() && self.clients.slab.is_empty() {
+            if self.drain_until.is_some() && self.relay.clients.slab.is_empty() {
                 return;
             }
         }
@@ -220,22 +194,26 @@ impl Worker {
 
     /// Does all that is to be done after one wait for events. A test takes turns by itself.
     pub(crate) fn take_turn(&mut self, ready: &[Ready]) {
-        self.now = self.world.now();
+        self.relay.now = self.relay.world.now();
         self.notice_pause();
-        self.cluster.walked = 0;
+        self.relay.cluster.walked = 0;
         self.renew_table();
         self.renew_settings();
-        self.renew_topology();
-        self.begin_mitigations();
+        self.relay.renew_topology();
+        self.apply_effects();
+        self.hot.begin_mitigations(&mut self.relay);
+        self.apply_effects();
         self.on_events(ready);
         self.end_gathering();
-        self.end_mitigations();
-        self.drop_surplus_pools();
+        self.hot.end_mitigations(&mut self.relay);
+        self.apply_effects();
+        self.relay.drop_surplus_pools();
+        self.apply_effects();
         self.finish_turn();
-        if let Some(observer) = &mut self.observer {
-            observer.tick(self.now);
+        if let Some(observer) = &mut self.relay.observer {
+            observer.tick(self.relay.now);
         }
-        if self.now >= self.next_tick {
+        if self.relay.now >= self.relay.next_tick {
             self.tick();
             self.finish_turn();
         }
@@ -244,10 +222,10 @@ impl Worker {
     /// So much is under way on the shared links that what comes next may as well gather. What
     /// a silent server owes is not counted: others would wait for it in vain.
     fn is_crowded(&self) -> bool {
-        let shared = self.upstream.links.iter().take(LOOKED_AT).map(|(_, upstream)| upstream);
+        let shared = self.relay.upstream.links.iter().take(LOOKED_AT).map(|(_, upstream)| upstream);
         let waiting = shared
             .filter(|upstream| upstream.owner == Owner::Pool)
-            .filter(|upstream| upstream.link.was_heard_within(RESPONSIVE, self.now))
+            .filter(|upstream| upstream.link.was_heard_within(RESPONSIVE, self.relay.now))
             .map(|upstream| upstream.link.waiter_count());
         waiting.sum::<usize>() >= CROWD_WAITERS
     }
@@ -286,25 +264,25 @@ impl Worker {
     }
 
     fn may_tell_of_changes(&self, link: usize) -> bool {
-        match self.upstream.links.get(link).map(|link| link.owner) {
+        match self.relay.upstream.links.get(link).map(|link| link.owner) {
             Some(Owner::Tracked | Owner::Listener) => true,
             // A client of a cluster has no cache that the server tells of.
-            Some(Owner::Client(_)) => self.cluster.view.is_none(),
+            Some(Owner::Client(_)) => self.relay.cluster.view.is_none(),
             _ => false,
         }
     }
 
     /// How long to wait for events at most.
     fn patience(&self) -> Duration {
-        if self.upstream.eager_links.is_empty()
-            && self.clients.eager.is_empty()
-            && self.clients.resume.is_empty()
+        if self.relay.upstream.eager_links.is_empty()
+            && self.relay.clients.eager.is_empty()
+            && self.relay.clients.resume.is_empty()
         {
-            let observation = self.observer.as_ref().and_then(Observer::due);
-            let deferred = self.clients.deferred.front().map(|(_, deferral)| deferral.until);
-            let times = [deferred, observation, self.mitigations.due()];
-            let until = times.into_iter().flatten().fold(self.next_tick, Instant::min);
-            until.saturating_duration_since(self.now)
+            let observation = self.relay.observer.as_ref().and_then(Observer::due);
+            let deferred = self.relay.clients.deferred.front().map(|(_, deferral)| deferral.until);
+            let times = [deferred, observation, self.hot.due(&self.relay)];
+            let until = times.into_iter().flatten().fold(self.relay.next_tick, Instant::min);
+            until.saturating_duration_since(self.relay.now)
         } else {
             Duration::ZERO
         }
@@ -314,61 +292,55 @@ impl Worker {
         while let Ok(message) = self.mail.try_recv() {
             match message {
                 Message::Accept(accepted) => self.accept(accepted),
-                Message::Verified(key, verdict) => self.verified(key, verdict),
-                Message::Pin(pin) => self.session.pins.push(pin),
-                Message::Pinned(key, id) => self.redirect_ready(key, id),
+                Message::Verified(key, verdict) => self.relay.verified(key, verdict),
+                Message::Pin(pin) => self.relay.session.pins.push(pin),
+                Message::Pinned(key, id) => self.relay.redirect_ready(key, id),
                 Message::PrimaryMoved => self.primary_moved(),
                 Message::Kill(key) => self.close_client(key),
                 Message::Drain(until) => self.drain(until),
                 Message::BoundOutput => self.output_bound_asked(),
                 Message::BoundInput => self.input_bound_asked(),
             }
+            self.apply_effects();
         }
     }
 
     /// Takes over settings that were changed.
     #[inline]
     fn renew_settings(&mut self) {
-        let version = self.shared.live_version();
+        let version = self.relay.shared.live_version();
         if version != self.live_version {
             self.live_version = version;
-            self.live = self.shared.live();
-            self.request_limits = request_limits(&self.live.limits);
-            self.clients.max_output_bytes = self.live.limits.max_output_bytes;
-            self.reads_replicas = self.live.policy.iter().any(|rule| rule.replica_reads);
-            if let Some(observer) = &mut self.observer {
-                observer.apply(&self.live);
+            self.relay.live = self.relay.shared.live();
+            self.relay.request_limits = request_limits(&self.relay.live.limits);
+            self.relay.clients.max_output_bytes = self.relay.live.limits.max_output_bytes;
+            self.relay.reads_replicas =
+                self.relay.live.policy.iter().any(|rule| rule.replica_reads);
+            if let Some(observer) = &mut self.relay.observer {
+                observer.apply(&self.relay.live);
             }
-            self.renew_mitigations();
+            self.hot.renew_mitigations(&mut self.relay);
+            self.apply_effects();
         }
-    }
-
-    /// The server with that number.
-    pub(crate) fn node(&mut self, id: NodeId) -> Arc<Node> {
-        if id.index() >= self.upstream.nodes.len() {
-            self.upstream.nodes = self.shared.nodes.all();
-        }
-        Arc::clone(&self.upstream.nodes[id.index().min(self.upstream.nodes.len() - 1)])
-    }
-
-    pub(crate) fn endpoint(&mut self, id: NodeId) -> Endpoint {
-        self.node(id).dialer.endpoint()
     }
 
     /// Sentinels have told of another primary: nothing goes to the old one any more.
     fn primary_moved(&mut self) {
-        self.cluster.epoch = self.cluster.epoch.wrapping_add(1);
-        self.abandon_links(NodeId::FIRST);
-        self.forget_commands();
+        self.relay.cluster.epoch = self.relay.cluster.epoch.wrapping_add(1);
+        self.relay.abandon_links(NodeId::FIRST);
+        self.relay.forget_commands();
     }
 
     /// Tells the nodes how many requests they got from this worker.
     pub(crate) fn count_requests(&mut self) {
-        self.report_mitigations();
+        self.hot.report_mitigations(&mut self.relay);
         let of_clients = std::mem::take(&mut self.taken) - std::mem::take(&mut self.taken_within);
-        self.shared.requests_total.fetch_add(of_clients, Ordering::Relaxed);
-        self.shared.pauses_total.fetch_add(std::mem::take(&mut self.pauses), Ordering::Relaxed);
-        let Self { upstream: upstream::Room { links, nodes, .. }, .. } = self;
+        self.relay.shared.requests_total.fetch_add(of_clients, Ordering::Relaxed);
+        self.relay
+            .shared
+            .pauses_total
+            .fetch_add(std::mem::take(&mut self.pauses), Ordering::Relaxed);
+        let upstream::Room { links, nodes, .. } = &mut self.relay.upstream;
         for (_, upstream) in links {
             if upstream.requests > 0
                 && let Some(node) = nodes.get(upstream.node.index())
@@ -377,15 +349,14 @@ impl Worker {
                 upstream.requests = 0;
             }
         }
-        if self.index == 0 && self.now >= self.next_sample {
-            self.next_sample = self.now + SAMPLE;
-            self.shared.nodes.sample_rates(self.now);
-            self.look_after_health();
+        if self.relay.index == 0 && self.relay.now >= self.next_sample {
+            self.next_sample = self.relay.now + SAMPLE;
+            self.relay.shared.nodes.sample_rates(self.relay.now);
+            if self.drain_until.is_none() {
+                self.relay.look_after_health();
+                self.apply_effects();
+            }
         }
-    }
-
-    pub(crate) fn report_requests(&mut self, node: NodeId, count: u64) {
-        self.node(node).requests.fetch_add(count, Ordering::Relaxed);
     }
 
     fn accept(&mut self, accepted: Accepted) {
@@ -397,7 +368,7 @@ impl Worker {
             _ => None,
         };
         if admitted.is_none() {
-            self.shared.client_count.fetch_sub(usize::from(!within), Ordering::AcqRel);
+            self.relay.shared.client_count.fetch_sub(usize::from(!within), Ordering::AcqRel);
         }
     }
 
@@ -409,36 +380,48 @@ impl Worker {
         [addr, local_addr]: [SocketAddr; 2],
         within: bool,
     ) -> Option<ClientKey> {
-        self.next_generation = self.next_generation.wrapping_add(1);
-        let entry = self.clients.slab.vacant_entry();
+        self.relay.next_generation = self.relay.next_generation.wrapping_add(1);
+        let entry = self.relay.clients.slab.vacant_entry();
         let slot = entry.key();
-        let token = token(slot, self.next_generation, false);
-        self.world.add_client(&mut socket, token).ok()?;
-        let key = ClientKey { slot: slot as u32, generation: self.next_generation };
-        let id = self.shared.directory.next_id();
-        let record = Arc::new(ClientRecord::new(id, addr, local_addr, self.index, key, self.now));
-        let known = within || self.shared.verifier.is_none();
-        if let Some(credentials) = &self.shared.base_login.credentials
+        let token = token(slot, self.relay.next_generation, false);
+        self.relay.world.add_client(&mut socket, token).ok()?;
+        let key = ClientKey { slot: slot as u32, generation: self.relay.next_generation };
+        let id = self.relay.shared.directory.next_id();
+        let record = Arc::new(ClientRecord::new(
+            id,
+            addr,
+            local_addr,
+            self.relay.index,
+            key,
+            self.relay.now,
+        ));
+        let known = within || self.relay.shared.verifier.is_none();
+        if let Some(credentials) = &self.relay.shared.base_login.credentials
             && known
         {
             record.facts().user = credentials.user_name().to_vec();
         }
-        record.facts().db = self.shared.base_login.db;
+        record.facts().db = self.relay.shared.base_login.db;
         if !within {
-            self.shared.directory.add(&record);
+            self.relay.shared.directory.add(&record);
         }
-        let mut client =
-            Client::new(socket, key.generation, record, self.upstream.base_pool, self.now);
-        client.epoch = self.cluster.epoch;
+        let mut client = Client::new(
+            socket,
+            key.generation,
+            record,
+            self.relay.upstream.base_pool,
+            self.relay.now,
+        );
+        client.epoch = self.relay.cluster.epoch;
         client.is_known = known;
         client.within = within;
         entry.insert(client);
-        self.upstream.enter_pool(self.upstream.base_pool);
+        self.relay.upstream.enter_pool(self.relay.upstream.base_pool);
         Some(key)
     }
 
     fn on_client_event(&mut self, key: ClientKey, event: &Ready) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         if event.error || event.write_closed {
             self.client_gone(key);
             return;
@@ -446,9 +429,9 @@ impl Worker {
         let unsent = !client.output.is_empty() || client.socket.wants_write();
         if event.writable && unsent && !client.dirty {
             client.dirty = true;
-            self.clients.dirty.push(key);
+            self.relay.clients.dirty.push(key);
         }
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         if event.read_closed {
             client.hung_up = true;
         }
@@ -463,44 +446,18 @@ impl Worker {
     }
 
     fn on_link_event(&mut self, slot: usize, generation: u32, event: &Ready) {
-        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
+        let Some(upstream) = self.relay.upstream.links.get_mut(slot) else { return };
         if upstream.generation != generation {
             return;
         }
         if (event.writable || event.error) && !upstream.dirty {
             upstream.dirty = true;
-            self.upstream.dirty_links.push(slot);
+            self.relay.upstream.dirty_links.push(slot);
         }
         if event.readable || event.read_closed || event.error {
             upstream.readable = true;
             upstream.hung_up |= event.read_closed;
             self.read_link(slot);
-        }
-    }
-
-    /// A request will not be answered.
-    pub(crate) fn give_up(&mut self, mark: Mark) {
-        let mark = match mark {
-            Mark::Hot(write) => self.end_hot_write(write, false),
-            mark => mark,
-        };
-        if let Some(observer) = &mut self.observer {
-            observer.given_up(mark);
-        }
-    }
-
-    /// Counts the keys of a request that is sent on now.
-    #[inline]
-    pub(crate) fn observe(
-        &mut self,
-        key: ClientKey,
-        command: &Command,
-        request: Request<'_>,
-    ) -> Mark {
-        let within = self.clients.get_ref(key).is_some_and(|client| client.within);
-        match &mut self.observer {
-            Some(observer) if !within => observer.sent(Writer(key.slot), command, request),
-            _ => Mark::Nothing,
         }
     }
 }
@@ -536,11 +493,11 @@ fn request_limits(limits: &crate::config::Limits) -> [Limits; 2] {
 impl Worker {
     /// Whether a turn would do something although nothing happens to its sockets.
     pub(crate) fn is_due(&self) -> bool {
-        self.patience() <= self.world.now().saturating_duration_since(self.now)
+        self.patience() <= self.relay.world.now().saturating_duration_since(self.relay.now)
     }
 
     /// What has happened to its sockets.
     pub(crate) fn wait(&mut self, ready: &mut Vec<Ready>, patience: Duration) {
-        self.world.wait(ready, patience).expect("a script does not fail");
+        self.relay.world.wait(ready, patience).expect("a script does not fail");
     }
 }

@@ -23,6 +23,16 @@ use crate::runtime::socket::Socket;
 const EVENTS: usize = 1024;
 const INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
+/// What an event is for: a client or a link, its slot and its generation. One batch of events
+/// can close whatever is in a slot, fill the slot anew, and then tell something of the old one.
+pub(crate) fn token(slot: usize, generation: u32, is_link: bool) -> Token {
+    Token((generation as usize) << 32 | slot << 1 | usize::from(is_link))
+}
+
+pub(crate) fn link_token(slot: usize, generation: u32) -> Token {
+    token(slot, generation, true)
+}
+
 /// What has happened to a socket.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, as the system tells them")]

@@ -14,10 +14,10 @@ use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::{ClientKey, Replies};
 use crate::downstream::directory::ClientRecord;
-use crate::downstream::intake::Flow;
+use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
+use crate::relay::Relay;
 use crate::runtime::shared::Message;
-use crate::runtime::worker::Worker;
 use crate::session::client_tracking::redirect_at;
 use crate::session::dedicated::Expected;
 use crate::session::switch::{Session, is_valid_name};
@@ -175,7 +175,7 @@ const SHARED: [&[u8]; 16] = [
     b"unblock",
 ];
 
-impl Worker {
+impl Relay {
     /// A `CLIENT` subcommand of a client whose earlier requests are answered.
     pub(crate) fn client_command(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         let sub = request.arg(1).unwrap_or_default().to_ascii_lowercase();

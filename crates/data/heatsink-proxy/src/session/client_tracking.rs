@@ -24,10 +24,10 @@
 use heatsink_resp::encode;
 
 use crate::downstream::connection::{Client, ClientKey};
-use crate::downstream::intake::Flow;
+use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
+use crate::relay::Relay;
 use crate::runtime::shared::Message;
-use crate::runtime::worker::Worker;
 use crate::session::client_command::{NO_ID, parse};
 use crate::session::dedicated::Expected;
 use crate::session::switch::Session;
@@ -51,7 +51,7 @@ pub(crate) struct Redirected {
     id: i64,
 }
 
-impl Worker {
+impl Relay {
     /// `CLIENT TRACKING ON …`
     pub(crate) fn begin_tracking(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         // Of a split key the server would tell by the names of its shards.

@@ -12,21 +12,23 @@ use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::Framing;
 
-use crate::decide::LostStep;
 use crate::downstream::clients::Clients;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{ClientKey, Lost};
-use crate::downstream::intake::{BACKLOG_BYTES, Flow};
+use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
 use crate::observe::Writer;
+use crate::relay::Relay;
+use crate::relay::effects::Effect;
 use crate::reserved::names;
-use crate::runtime::worker::Worker;
 use crate::session::dedicated::{Dedicated, Expected, Transaction};
+use crate::session::lost::LostStep;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::BACKLOG_BYTES;
 use crate::upstream::pools::Owner;
 
-impl Worker {
+impl Relay {
     /// Sends a request on the client's dedicated connection.
     pub(crate) fn send_dedicated(
         &mut self,
@@ -38,7 +40,7 @@ impl Worker {
         let gone = self.clients.get_ref(key).is_some_and(|client| client.gone);
         if gone && expected == Expected::Blocking && !self.clients.is_queueing(key) {
             // What it takes would be nobody's; as if it had found nothing, and waited.
-            self.close_client(key);
+            self.effects.push(Effect::Close(key));
             return Flow::Taken;
         }
         match self.ensure_dedicated(key, node) {
@@ -178,13 +180,12 @@ impl Worker {
             return None;
         }
         let name = command.and_then(Command::single_key_index).and_then(|at| request.arg(at))?;
-        if self.mitigations.is_hot(name) || !client.within && names::is_reserved(name) {
+        if self.moved.is_hot(name) || !client.within && names::is_reserved(name) {
             return None;
         }
         let node = self.home(key);
         let flow = self.send_dedicated(key, node, b"", Dedicated::expect(role, 0));
         if flow == Flow::Taken {
-            self.taken += 1;
             if let Some(command) = command {
                 self.observe_upload(key, command, request, queueing);
             }

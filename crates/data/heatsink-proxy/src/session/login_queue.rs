@@ -39,7 +39,7 @@ use heatsink_upstream::Login;
 use heatsink_upstream::address::Credentials;
 
 use crate::downstream::connection::ClientKey;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::session;
 use crate::upstream;
 use crate::upstream::pools::Pool;
@@ -89,7 +89,7 @@ pub(crate) enum Wanted<'a> {
 /// Whether it is a client's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is. If it is refused, [`Worker::login_refused`] is to be told.
+    /// It is. If it is refused, [`Relay::login_refused`] is to be told.
     Now(Tried),
     /// It comes later: the request stays where it is.
     Later,
@@ -97,7 +97,7 @@ pub(crate) enum Turn {
     Never,
 }
 
-impl Worker {
+impl Relay {
     /// Whether a client may try what it wants now.
     pub(crate) fn login_turn(&mut self, key: ClientKey, wanted: Wanted<'_>) -> Turn {
         let Some(client) = self.clients.get_ref(key) else { return Turn::Never };

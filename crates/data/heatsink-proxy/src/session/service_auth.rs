@@ -15,8 +15,8 @@ use heatsink_users::Verdict;
 
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
-use crate::runtime::worker::Worker;
+use crate::downstream::request::Flow;
+use crate::relay::Relay;
 use crate::session::login_queue::{Tried, Turn, Wanted};
 use crate::session::switch::Session;
 
@@ -48,7 +48,7 @@ pub(crate) struct Verification {
     tried: Tried,
 }
 
-impl Worker {
+impl Relay {
     /// `HELLO`, well-formed.
     pub(crate) fn hello_service(
         &mut self,

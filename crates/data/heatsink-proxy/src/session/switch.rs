@@ -12,9 +12,9 @@ use heatsink_upstream::error::LinkError;
 use heatsink_upstream::{Login, Protocol};
 
 use crate::downstream::connection::{ClientKey, Lost, Replies};
-use crate::downstream::intake::Flow;
+use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::session::client_command::Answer;
 use crate::session::client_tracking::Redirected;
 use crate::session::login_queue::{Tried, Turn, Wanted};
@@ -48,7 +48,7 @@ pub(crate) struct Move {
     tried: Option<Tried>,
 }
 
-impl Worker {
+impl Relay {
     fn login_of(&self, key: ClientKey) -> Option<Login> {
         let client = self.clients.get_ref(key)?;
         Some(self.upstream.pools[client.pool].login.clone())

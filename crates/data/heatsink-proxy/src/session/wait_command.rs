@@ -22,8 +22,8 @@
 use heatsink_resp::encode;
 use heatsink_split::placement;
 
+use crate::relay::Relay;
 use crate::reserved::names::PREFIX;
-use crate::runtime::worker::Worker;
 use crate::upstream::nodes::NodeId;
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
@@ -39,7 +39,7 @@ pub(crate) struct Writing {
     pub(crate) removal: Option<Vec<u8>>,
 }
 
-impl Worker {
+impl Relay {
     /// What tells a connection to a node that it has written.
     pub(crate) fn writing_to(&self, node: NodeId) -> Writing {
         // They came with the same release.

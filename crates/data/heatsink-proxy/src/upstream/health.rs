@@ -15,8 +15,8 @@ use std::time::SystemTime;
 
 use heatsink_upstream::error::{ErrorKind, LinkError};
 
+use crate::relay::Relay;
 use crate::runtime::shared::Shared;
-use crate::runtime::worker::Worker;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Purpose, Ticket, Upstream};
 
@@ -121,7 +121,7 @@ pub(crate) fn states(shared: &Shared) -> Vec<UpstreamState> {
     in_use(shared).into_iter().filter_map(state).collect()
 }
 
-impl Worker {
+impl Relay {
     /// Whether this worker keeps the connections of this pool to tell who is up.
     fn is_watch(&self, pool: usize) -> bool {
         self.index == 0 && pool == self.upstream.base_pool
@@ -182,9 +182,6 @@ impl Worker {
     /// About once a second, on the first worker: servers that there is no connection to are tried
     /// again, and those that are down for some other reason are asked again.
     pub(crate) fn look_after_health(&mut self) {
-        if self.drain_until.is_some() {
-            return;
-        }
         for node in in_use(&self.shared) {
             match self.upstream.pools[self.upstream.base_pool].open_link(node) {
                 None => drop(self.pool_link(self.upstream.base_pool, node)),

@@ -23,15 +23,19 @@ use crate::cluster::replay::{Outcome, SuspectReplies};
 use crate::cluster::silent_nodes::LAST_WORD;
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::{BACKLOG_BYTES, KEPT_BYTES};
 use crate::downstream::order::Source;
-use crate::hot::SILENCE;
-use crate::runtime::worker::{Worker, link_token};
+use crate::relay::Relay;
+use crate::relay::effects::Effect;
+use crate::runtime::world::link_token;
 use crate::session::monitor::Kind;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
 pub(crate) use crate::upstream::ticket::{Purpose, Ticket};
 
+/// Above this much unsent on a link, its clients are not read from.
+pub(crate) const BACKLOG_BYTES: usize = 1 << 20;
+/// Above this many bytes that are sent, unanswered and kept on a link, its clients are not read from.
+pub(crate) const KEPT_BYTES: usize = 16 << 20;
 /// Spare connections kept for the next client that needs one of its own.
 const MAX_SPARE: usize = 32;
 /// Pools of a worker: different users, databases and protocols at once.
@@ -42,6 +46,10 @@ const POOL_IDLE: Duration = Duration::from_secs(30);
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 /// A server that refused to track is asked again after this time.
 pub(crate) const TRACKING_RETRY: Duration = Duration::from_secs(5);
+/// A tracked link that owes an answer and is silent for so long is given up. What was
+/// overwritten may be served for as long, for the time until it was asked ([`PULSE`]), and for
+/// that until somebody looks: less than a second, also on a busy machine.
+pub(crate) const SILENCE: Duration = Duration::from_millis(600);
 /// A link that is no longer used may take this long to answer what it was asked.
 const RETIRED: Duration = Duration::from_secs(30);
 
@@ -181,7 +189,7 @@ impl Pool {
     }
 }
 
-impl Worker {
+impl Relay {
     /// The pool for a login, made if there is none; `None` if there are too many.
     pub(crate) fn pool_for(&mut self, login: &Login) -> Option<usize> {
         if let Some(slot) = self.upstream.find_pool(login) {
@@ -328,10 +336,10 @@ impl Worker {
             if upstream.owner == Owner::Tracked {
                 let refused = !upstream.link.is_ready();
                 self.upstream.forget_tracked(self.now, upstream.pool, upstream.node, refused);
-                self.tracking_lost(upstream.generation);
+                self.effects.push(Effect::TrackedLost(upstream.generation));
             }
             if upstream.owner == Owner::Listener {
-                self.listener_lost(upstream.generation);
+                self.effects.push(Effect::ListenerLost(upstream.generation));
             }
             self.report_requests(upstream.node, upstream.requests);
         }
@@ -381,7 +389,7 @@ impl Worker {
         let (index, node, generation) = (upstream.pool, upstream.node, upstream.generation);
         if tracked {
             self.upstream.forget_tracked(self.now, index, node, false);
-            self.tracking_lost(generation);
+            self.effects.push(Effect::TrackedLost(generation));
         } else {
             let way = self.upstream.pools[index].way(node);
             for link in [&mut way.link, &mut way.second] {
@@ -578,7 +586,7 @@ impl Worker {
                     client.record.set_upstream_id(id);
                 }
             }
-            Owner::Tracked => self.tracking_ready(slot),
+            Owner::Tracked => self.effects.push(Effect::TrackedReady(slot)),
             Owner::Pool | Owner::Spare | Owner::Once | Owner::Listener | Owner::Retired { .. } => {}
         }
     }
@@ -595,8 +603,9 @@ impl Worker {
         let (part_sent, abandoned) = upstream.link.abandon();
         let mut abandoned: Vec<_> = abandoned.collect();
         self.drop_link(slot);
-        if owner == Owner::Tracked && matches!(error, LinkError::Refused(_)) {
-            self.mitigations.tracking_refused(node, error);
+        if let (Owner::Tracked, LinkError::Refused(text)) = (owner, error) {
+            let error = LinkError::Refused(text.clone());
+            self.effects.push(Effect::TrackingRefused(node, error));
         } else if error.before_ready() {
             self.note_failure(pool, node, &endpoint, error, address);
         } else if owner == Owner::Pool {
@@ -610,7 +619,7 @@ impl Worker {
         }
         if matches!(owner, Owner::Pool | Owner::Tracked) && !matches!(error, LinkError::Refused(_))
         {
-            self.forget_refusal(node);
+            self.effects.push(Effect::NodeLost(node));
         }
         let mut text = unavailable(&endpoint, error);
         if !error.before_ready() {
@@ -645,27 +654,18 @@ impl Worker {
                 Purpose::Forward => {
                     self.clients.deliver(ticket.client, ticket.seq, &[told.len()], &told);
                 }
-                Purpose::Redirect(_) | Purpose::Part { .. } => self.conclude(ticket, &told),
+                Purpose::Redirect(_) | Purpose::Part { .. } => self.effects.conclude(ticket, &told),
                 Purpose::Session => {
                     self.end_redirect(ticket);
                     self.session_failed(ticket, error, &text);
                 }
                 Purpose::Commands => self.forget_commands(),
                 Purpose::Topology => self.forget_topology_question(),
-                Purpose::Fill(fill) if self.mitigations.may_read_as_usual(fill) => {
-                    self.end_redirect(ticket);
-                    self.fill_as_usual(fill, &told);
-                }
-                Purpose::Fill(fill) => {
-                    self.end_redirect(ticket);
-                    self.fill_failed(fill, &told);
-                }
-                Purpose::FillFields(fill) | Purpose::FillTtl(fill) => {
-                    self.mitigations.fill_ttl_failed(fill);
-                }
-                Purpose::Combined(batch) => {
-                    self.end_redirect(ticket);
-                    self.batch_lost(batch, &told);
+                Purpose::Fill(_)
+                | Purpose::FillFields(_)
+                | Purpose::FillTtl(_)
+                | Purpose::Combined(_) => {
+                    self.effects.push(Effect::Unanswered(ticket, told.clone()));
                 }
                 Purpose::Members
                 | Purpose::Ignored
@@ -789,7 +789,7 @@ impl Worker {
             }
         }
         if let Some(pool) = self.upstream.pools.try_remove(pool) {
-            self.forget_listening_pool(pool.serial);
+            self.effects.push(Effect::PoolGone(pool.serial));
         }
     }
 }

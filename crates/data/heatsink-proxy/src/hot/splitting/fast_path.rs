@@ -7,41 +7,41 @@
 //! Whatever needs a closer look is left to that, behind the batch: so a client's requests reach
 //! each link in its order.
 
-use heatsink_resp::command::{Access, Command};
+use crate::hot::Incoming;
+use crate::hot::Mitigations;
+use heatsink_resp::command::Access;
 use heatsink_split::layout::{Kind, Names};
 use heatsink_split::plan::{self, Context, Plan};
 use heatsink_upstream::Protocol;
 
 use super::FEW_ARGS;
 use crate::cluster::node_batches::NodeBatches;
-use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Request;
 use crate::hot_keys::SplitKey;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::splits::Splitting;
 use crate::upstream::nodes::NodeId;
 
-impl Worker {
+impl Mitigations {
     /// The node for a request that goes to one shard of a split key, behind those of `node_batches`, if
     /// nothing stands in its way; it is then appended to `renamed`, under the shard's name.
     #[inline]
     pub(crate) fn fast_path_to_shard(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
         node_batches: &NodeBatches,
         renamed: &mut Vec<u8>,
     ) -> Option<NodeId> {
-        if self.cluster.view.is_none() || !self.mitigations.keys.has_moved() {
+        let Incoming { key, request, command } = incoming;
+        if relay.cluster.view.is_none() || !self.keys.has_moved() {
             return None;
         }
         let name = command.single_key_index().and_then(|index| request.arg(index))?;
-        let SplitKey { splitting, first } = self.mitigations.keys.split_key(name)?;
+        let SplitKey { splitting, first } = self.keys.split_key(name)?;
         let Splitting::Split(layout) = splitting else { return None };
-        let client = self.clients.get_ref(key)?;
-        let login = &self.upstream.pools[client.pool].login;
-        let base = &self.shared.base_login;
+        let client = relay.clients.get_ref(key)?;
+        let login = &relay.upstream.pools[client.pool].login;
+        let base = &relay.shared.base_login;
         let may_ask = login.db == base.db && login.user_name() == base.user_name();
         // Increments are combined, what is pushed gets a stamp, and what names no member is about
         // all shards: nothing of that goes to one only, so that it would be planned in vain.
@@ -52,7 +52,7 @@ impl Worker {
             || client.hot.apart
             || client.hot.awaits()
             || command.refuses_count(request.len())
-            || !self.is_believed()
+            || !relay.is_believed()
         {
             return None;
         }
@@ -60,17 +60,17 @@ impl Worker {
         let args = args.get_mut(..request.len())?;
         args.iter_mut().zip(request.args_from(0)).for_each(|(place, arg)| *place = arg);
         let resp3 = login.protocol == Protocol::Resp3;
-        let turn = self.mitigations.splitting.turns.wrapping_add(1);
+        let turn = self.splitting.turns.wrapping_add(1);
         let context = Context { layout, names: Names::Live, resp3, turn, stamp: 0 };
         let Plan::One(shard) = plan::plan(&context, args) else { return None };
-        let node = self.fast_path_to_slot(client, layout.slot(shard), node_batches)?;
+        let node = relay.fast_path_to_slot(client, layout.slot(shard), node_batches)?;
         layout.rename(shard, request.bytes, request.args, renamed);
         let first = *first;
-        self.mitigations.splitting.turns = turn;
+        self.splitting.turns = turn;
         if command.access == Access::Write {
-            self.mitigations.note_shard_write(first + shard);
+            self.note_shard_write(first + shard);
         }
-        self.clients.note_asked(key);
+        relay.clients.note_asked(key);
         Some(node)
     }
 }

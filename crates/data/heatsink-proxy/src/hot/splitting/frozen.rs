@@ -42,12 +42,14 @@
 //! Another split of the same key can be committed only after this worker has heard of it. So what
 //! is known when a reply comes tells whether there is another one to ask about.
 
+use crate::cluster::redirects::WRONG_TYPE;
+use crate::hot::Incoming;
 use std::sync::Arc;
 use std::time::Instant;
 
 use heatsink_cluster::frame::is_error;
 use heatsink_cluster::join::{self, Join};
-use heatsink_resp::command::{Access, Command};
+use heatsink_resp::command::Access;
 use heatsink_resp::encode;
 use heatsink_split::Layout;
 use heatsink_split::layout::Names;
@@ -56,15 +58,16 @@ use heatsink_split::plan::{self, Context, Merge, Plan};
 use heatsink_upstream::Protocol;
 
 use super::gather::Collected;
-use super::{ANOTHER_USER, MOVING, PATIENCE, WRONG_TYPE, pair};
-use crate::cluster::scatter_gather::{Asker, Ending};
+use super::{ANOTHER_USER, MOVING, PATIENCE, pair};
+use crate::cluster::scatter_gather::Asker;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
-use crate::downstream::request::{Request, spans};
+use crate::downstream::request::Flow;
+use crate::downstream::request::spans;
 use crate::hot::Mitigations;
+use crate::hot::inquiries::Inquiry;
 use crate::observe::Mark;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::splits::Splitting;
 use crate::upstream::nodes::NodeId;
 
@@ -118,32 +121,32 @@ pub(in crate::hot) struct Parked {
     read: FrozenRead,
 }
 
-impl Worker {
+impl Mitigations {
     /// A read of a key that is about to be split.
     pub(super) fn read_frozen(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
         name: &[u8],
         tells: bool,
     ) -> Option<Flow> {
-        self.begin_frozen(key, request, command, vec![name.to_vec()], tells)
+        let Incoming { key: _, request: _, command: _ } = incoming;
+        self.begin_frozen(relay, incoming, vec![name.to_vec()], tells)
     }
 
     /// A read of several keys; none if it is no read, or none of them is about to be split, or
     /// one has to be made whole for it anyway.
     pub(super) fn read_several_frozen(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
     ) -> Option<Flow> {
+        let Incoming { key, request, command } = incoming;
         if command.access != Access::Read {
             return None;
         }
-        let overtakes = self.clients.get_ref(key)?.hot.copies.reads > 0;
-        let hot = &self.mitigations.keys;
+        let overtakes = relay.clients.get_ref(key)?.hot.copies.reads > 0;
+        let hot = &self.keys;
         let (mut keys, mut freezes, mut waits) = (Vec::new(), false, false);
         let arg = |index| request.arg(index).unwrap_or_default();
         command.for_each_key(request.len(), arg, |index| {
@@ -158,27 +161,27 @@ impl Worker {
         if !freezes || waits {
             return None;
         }
-        self.begin_frozen(key, request, command, keys, false)
+        self.begin_frozen(relay, incoming, keys, false)
     }
 
     fn begin_frozen(
         &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
         keys: Vec<Vec<u8>>,
         tells: bool,
     ) -> Option<Flow> {
-        let client = self.clients.get_ref(key)?;
+        let Incoming { key, request, command } = incoming;
+        let client = relay.clients.get_ref(key)?;
         if client.hot.awaits() || client.order.outstanding() >= MAX_OUTSTANDING {
             return Some(Flow::Wait);
         }
-        if let Some(flow) = self.without_map(key) {
+        if let Some(flow) = relay.without_map(key) {
             return Some(flow);
         }
-        let mark = self.observe(key, command, request);
-        let (client, buffers) = self.clients.get_with_buffers(key)?;
-        client.hot.held_since = None;
+        let mark = relay.observe(key, command, request);
+        let (client, buffers) = relay.clients.get_with_buffers(key)?;
+        client.held_since = None;
         let place = client.order.reserve(buffers);
         // What comes behind it must not be executed before it, should it be sent again. Writes of
         // its own key are held; if there are others, or it takes longer, nothing is sent.
@@ -191,105 +194,118 @@ impl Worker {
             over: Vec::new(),
             tells,
             alone,
-            since: self.now,
+            since: relay.now,
             step: Step::Fences(None),
         };
-        read.open = self.mitigations.open_splits(&read);
-        self.ask_value(Asker { client: key, place }, read, mark);
-        self.clients.stop_if_many(key);
+        read.open = self.open_splits(&read);
+        self.ask_value(relay, Asker { client: key, place }, read, mark);
+        relay.clients.stop_if_many(key);
         Some(Flow::Taken)
     }
 
-    /// Whether the client logged in as the user who may ask for shards. Permits and markers are
-    /// asked for by Heatsink itself.
-    fn is_own_user(&self, key: ClientKey) -> bool {
-        let pool = self.clients.get_ref(key).map(|client| &self.upstream.pools[client.pool].login);
-        pool.is_some_and(|login| login.user_name() == self.shared.base_login.user_name())
-    }
-
-    fn ask_value(&mut self, asker: Asker, mut read: FrozenRead, mark: Mark) {
-        let Some(pool) = self.clients.pool_of(asker) else { return self.give_up(mark) };
-        let (questions, how) = self.places_of(&read.request, asker.client);
+    fn ask_value(&mut self, relay: &mut Relay, asker: Asker, mut read: FrozenRead, mark: Mark) {
+        let Some(pool) = relay.clients.pool_of(asker) else { return relay.give_up(mark) };
+        let (questions, how) = relay.places_of(&read.request, asker.client);
         read.step = Step::Value(how);
-        self.ask_frozen(pool, asker, &questions, read, mark);
+        self.ask_frozen(relay, pool, asker, &questions, read, mark);
     }
 
-    fn ask_permits(&mut self, asker: Asker, mut read: FrozenRead, mark: Mark, reply: Vec<u8>) {
+    fn ask_permits(
+        &mut self,
+        relay: &mut Relay,
+        asker: Asker,
+        mut read: FrozenRead,
+        mark: Mark,
+        reply: Vec<u8>,
+    ) {
         let ask = |open: &Open| {
             let mut bytes = Vec::new();
             encode::command(&mut bytes, &[&b"EXISTS"[..], open.permit.as_deref()?]);
-            Some((self.node_of(&open.key), bytes))
+            Some((relay.node_of(&open.key), bytes))
         };
         let questions: Vec<_> = read.open.iter().filter_map(ask).collect();
         read.step = Step::Permits(reply);
-        self.ask_frozen(self.upstream.base_pool, asker, &questions, read, mark);
+        self.ask_frozen(relay, relay.upstream.base_pool, asker, &questions, read, mark);
     }
 
     fn ask_fences(
         &mut self,
+        relay: &mut Relay,
         asker: Asker,
         mut read: FrozenRead,
         mark: Mark,
         reply: Option<Vec<u8>>,
     ) {
         let ask = |open: &Open| {
-            (self.node_of(&open.key), moving::read_fence(open.layout.kind, &open.key))
+            (relay.node_of(&open.key), moving::read_fence(open.layout.kind, &open.key))
         };
         let questions: Vec<_> = read.open.iter().map(ask).collect();
         read.step = Step::Fences(reply);
-        self.ask_frozen(self.upstream.base_pool, asker, &questions, read, mark);
+        self.ask_frozen(relay, relay.upstream.base_pool, asker, &questions, read, mark);
     }
 
     fn ask_frozen(
         &mut self,
+        relay: &mut Relay,
         pool: usize,
         asker: Asker,
         questions: &[(NodeId, Vec<u8>)],
         read: FrozenRead,
         mark: Mark,
     ) {
-        if self.now.saturating_duration_since(read.since) > PATIENCE {
-            return self.end_frozen(asker, &read, mark, &error_line(MOVING));
+        if relay.now.saturating_duration_since(read.since) > PATIENCE {
+            return relay.end_frozen(asker, &read, mark, &error_line(MOVING));
         }
-        self.ask_several(pool, asker, questions, Ending::Frozen(Box::new(read)), mark);
+        self.ask(relay, pool, asker, questions, Inquiry::Frozen(read), mark);
     }
 
     /// What was asked last is answered.
     pub(crate) fn frozen_read(
         &mut self,
+        relay: &mut Relay,
         asker: Asker,
         mut read: FrozenRead,
         mark: Mark,
         replies: &[Vec<u8>],
     ) {
-        if self.clients.pool_of(asker).is_none() {
-            return self.give_up(mark);
+        if relay.clients.pool_of(asker).is_none() {
+            return relay.give_up(mark);
         }
         match std::mem::replace(&mut read.step, Step::Fences(None)) {
-            Step::Value(how) => self.value_arrived(asker, read, mark, join::join(&how, replies)),
-            Step::Permits(reply) => self.permits_arrived(asker, read, mark, &reply, replies),
-            Step::Fences(reply) => self.fences_arrived(asker, read, mark, reply, replies),
+            Step::Value(how) => {
+                self.value_arrived(relay, asker, read, mark, join::join(&how, replies));
+            }
+            Step::Permits(reply) => self.permits_arrived(relay, asker, read, mark, &reply, replies),
+            Step::Fences(reply) => self.fences_arrived(relay, asker, read, mark, reply, replies),
         }
     }
 
-    fn value_arrived(&mut self, asker: Asker, read: FrozenRead, mark: Mark, reply: Vec<u8>) {
+    fn value_arrived(
+        &mut self,
+        relay: &mut Relay,
+        asker: Asker,
+        read: FrozenRead,
+        mark: Mark,
+        reply: Vec<u8>,
+    ) {
         let is_marker = reply.starts_with(WRONG_TYPE) || moving::tells_of_fence(&reply);
         let is_allowed = !reply.starts_with(NO_PERMISSION);
         if read.tells && !is_marker || !is_allowed {
-            return self.end_frozen(asker, &read, mark, &reply);
+            return relay.end_frozen(asker, &read, mark, &reply);
         }
         if read.open.is_empty() {
-            return self.end_unless_outdated(asker, read, mark, &reply);
+            return self.end_unless_outdated(relay, asker, read, mark, &reply);
         }
         if read.tells {
-            self.ask_fences(asker, read, mark, Some(reply));
+            self.ask_fences(relay, asker, read, mark, Some(reply));
         } else {
-            self.ask_permits(asker, read, mark, reply);
+            self.ask_permits(relay, asker, read, mark, reply);
         }
     }
 
     fn permits_arrived(
         &mut self,
+        relay: &mut Relay,
         asker: Asker,
         mut read: FrozenRead,
         mark: Mark,
@@ -297,7 +313,7 @@ impl Worker {
         replies: &[Vec<u8>],
     ) {
         if let Some(error) = replies.iter().find(|reply| is_error(reply)) {
-            return self.end_frozen(asker, &read, mark, error);
+            return relay.end_frozen(asker, &read, mark, error);
         }
         let mut is_there = replies.iter().map(|reply| reply == b":1\r\n");
         let mut are_all_there = true;
@@ -308,14 +324,15 @@ impl Worker {
             }
         }
         if are_all_there {
-            self.end_unless_outdated(asker, read, mark, reply);
+            self.end_unless_outdated(relay, asker, read, mark, reply);
         } else {
-            self.ask_fences(asker, read, mark, None);
+            self.ask_fences(relay, asker, read, mark, None);
         }
     }
 
     fn fences_arrived(
         &mut self,
+        relay: &mut Relay,
         asker: Asker,
         mut read: FrozenRead,
         mark: Mark,
@@ -324,117 +341,127 @@ impl Worker {
     ) {
         let says_nothing = |reply: &&Vec<u8>| is_error(reply) && !reply.starts_with(WRONG_TYPE);
         if let Some(error) = replies.iter().find(says_nothing) {
-            return self.end_frozen(asker, &read, mark, error);
+            return relay.end_frozen(asker, &read, mark, error);
         }
         let is_marked = |(open, reply): (&Open, &Vec<u8>)| moving::is_fence(reply, &open.layout.id);
         if read.open.iter().zip(replies).any(is_marked) {
             match &read.open[..] {
-                [one] if read.keys.len() == 1 && self.is_own_user(asker.client) => {
+                [one] if read.keys.len() == 1 && relay.is_own_user(asker.client) => {
                     let layout = Arc::clone(&one.layout);
-                    self.read_shards(asker, read, mark, &layout);
+                    self.read_shards(relay, asker, read, mark, &layout);
                 }
-                _ => self.park(asker, read, mark),
+                _ => self.park(relay, asker, read, mark),
             }
             return;
         }
         let is_over = |open: &Open| open.permit.is_none();
         match reply {
             Some(reply) if !read.open.iter().any(is_over) => {
-                self.ask_permits(asker, read, mark, reply);
+                self.ask_permits(relay, asker, read, mark, reply);
             }
             _ => {
                 let over = read.open.extract_if(.., |open| is_over(open));
                 read.over.extend(over.map(|open| open.layout.id.clone()));
                 read.tells = false;
-                self.ask_value(asker, read, mark);
+                self.ask_value(relay, asker, read, mark);
             }
         }
     }
 
     /// The value is in the shards: its marker stood at the key after the read had come.
-    fn read_shards(&mut self, asker: Asker, read: FrozenRead, mark: Mark, layout: &Arc<Layout>) {
-        let Some(pool) = self.clients.pool_of(asker) else { return self.give_up(mark) };
-        let resp3 = self.upstream.pools[pool].login.protocol == Protocol::Resp3;
-        let Some(args) = spans(&read.request) else { return self.give_up(mark) };
+    fn read_shards(
+        &mut self,
+        relay: &mut Relay,
+        asker: Asker,
+        read: FrozenRead,
+        mark: Mark,
+        layout: &Arc<Layout>,
+    ) {
+        let Some(pool) = relay.clients.pool_of(asker) else { return relay.give_up(mark) };
+        let resp3 = relay.upstream.pools[pool].login.protocol == Protocol::Resp3;
+        let Some(args) = spans(&read.request) else { return relay.give_up(mark) };
         let args: Vec<&[u8]> = args.iter().map(|span| &read.request[span.clone()]).collect();
         let context = Context { layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
         let (live, merge) = match plan::plan(&context, &args) {
             Plan::Many { parts, merge } => (parts, merge),
             Plan::One(shard) => (vec![plan::under_name(&context, shard, &args)], Merge::first()),
-            Plan::Answer(reply) => return self.end_frozen(asker, &read, mark, &reply),
-            Plan::Whole => return self.park(asker, read, mark),
+            Plan::Answer(reply) => return relay.end_frozen(asker, &read, mark, &reply),
+            Plan::Whole => return self.park(relay, asker, read, mark),
         };
         let parts = pair(live, &Context { names: Names::Sealed, ..context }, &args);
-        let collected = Collected::new(self.now, &read.keys[0], layout, merge, resp3, true);
+        let collected = Collected::new(relay.now, &read.keys[0], layout, merge, resp3, true);
         // The value may be whole before its shards have answered: then it is read there.
-        if let Some(client) = self.clients.get(asker.client) {
+        if let Some(client) = relay.clients.get(asker.client) {
             client.retrying += u32::from(!read.alone);
         }
-        self.ask_parts(asker, parts, collected.of_request(&read.request), mark);
+        self.ask_parts(relay, asker, parts, collected.of_request(&read.request), mark);
     }
 
     /// The read waits until what is known of its keys changes.
-    fn park(&mut self, asker: Asker, read: FrozenRead, mark: Mark) {
-        if self.clients.pool_of(asker).is_none() {
+    fn park(&mut self, relay: &mut Relay, asker: Asker, read: FrozenRead, mark: Mark) {
+        if relay.clients.pool_of(asker).is_none() {
             // Nobody wants a key whole for a client that has gone.
-            return self.give_up(mark);
+            return relay.give_up(mark);
         }
         let mut is_moved = false;
         for key in &read.keys {
-            match self.mitigations.keys.split(key) {
+            match self.keys.split(key) {
                 Some(Splitting::Split(_)) => {
-                    let command = if self.is_own_user(asker.client) {
-                        self.name_of_request(&read.request)
+                    let command = if relay.is_own_user(asker.client) {
+                        relay.name_of_request(&read.request)
                     } else {
                         ANOTHER_USER.to_owned()
                     };
-                    self.shared.split_mailbox.want_whole(key, &command);
+                    relay.shared.split_mailbox.want_whole(key, &command);
                     is_moved = true;
                 }
                 Some(Splitting::Freezing { .. } | Splitting::Draining(_)) => is_moved = true,
                 None => {}
             }
         }
-        if is_moved && !self.mitigations.is_outdated(&read) {
-            self.mitigations.splitting.parked.push(Parked { asker, mark, read });
+        if is_moved && !self.is_outdated(&read) {
+            self.splitting.parked.push(Parked { asker, mark, read });
         } else {
-            self.read_again(Parked { asker, mark, read });
+            self.read_again(relay, Parked { asker, mark, read });
         }
     }
 
     /// Reads that have waited too long are told so.
-    pub(super) fn end_late_reads(&mut self) {
-        let now = self.now;
+    pub(super) fn end_late_reads(&mut self, relay: &mut Relay) {
+        let now = relay.now;
         let late =
             |parked: &mut Parked| now.saturating_duration_since(parked.read.since) > PATIENCE;
-        let late: Vec<_> = self.mitigations.splitting.parked.extract_if(.., late).collect();
+        let late: Vec<_> = self.splitting.parked.extract_if(.., late).collect();
         for Parked { asker, mark, read } in late {
-            self.end_frozen(asker, &read, mark, &error_line(MOVING));
+            relay.end_frozen(asker, &read, mark, &error_line(MOVING));
         }
     }
 
     /// Something else is known of the keys of a read: it begins anew.
-    pub(super) fn read_again(&mut self, parked: Parked) {
+    pub(super) fn read_again(&mut self, relay: &mut Relay, parked: Parked) {
         let Parked { asker, mark, mut read } = parked;
         read.tells = false;
-        read.open = self.mitigations.open_splits(&read);
+        read.open = self.open_splits(&read);
         if read.open.iter().all(|open| open.permit.is_some()) {
-            self.ask_value(asker, read, mark);
+            self.ask_value(relay, asker, read, mark);
         } else {
-            self.ask_fences(asker, read, mark, None);
+            self.ask_fences(relay, asker, read, mark, None);
         }
     }
 
-    fn end_unless_outdated(&mut self, asker: Asker, read: FrozenRead, mark: Mark, reply: &[u8]) {
-        if self.mitigations.is_outdated(&read) {
-            self.read_again(Parked { asker, mark, read });
+    fn end_unless_outdated(
+        &mut self,
+        relay: &mut Relay,
+        asker: Asker,
+        read: FrozenRead,
+        mark: Mark,
+        reply: &[u8],
+    ) {
+        if self.is_outdated(&read) {
+            self.read_again(relay, Parked { asker, mark, read });
         } else {
-            self.end_frozen(asker, &read, mark, reply);
+            relay.end_frozen(asker, &read, mark, reply);
         }
-    }
-
-    fn end_frozen(&mut self, asker: Asker, read: &FrozenRead, mark: Mark, reply: &[u8]) {
-        self.end_collecting(asker, read.alone, mark, reply);
     }
 }
 
@@ -456,5 +483,18 @@ impl Mitigations {
             (!read.over.contains(&layout.id)).then_some(open)
         };
         read.keys.iter().filter_map(open).collect()
+    }
+}
+
+impl Relay {
+    fn end_frozen(&mut self, asker: Asker, read: &FrozenRead, mark: Mark, reply: &[u8]) {
+        self.end_collecting(asker, read.alone, mark, reply);
+    }
+
+    /// Whether the client logged in as the user who may ask for shards. Permits and markers are
+    /// asked for by Heatsink itself.
+    fn is_own_user(&self, key: ClientKey) -> bool {
+        let pool = self.clients.get_ref(key).map(|client| &self.upstream.pools[client.pool].login);
+        pool.is_some_and(|login| login.user_name() == self.shared.base_login.user_name())
     }
 }

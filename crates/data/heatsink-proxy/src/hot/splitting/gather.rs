@@ -55,6 +55,8 @@
 //! was in them. Until that is known the client sends nothing: a read behind this one, whose marker was
 //! still there, would tell of an older value than this one told of.
 
+use crate::cluster::redirects::WRONG_TYPE;
+use crate::hot::Mitigations;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -66,14 +68,15 @@ use heatsink_split::moving;
 use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
 
 use super::refused::{Fenced, GIVEN_UP};
-use super::{MOVING, PATIENCE, WRONG_TYPE, side_by_side};
-use crate::cluster::scatter_gather::{Asker, Ending};
+use super::{MOVING, PATIENCE, side_by_side};
+use crate::cluster::scatter_gather::Asker;
 use crate::downstream::clients::Clients;
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::spans;
+use crate::hot::inquiries::Inquiry;
 use crate::observe::Mark;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::splits::Splitting;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket};
@@ -196,26 +199,28 @@ impl Collected {
     }
 }
 
-impl Worker {
+impl Mitigations {
     /// Asks shards, and has their replies merged for a client.
     pub(super) fn collect(
         &mut self,
+        relay: &mut Relay,
         key: ClientKey,
         mut collected: Collected,
         parts: Vec<Part>,
         mark: Mark,
     ) {
-        let Some((client, buffers)) = self.clients.get_with_buffers(key) else { return };
+        let Some((client, buffers)) = relay.clients.get_with_buffers(key) else { return };
         let place = client.order.reserve(buffers);
         client.retrying += u32::from(collected.alone);
         collected.asked = client.hot.asked_shards;
         let asker = Asker { client: key, place };
-        self.ask_parts(asker, parts, collected, mark);
-        self.clients.stop_if_many(key);
+        self.ask_parts(relay, asker, parts, collected, mark);
+        relay.clients.stop_if_many(key);
     }
 
     pub(super) fn ask_parts(
         &mut self,
+        relay: &mut Relay,
         asker: Asker,
         parts: Vec<Part>,
         mut collected: Collected,
@@ -223,45 +228,48 @@ impl Worker {
     ) {
         let pool = match &collected.fenced {
             // Many may wait for it, none of whom asks.
-            Some((fenced, _)) => Some(fenced.pool()).filter(|_| self.upstream.has_way(fenced)),
-            None => self.clients.pool_of(asker),
+            Some((fenced, _)) => Some(fenced.pool()).filter(|_| relay.upstream.has_way(fenced)),
+            None => relay.clients.pool_of(asker),
         };
         match (pool, collected.fenced.take_if(|_| pool.is_none())) {
-            (Some(pool), _) => self.ask_parts_along(pool, asker, parts, collected, mark),
-            (None, Some((fenced, _))) => self.end_fenced(&fenced, &error_line(GIVEN_UP)),
-            (None, None) => self.give_up(mark),
+            (Some(pool), _) => self.ask_parts_along(relay, pool, asker, parts, collected, mark),
+            (None, Some((fenced, _))) => relay.end_fenced(&fenced, &error_line(GIVEN_UP)),
+            (None, None) => relay.give_up(mark),
         }
     }
 
     fn ask_parts_along(
         &mut self,
+        relay: &mut Relay,
         pool: usize,
         asker: Asker,
         parts: Vec<Part>,
         collected: Collected,
         mark: Mark,
     ) {
-        let node = |part: &Part| self.primary_of(collected.layout.slot(part.shard), asker.client);
+        let node = |part: &Part| relay.primary_of(collected.layout.slot(part.shard), asker.client);
         let nodes: Vec<NodeId> = parts.iter().map(node).collect();
         let id = &collected.layout.id;
         let written = parts.iter().enumerate().filter(|(at, _)| collected.writes(*at));
         let written = written.map(|(_, part)| part.shard);
-        self.mitigations.note_shard_writes(&collected.key, id, written);
+        self.note_shard_writes(&collected.key, id, written);
         let parts = parts.into_iter().map(|part| part.bytes);
         let questions: Vec<_> = nodes.into_iter().zip(parts).collect();
-        self.ask_several(pool, asker, &questions, Ending::Collected(Box::new(collected)), mark);
+        let inquiry = Inquiry::Collected(collected);
+        self.ask(relay, pool, asker, &questions, inquiry, mark);
     }
 
     /// All shards have answered.
     pub(crate) fn collected(
         &mut self,
+        relay: &mut Relay,
         asker: Asker,
         mut collected: Collected,
         mark: Mark,
         mut replies: Vec<Vec<u8>>,
     ) {
         if let Some(reply) = collected.made.take() {
-            return self.marker_arrived(asker, collected, mark, &reply, &replies);
+            return self.marker_arrived(relay, asker, collected, mark, &reply, &replies);
         }
         if collected.asked_names != AskedNames::Live {
             // A shard that was asked too late by one name has the other by then.
@@ -276,14 +284,14 @@ impl Worker {
             replies = pairs.into_iter().map(told).collect();
         }
         if let Some((batch, step)) = collected.batch {
-            return self.batch_collected(batch, step, collected, &replies);
+            return self.batch_collected(relay, batch, step, collected, &replies);
         }
         if let Some((fenced, step)) = collected.fenced.take_if(|(_, step)| step.is_some()) {
             let step = step.unwrap_or_default();
-            return self.fenced_step_collected(*fenced, step, &collected, &replies);
+            return self.fenced_step_collected(relay, *fenced, step, &collected, &replies);
         }
         if replies.iter().any(|reply| reply.starts_with(WRONG_TYPE)) {
-            return self.refused_by_shards(asker, collected, mark, &replies);
+            return self.refused_by_shards(relay, asker, collected, mark, &replies);
         }
         let merge = std::mem::replace(&mut collected.merge, Merge::first());
         let (layout, resp3) = (&collected.layout, collected.resp3);
@@ -296,33 +304,34 @@ impl Worker {
         });
         match plan::merge(&context, merge, &replies) {
             Merged::Reply(reply) if collected.asked_names == AskedNames::BothFoundSealed => {
-                self.ask_marker(asker, Collected { made: Some(reply), ..collected }, mark);
+                self.ask_marker(relay, asker, Collected { made: Some(reply), ..collected }, mark);
             }
-            Merged::Reply(reply) => self.answer_collected(asker, collected, mark, &reply),
+            Merged::Reply(reply) => relay.answer_collected(asker, collected, mark, &reply),
             Merged::More { parts, merge } => {
                 let parts = match again {
                     Some(Merged::More { parts: sealed, .. }) => side_by_side(parts, sealed),
                     _ => parts,
                 };
                 let collected = Collected { merge, ..collected };
-                self.ask_parts(asker, parts, collected, mark);
+                self.ask_parts(relay, asker, parts, collected, mark);
             }
         }
     }
 
     /// Sealed shards were read: was the value still there?
-    fn ask_marker(&mut self, asker: Asker, collected: Collected, mark: Mark) {
-        if self.clients.pool_of(asker).is_none() {
-            return self.give_up(mark);
+    fn ask_marker(&mut self, relay: &mut Relay, asker: Asker, collected: Collected, mark: Mark) {
+        if relay.clients.pool_of(asker).is_none() {
+            return relay.give_up(mark);
         }
         let Collected { key, layout, .. } = &collected;
-        let question = (self.node_of(key), moving::read_fence(layout.kind, key));
-        let ending = Ending::Collected(Box::new(collected));
-        self.ask_several(self.upstream.base_pool, asker, &[question], ending, mark);
+        let question = (relay.node_of(key), moving::read_fence(layout.kind, key));
+        let inquiry = Inquiry::Collected(collected);
+        self.ask(relay, relay.upstream.base_pool, asker, &[question], inquiry, mark);
     }
 
     fn marker_arrived(
         &mut self,
+        relay: &mut Relay,
         asker: Asker,
         collected: Collected,
         mark: Mark,
@@ -331,39 +340,136 @@ impl Worker {
     ) {
         let Some(marker) = replies.first() else { return };
         if moving::is_fence(marker, &collected.layout.id) {
-            self.answer_collected(asker, collected, mark, reply);
+            relay.answer_collected(asker, collected, mark, reply);
         } else if is_error(marker) && !marker.starts_with(WRONG_TYPE) {
-            self.end_collected(asker, collected, mark, marker);
+            relay.end_collected(asker, collected, mark, marker);
         } else {
-            self.refused_by_shards(asker, collected, mark, replies);
+            self.refused_by_shards(relay, asker, collected, mark, replies);
         }
-    }
-
-    fn answer_collected(&mut self, asker: Asker, collected: Collected, mark: Mark, reply: &[u8]) {
-        let took = self.now.saturating_duration_since(collected.begun);
-        self.shared.split_mailbox.collected(took);
-        self.end_collected(asker, collected, mark, reply);
     }
 
     /// This worker is behind: the shards are sealed, or some of them. What was not executed goes
     /// where the value is, once that is known.
     fn refused_by_shards(
         &mut self,
+        relay: &mut Relay,
         asker: Asker,
         mut collected: Collected,
         mark: Mark,
         replies: &[Vec<u8>],
     ) {
         if !collected.is_refused(replies) {
-            return self.end_collected(asker, collected, mark, &error_line(PARTLY));
+            return relay.end_collected(asker, collected, mark, &error_line(PARTLY));
         }
         let before = collected.fenced.take().map(|(fenced, _)| *fenced);
-        match before.or_else(|| self.fence_collected(asker, &mut collected)) {
+        match before.or_else(|| relay.fence_collected(asker, &mut collected)) {
             Some(fenced) => {
-                self.give_up(mark);
-                self.refused_again(fenced, &collected.layout.id);
+                relay.give_up(mark);
+                self.refused_again(relay, fenced, &collected.layout.id);
             }
-            None => self.end_collected(asker, collected, mark, &error_line(MOVING)),
+            None => relay.end_collected(asker, collected, mark, &error_line(MOVING)),
+        }
+    }
+
+    /// An increment that had been refused is done, or not.
+    fn fenced_step_collected(
+        &mut self,
+        relay: &mut Relay,
+        fenced: Fenced,
+        step: usize,
+        collected: &Collected,
+        replies: &[Vec<u8>],
+    ) {
+        match replies.get(step) {
+            Some(dedicated) if dedicated.starts_with(WRONG_TYPE) => {
+                self.refused_again(relay, fenced, &collected.layout.id);
+            }
+            Some(dedicated) if dedicated.starts_with(b"-") => relay.end_fenced(&fenced, dedicated),
+            _ => {
+                let sum = relay.sum_of(collected, replies);
+                relay.end_fenced(&fenced, &sum.unwrap_or_else(|| error_line(NO_SUM)));
+            }
+        }
+    }
+
+    /// Sends increments that were combined to one shard, and asks the others: their sum is the
+    /// reply. False if the key is not split, as it never is in another database.
+    pub(in crate::hot) fn step_split(
+        &mut self,
+        relay: &mut Relay,
+        id: u32,
+        name: &[u8],
+        bytes: &[u8],
+        pool: usize,
+    ) -> bool {
+        if !relay.is_pool_in_database(pool) {
+            return false;
+        }
+        let (Splitting::Split(layout) | Splitting::Draining(layout)) = (match self.keys.split(name)
+        {
+            Some(splitting) => splitting.clone(),
+            None => return false,
+        }) else {
+            return false;
+        };
+        let Some(args) = spans(bytes) else { return false };
+        let args: Vec<&[u8]> = args.iter().map(|span| &bytes[span.clone()]).collect();
+        let turn = self.turn();
+        let context = Context { layout: &layout, names: Names::Live, resp3: false, turn, stamp: 0 };
+        let Plan::Many { parts, merge } = plan::plan(&context, &args) else {
+            // A sum that is too large for a shard, or a `SET` that waited while the key was split.
+            relay.shared.split_mailbox.want_whole(name, "a change that no shard takes");
+            self.batch_lost(relay, id, &error_line(MOVING));
+            return true;
+        };
+        let step = parts.iter().position(|part| part.shard == turn % layout.len()).unwrap_or(0);
+        let asker = Asker { client: ClientKey::NOBODY, place: 0 };
+        let collected = Collected::new(relay.now, name, &layout, merge, false, false);
+        let collected = Collected { batch: Some((id, step)), ..collected.of_request(bytes) };
+        self.ask_parts_along(relay, pool, asker, parts, collected, Mark::Nothing);
+        true
+    }
+
+    /// Increments are done, or not: the part that carries them out decides.
+    fn batch_collected(
+        &mut self,
+        relay: &mut Relay,
+        batch: u32,
+        step: usize,
+        mut collected: Collected,
+        replies: &[Vec<u8>],
+    ) {
+        let Some(dedicated) = replies.get(step) else { return };
+        if dedicated.starts_with(WRONG_TYPE) {
+            let request = std::mem::take(&mut collected.request);
+            let Some((way, until)) = self.patience_with(relay.now, batch) else {
+                return;
+            };
+            let ticket = Ticket::internal(Purpose::Combined(batch));
+            let fenced = Fenced::at_shards(ticket, way, collected.key, request, relay.now, until);
+            return self.refused_again(relay, fenced, &collected.layout.id);
+        }
+        if dedicated.starts_with(b"-") {
+            return self.batch_arrived(relay, batch, dedicated);
+        }
+        match relay.sum_of(&collected, replies) {
+            Some(sum) => self.batch_arrived(relay, batch, &sum),
+            None => self.batch_lost(relay, batch, &error_line(NO_SUM)),
+        }
+    }
+}
+
+impl Relay {
+    fn answer_collected(&mut self, asker: Asker, collected: Collected, mark: Mark, reply: &[u8]) {
+        let took = self.now.saturating_duration_since(collected.begun);
+        self.shared.split_mailbox.collected(took);
+        self.end_collected(asker, collected, mark, reply);
+    }
+
+    fn end_collected(&mut self, asker: Asker, collected: Collected, mark: Mark, reply: &[u8]) {
+        match collected.fenced {
+            Some((fenced, _)) => self.end_fenced(&fenced, reply),
+            None => self.end_collecting(asker, collected.alone, mark, reply),
         }
     }
 
@@ -381,33 +487,6 @@ impl Worker {
         let (key, request) = (collected.key.clone(), std::mem::take(&mut collected.request));
         let way = (pool, self.upstream.pools[pool].serial);
         Some(Fenced::at_shards(ticket, way, key, request, self.now, self.now + PATIENCE))
-    }
-
-    fn end_collected(&mut self, asker: Asker, collected: Collected, mark: Mark, reply: &[u8]) {
-        match collected.fenced {
-            Some((fenced, _)) => self.end_fenced(&fenced, reply),
-            None => self.end_collecting(asker, collected.alone, mark, reply),
-        }
-    }
-
-    /// An increment that had been refused is done, or not.
-    fn fenced_step_collected(
-        &mut self,
-        fenced: Fenced,
-        step: usize,
-        collected: &Collected,
-        replies: &[Vec<u8>],
-    ) {
-        match replies.get(step) {
-            Some(dedicated) if dedicated.starts_with(WRONG_TYPE) => {
-                self.refused_again(fenced, &collected.layout.id);
-            }
-            Some(dedicated) if dedicated.starts_with(b"-") => self.end_fenced(&fenced, dedicated),
-            _ => {
-                let sum = self.sum_of(collected, replies);
-                self.end_fenced(&fenced, &sum.unwrap_or_else(|| error_line(NO_SUM)));
-            }
-        }
     }
 
     /// The value of a counter after an increment, if all shards have answered.
@@ -433,79 +512,7 @@ impl Worker {
                 self.clients.resume.push(asker.client);
             }
         }
-        self.end_read(asker, mark, reply);
-    }
-
-    pub(in crate::hot) fn end_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
-        if let Some(observer) = &mut self.observer {
-            observer.answered(&mark, reply, 0);
-        }
-        self.clients.fill(asker.client, asker.place, reply);
-    }
-
-    /// Sends increments that were combined to one shard, and asks the others: their sum is the
-    /// reply. False if the key is not split, as it never is in another database.
-    pub(in crate::hot) fn step_split(
-        &mut self,
-        id: u32,
-        name: &[u8],
-        bytes: &[u8],
-        pool: usize,
-    ) -> bool {
-        if !self.is_pool_in_database(pool) {
-            return false;
-        }
-        let (Splitting::Split(layout) | Splitting::Draining(layout)) =
-            (match self.mitigations.keys.split(name) {
-                Some(splitting) => splitting.clone(),
-                None => return false,
-            })
-        else {
-            return false;
-        };
-        let Some(args) = spans(bytes) else { return false };
-        let args: Vec<&[u8]> = args.iter().map(|span| &bytes[span.clone()]).collect();
-        let turn = self.mitigations.turn();
-        let context = Context { layout: &layout, names: Names::Live, resp3: false, turn, stamp: 0 };
-        let Plan::Many { parts, merge } = plan::plan(&context, &args) else {
-            // A sum that is too large for a shard, or a `SET` that waited while the key was split.
-            self.shared.split_mailbox.want_whole(name, "a change that no shard takes");
-            self.batch_lost(id, &error_line(MOVING));
-            return true;
-        };
-        let step = parts.iter().position(|part| part.shard == turn % layout.len()).unwrap_or(0);
-        let asker = Asker { client: ClientKey::NOBODY, place: 0 };
-        let collected = Collected::new(self.now, name, &layout, merge, false, false);
-        let collected = Collected { batch: Some((id, step)), ..collected.of_request(bytes) };
-        self.ask_parts_along(pool, asker, parts, collected, Mark::Nothing);
-        true
-    }
-
-    /// Increments are done, or not: the part that carries them out decides.
-    fn batch_collected(
-        &mut self,
-        batch: u32,
-        step: usize,
-        mut collected: Collected,
-        replies: &[Vec<u8>],
-    ) {
-        let Some(dedicated) = replies.get(step) else { return };
-        if dedicated.starts_with(WRONG_TYPE) {
-            let request = std::mem::take(&mut collected.request);
-            let Some((way, until)) = self.mitigations.patience_with(self.now, batch) else {
-                return;
-            };
-            let ticket = Ticket::internal(Purpose::Combined(batch));
-            let fenced = Fenced::at_shards(ticket, way, collected.key, request, self.now, until);
-            return self.refused_again(fenced, &collected.layout.id);
-        }
-        if dedicated.starts_with(b"-") {
-            return self.batch_arrived(batch, dedicated);
-        }
-        match self.sum_of(&collected, replies) {
-            Some(sum) => self.batch_arrived(batch, &sum),
-            None => self.batch_lost(batch, &error_line(NO_SUM)),
-        }
+        self.tell(asker, mark, reply);
     }
 }
 

@@ -11,7 +11,7 @@ use heatsink_split::layout::Kind;
 
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
+use crate::downstream::request::Flow;
 
 impl Clients {
     /// Counts a request that went to shards, if it was taken.
@@ -48,7 +48,7 @@ impl Clients {
     /// counted: the next one that waits has not waited yet.
     pub(crate) fn end_hold(&mut self, key: ClientKey) {
         if let Some(client) = self.get(key) {
-            client.hot.held_since = None;
+            client.held_since = None;
         }
     }
 
@@ -56,7 +56,7 @@ impl Clients {
     /// be sent again.
     pub(crate) fn note_asked(&mut self, key: ClientKey) {
         if let Some(client) = self.get(key) {
-            client.hot.held_since = None;
+            client.held_since = None;
             client.hot.asked_shards = client.hot.asked_shards.wrapping_add(1);
         }
     }

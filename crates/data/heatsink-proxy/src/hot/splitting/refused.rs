@@ -83,6 +83,7 @@
 //!
 //! So what is under way by an older map when it is planned anew is about other keys or members.
 
+use crate::cluster::redirects::WRONG_TYPE;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -96,17 +97,19 @@ use heatsink_split::plan::{self, Context, Plan};
 use heatsink_upstream::Protocol;
 
 use super::gather::Collected;
-use super::{ANOTHER_USER, MOVING, PATIENCE, WRONG_TYPE, is_step};
+use super::{ANOTHER_USER, MOVING, PATIENCE, is_step};
 use crate::cluster::redirects::Refusal;
-use crate::cluster::scatter_gather::{Asker, Ending};
+use crate::cluster::scatter_gather::Asker;
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::{Request, only_key, spans};
 use crate::hot::Mitigations;
+use crate::hot::inquiries::Inquiry;
 use crate::hot_keys::HotKeys;
 use crate::observe::Mark;
+use crate::relay::Relay;
+use crate::relay::effects::{Effect, WrongType};
 use crate::reserved::names;
-use crate::runtime::worker::Worker;
 use crate::splits::Splitting;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
@@ -214,27 +217,21 @@ impl Mitigations {
     }
 }
 
-impl Worker {
+impl Mitigations {
     /// A node of a cluster has refused a command for the type of a value.
-    pub(crate) fn meet_fence(
-        &mut self,
-        pool: usize,
-        ticket: Ticket,
-        request: &[u8],
-        error: &[u8],
-        overtaken: bool,
-    ) {
-        let Some(mut fenced) = self.fenced(pool, ticket, request) else {
-            return self.conclude(ticket, error);
+    pub(crate) fn meet_fence(&mut self, relay: &mut Relay, refused: WrongType) {
+        let WrongType { pool, ticket, request, error, overtaken } = refused;
+        let Some(mut fenced) = self.fenced(relay, pool, ticket, &request) else {
+            return relay.effects.push(Effect::Conclude(ticket, error));
         };
-        (fenced.until, fenced.refusal) =
-            self.may_wait(pool, ticket, request, overtaken, self.now + PATIENCE);
+        let until = relay.now + PATIENCE;
+        (fenced.until, fenced.refusal) = relay.may_wait(pool, ticket, &request, overtaken, until);
         if fenced.refused_by.is_some() {
             fenced.refusal = Refusal::Explained;
-            return self.plan_anew(fenced, Seen::Nothing);
+            return self.plan_anew(relay, fenced, Seen::Nothing);
         }
         // Along the way that the command took, so that nobody else has to be reached.
-        let node = self.node_of(fenced.key());
+        let node = relay.node_of(fenced.key());
         let ask = |key: &Vec<u8>| {
             let (mut string, mut list) = (Vec::new(), Vec::new());
             encode::command(&mut string, &[b"GETRANGE", &key[..], b"0", b"63"]);
@@ -244,26 +241,26 @@ impl Worker {
         let questions: Vec<_> = fenced.keys.iter().flat_map(ask).collect();
         // Not one of the client's requests, which would count as sent behind others.
         let asker = Asker { client: ClientKey::NOBODY, place: 0 };
-        let ending = Ending::Fenced(Box::new((fenced, error.to_vec())));
-        self.ask_several(pool, asker, &questions, ending, Mark::Nothing);
+        let inquiry = Inquiry::Fenced(fenced, error);
+        self.ask(relay, pool, asker, &questions, inquiry, Mark::Nothing);
     }
 
     /// What was refused, if it may be sent again.
-    fn fenced(&self, pool: usize, ticket: Ticket, request: &[u8]) -> Option<Fenced> {
+    fn fenced(&self, relay: &Relay, pool: usize, ticket: Ticket, request: &[u8]) -> Option<Fenced> {
         match ticket.purpose {
-            Purpose::Redirect(_) if self.clients.get_ref(ticket.client)?.within => return None,
+            Purpose::Redirect(_) if relay.clients.get_ref(ticket.client)?.within => return None,
             Purpose::Redirect(_) | Purpose::Combined(_) | Purpose::Fill(_) => {}
             _ => return None,
         }
-        let at = self.upstream.pools.get(pool)?;
-        if at.login.db != self.shared.base_login.db || self.may_be_made_up(request) {
+        let at = relay.upstream.pools.get(pool)?;
+        if at.login.db != relay.shared.base_login.db || relay.may_be_made_up(request) {
             return None;
         }
         let args = spans(request)?;
         let parsed = Request { bytes: request, args: &args };
-        let command = self.table.lookup(parsed.name(), parsed.arg(1))?;
+        let command = relay.table.lookup(parsed.name(), parsed.arg(1))?;
         let only = only_key(command, parsed);
-        let of_shard = only.and_then(|index| self.mitigations.key_of_shard(parsed.arg(index)?));
+        let of_shard = only.and_then(|index| self.key_of_shard(parsed.arg(index)?));
         let (keys, original, refused_by) = match (only, of_shard) {
             (Some(index), Some((key, id))) => {
                 let mut args: Vec<_> = parsed.args_from(0).collect();
@@ -284,145 +281,158 @@ impl Worker {
             until: None,
             refused_by,
             refusal: Refusal::None,
-            at: self.now,
+            at: relay.now,
         })
     }
 
     /// What stands at the key is known.
-    pub(crate) fn fence_seen(&mut self, fenced: Fenced, error: &[u8], replies: &[Vec<u8>]) {
+    pub(crate) fn fence_seen(
+        &mut self,
+        relay: &mut Relay,
+        fenced: Fenced,
+        error: &[u8],
+        replies: &[Vec<u8>],
+    ) {
         if replies.iter().any(|reply| moving::tells_of_fence(reply)) {
-            return self.plan_anew(Fenced { refusal: Refusal::Explained, ..fenced }, Seen::Marker);
+            return self.plan_anew(
+                relay,
+                Fenced { refusal: Refusal::Explained, ..fenced },
+                Seen::Marker,
+            );
         }
         let says_nothing = |reply: &Vec<u8>| is_error(reply) && !reply.starts_with(WRONG_TYPE);
         let is_sure = match fenced.refusal {
-            Refusal::None => !fenced.keys.iter().any(|key| self.mitigations.was_split(key)),
+            Refusal::None => !fenced.keys.iter().any(|key| self.was_split(key)),
             Refusal::Explained => false,
             Refusal::Unexplained => true,
         };
         if is_sure || fenced.until.is_none() || replies.iter().any(says_nothing) {
-            return self.end_fenced(&fenced, error);
+            return relay.end_fenced(&fenced, error);
         }
-        self.plan_anew(Fenced { refusal: Refusal::Unexplained, ..fenced }, Seen::Nothing);
+        self.plan_anew(relay, Fenced { refusal: Refusal::Unexplained, ..fenced }, Seen::Nothing);
     }
 
     /// Something else is known of split keys: what was refused is tried again.
-    pub(super) fn release_fenced(&mut self) {
-        for fenced in std::mem::take(&mut self.mitigations.splitting.fenced) {
-            self.plan_anew(fenced, Seen::Nothing);
+    pub(super) fn release_fenced(&mut self, relay: &mut Relay) {
+        for fenced in std::mem::take(&mut self.splitting.fenced) {
+            self.plan_anew(relay, fenced, Seen::Nothing);
         }
     }
 
     /// Time passes, and what is known may be believed again. A marker may have gone without this
     /// worker ever hearing of its split, so the key is asked again now and then.
-    pub(super) fn look_at_fenced(&mut self) {
-        for fenced in std::mem::take(&mut self.mitigations.splitting.fenced) {
-            let is_old = self.now.saturating_duration_since(fenced.at) > AGAIN;
-            self.plan_anew(fenced, if is_old { Seen::Nothing } else { Seen::Marker });
+    pub(super) fn look_at_fenced(&mut self, relay: &mut Relay) {
+        for fenced in std::mem::take(&mut self.splitting.fenced) {
+            let is_old = relay.now.saturating_duration_since(fenced.at) > AGAIN;
+            self.plan_anew(relay, fenced, if is_old { Seen::Nothing } else { Seen::Marker });
         }
     }
 
     /// Sends a command where its value is by now, or has it wait until that is known.
-    fn plan_anew(&mut self, fenced: Fenced, seen: Seen) {
+    fn plan_anew(&mut self, relay: &mut Relay, fenced: Fenced, seen: Seen) {
         let is_gone = fenced.ticket.client != ClientKey::NOBODY
-            && self.clients.get_ref(fenced.ticket.client).is_none();
-        if is_gone || fenced.until.is_none_or(|until| self.now > until) {
-            return self.end_fenced(&fenced, &error_line(MOVING));
+            && relay.clients.get_ref(fenced.ticket.client).is_none();
+        if is_gone || fenced.until.is_none_or(|until| relay.now > until) {
+            return relay.end_fenced(&fenced, &error_line(MOVING));
         }
-        if !self.upstream.has_way(&fenced) {
-            return self.end_fenced(&fenced, &error_line(GIVEN_UP));
+        if !relay.upstream.has_way(&fenced) {
+            return relay.end_fenced(&fenced, &error_line(GIVEN_UP));
         }
-        let split = |key: &Vec<u8>| self.mitigations.keys.split(key);
+        let split = |key: &Vec<u8>| self.keys.split(key);
         if fenced.keys.iter().all(|key| split(key).is_none()) {
             if seen == Seen::Marker {
                 // Most likely word of it is on its way. If nobody knows of it, somebody has to look.
                 for key in &fenced.keys {
-                    self.shared.split_mailbox.note_marker(key);
+                    relay.shared.split_mailbox.note_marker(key);
                 }
-                return self.mitigations.splitting.fenced.push(fenced);
+                return self.splitting.fenced.push(fenced);
             }
-            let node = self.node_of(fenced.key());
-            return self.send_fenced(&fenced, node, &fenced.request);
+            let node = relay.node_of(fenced.key());
+            return relay.send_fenced(&fenced, node, &fenced.request);
         }
         match &fenced.keys[..] {
             [key] => match split(key).cloned() {
                 Some(Splitting::Split(layout))
-                    if self.is_believed() && fenced.refused_by.as_ref() != Some(&layout.id) =>
+                    if relay.is_believed() && fenced.refused_by.as_ref() != Some(&layout.id) =>
                 {
-                    self.plan_at_shards(fenced, &layout);
+                    self.plan_at_shards(relay, fenced, &layout);
                 }
-                _ => self.mitigations.splitting.fenced.push(fenced),
+                _ => self.splitting.fenced.push(fenced),
             },
             keys => {
-                let command = self.name_of_request(&fenced.request);
+                let command = relay.name_of_request(&fenced.request);
                 let is_split = |key: &&Vec<u8>| matches!(split(key), Some(Splitting::Split(_)));
                 for key in keys.iter().filter(is_split) {
-                    self.shared.split_mailbox.want_whole(key, &command);
+                    relay.shared.split_mailbox.want_whole(key, &command);
                 }
-                self.mitigations.splitting.fenced.push(fenced);
+                self.splitting.fenced.push(fenced);
             }
         }
     }
 
     /// Sends it to shards, by the newest map: nothing of its client is under way that it could pass;
     /// see the module.
-    fn plan_at_shards(&mut self, fenced: Fenced, layout: &Arc<Layout>) {
-        let login = &self.upstream.pools[fenced.pool].login;
+    fn plan_at_shards(&mut self, relay: &mut Relay, fenced: Fenced, layout: &Arc<Layout>) {
+        let login = &relay.upstream.pools[fenced.pool].login;
         let resp3 = login.protocol == Protocol::Resp3;
-        if login.user_name() != self.shared.base_login.user_name() {
-            self.shared.split_mailbox.want_whole(fenced.key(), ANOTHER_USER);
-            return self.mitigations.splitting.fenced.push(fenced);
+        if login.user_name() != relay.shared.base_login.user_name() {
+            relay.shared.split_mailbox.want_whole(fenced.key(), ANOTHER_USER);
+            return self.splitting.fenced.push(fenced);
         }
         if let Purpose::Combined(id) = fenced.ticket.purpose {
-            if !self.step_split(id, fenced.key(), &fenced.request, fenced.pool) {
-                self.batch_lost(id, &error_line(MOVING));
+            if !self.step_split(relay, id, fenced.key(), &fenced.request, fenced.pool) {
+                self.batch_lost(relay, id, &error_line(MOVING));
             }
             return;
         }
         let Some(spans) = spans(&fenced.request) else {
-            return self.end_fenced(&fenced, &error_line(MOVING));
+            return relay.end_fenced(&fenced, &error_line(MOVING));
         };
         let request = Request { bytes: &fenced.request, args: &spans };
         let args: Vec<&[u8]> = request.args_from(0).collect();
-        let turn = self.mitigations.turn();
+        let turn = self.turn();
         let is_list = layout.kind == Kind::List;
-        let stamp = if is_list { self.shared.split_mailbox.stamps(args.len()) } else { 0 };
+        let stamp = if is_list { relay.shared.split_mailbox.stamps(args.len()) } else { 0 };
         let context = Context { layout, names: Names::Live, resp3, turn, stamp };
         match plan::plan(&context, &args) {
             Plan::One(shard) => {
-                let node = self.primary_of(layout.slot(shard), fenced.ticket.client);
+                let node = relay.primary_of(layout.slot(shard), fenced.ticket.client);
                 let part = plan::under_name(&context, shard, &args);
-                if !self.is_read(&fenced.request) {
-                    self.mitigations.note_shard_writes(fenced.key(), &layout.id, [shard]);
+                if !relay.is_read(&fenced.request) {
+                    self.note_shard_writes(fenced.key(), &layout.id, [shard]);
                 }
-                self.send_fenced(&fenced, node, &part.bytes);
+                relay.send_fenced(&fenced, node, &part.bytes);
             }
             Plan::Many { parts, merge } => {
                 let shard = turn % layout.len();
                 let step = is_step(layout, request)
                     .then(|| parts.iter().position(|part| part.shard == shard).unwrap_or(0));
                 let asker = Asker { client: fenced.ticket.client, place: 0 };
-                let collected = Collected::new(self.now, fenced.key(), layout, merge, resp3, false);
-                let is_read = self.is_read(&fenced.request);
+                let collected =
+                    Collected::new(relay.now, fenced.key(), layout, merge, resp3, false);
+                let is_read = relay.is_read(&fenced.request);
                 let access = if is_read { Access::Read } else { Access::Write };
                 let collected = collected.with_alone(false).with_access(access, turn);
                 let collected = collected.of_fenced(fenced, step);
-                self.ask_parts(asker, parts, collected, Mark::Nothing);
+                self.ask_parts(relay, asker, parts, collected, Mark::Nothing);
             }
-            Plan::Answer(reply) => self.end_fenced(&fenced, &reply),
+            Plan::Answer(reply) => relay.end_fenced(&fenced, &reply),
             Plan::Whole => {
-                let command = self.name_of_request(&fenced.request);
-                self.shared.split_mailbox.want_whole(fenced.key(), &command);
-                self.mitigations.splitting.fenced.push(fenced);
+                let command = relay.name_of_request(&fenced.request);
+                relay.shared.split_mailbox.want_whole(fenced.key(), &command);
+                self.splitting.fenced.push(fenced);
             }
         }
     }
 
     /// A tombstone has refused it this time.
-    pub(super) fn refused_again(&mut self, fenced: Fenced, id: &str) {
+    pub(super) fn refused_again(&mut self, relay: &mut Relay, fenced: Fenced, id: &str) {
         let refused_by = Some(id.to_owned());
-        self.plan_anew(Fenced { refused_by, ..fenced }, Seen::Nothing);
+        self.plan_anew(relay, Fenced { refused_by, ..fenced }, Seen::Nothing);
     }
+}
 
+impl Relay {
     fn send_fenced(&mut self, fenced: &Fenced, node: NodeId, bytes: &[u8]) {
         self.cluster.go_on_waiting(fenced.ticket, fenced.until, fenced.refusal);
         self.resend(fenced.pool, node, fenced.ticket, bytes, false);
@@ -431,7 +441,7 @@ impl Worker {
     /// The client gets this.
     pub(super) fn end_fenced(&mut self, fenced: &Fenced, reply: &[u8]) {
         self.cluster.go_on_waiting(fenced.ticket, fenced.until, fenced.refusal);
-        self.conclude(fenced.ticket, reply);
+        self.effects.conclude(fenced.ticket, reply);
     }
 }
 

@@ -21,8 +21,8 @@ use std::sync::PoisonError;
 
 use super::{Mitigations, Splits};
 use crate::hot_keys::{HotKeys, SplitKey};
+use crate::relay::Relay;
 use crate::runtime::shared::CooledKeys;
-use crate::runtime::worker::Worker;
 
 impl Mitigations {
     /// A request that writes goes to a shard, which has this place among those of all hot keys.
@@ -65,17 +65,17 @@ impl Mitigations {
     }
 }
 
-impl Worker {
+impl Mitigations {
     /// Other keys are about to be hot.
-    pub(in crate::hot) fn end_shard_writes(&mut self, hot: &HotKeys) {
-        let mut totals = self.shared.cooled.lock().unwrap_or_else(PoisonError::into_inner);
-        self.mitigations.tell_shard_writes(&mut totals);
+    pub(in crate::hot) fn end_shard_writes(&mut self, relay: &mut Relay, hot: &HotKeys) {
+        let mut totals = relay.shared.cooled.lock().unwrap_or_else(PoisonError::into_inner);
+        self.tell_shard_writes(&mut totals);
         // Not `hot`: others may have told of splits that are newer.
-        let now = self.shared.hot_keys();
+        let now = relay.shared.hot_keys();
         let is_there =
             |id: &String| now.split_keys().any(|split| split.splitting.layout().id == *id);
         totals.shard_writes.retain(|id, _| is_there(id));
-        self.mitigations.splitting.shard_writes.clear();
-        self.mitigations.splitting.shard_writes.resize(hot.shards(), 0);
+        self.splitting.shard_writes.clear();
+        self.splitting.shard_writes.resize(hot.shards(), 0);
     }
 }

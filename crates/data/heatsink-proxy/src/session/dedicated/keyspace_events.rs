@@ -24,7 +24,7 @@ use heatsink_resp::encode;
 
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::{Request, spans};
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::session::dedicated::{Dedicated, Expected};
 use crate::upstream::nodes::NodeId;
 
@@ -103,7 +103,7 @@ impl Dedicated {
     }
 }
 
-impl Worker {
+impl Relay {
     /// A request was sent on a client's dedicated connection: if it is about what servers tell of their
     /// keys, it is for the other primaries, too.
     pub(crate) fn tell_everywhere(&mut self, key: ClientKey, bytes: &[u8], expected: Expected) {

@@ -21,7 +21,7 @@ use heatsink_upstream::link::Framing;
 use crate::cluster::redirects::{MAX_HOPS, given_up};
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::session::dedicated::{Confirmations, Dedicated, Expected};
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::Owner;
@@ -167,7 +167,7 @@ impl Dedicated {
     }
 }
 
-impl Worker {
+impl Relay {
     /// A node has not executed `SSUBSCRIBE` or `SUNSUBSCRIBE` of a client that listens already: it
     /// is sent where it belongs, beside the client's dedicated connection.
     pub(crate) fn subscribe_beside(&mut self, key: ClientKey, error: &[u8]) {

@@ -39,7 +39,7 @@ use heatsink_upstream::link::Framing;
 
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::session::dedicated::{Dedicated, Expected};
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
@@ -59,7 +59,7 @@ impl Dedicated {
 /// A connection that is kept beforehand and could not be had is tried again after this.
 const SPARE_RETRY: Duration = Duration::from_secs(1);
 
-impl Worker {
+impl Relay {
     /// A client has sent a blocking command: others will, and are not to wait for a connection.
     pub(crate) fn note_blocking(&mut self, key: ClientKey) {
         let Some(client) = self.clients.get_ref(key) else { return };

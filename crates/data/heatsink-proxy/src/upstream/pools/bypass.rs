@@ -31,7 +31,7 @@
 use std::time::Duration;
 
 use crate::downstream::connection::ClientKey;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Upstream};
 
@@ -39,7 +39,7 @@ use crate::upstream::pools::{Owner, Upstream};
 /// to be busy, as people and test suites do, is told so then.
 const QUIET: Duration = Duration::from_millis(100);
 
-impl Worker {
+impl Relay {
     /// The shared link for what a client sends now.
     #[inline]
     pub(crate) fn link_for(

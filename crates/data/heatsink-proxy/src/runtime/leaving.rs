@@ -28,7 +28,7 @@ use crate::session::dedicated::Transaction;
 impl Worker {
     /// Ends a client that will send no more, once it has been answered.
     pub(crate) fn close_if_done(&mut self, key: ClientKey) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         if client.eof && matches!(client.closing, Closing::Lingering { .. }) {
             self.close_client(key);
             return;
@@ -63,7 +63,7 @@ impl Worker {
             self.close_client(key);
             return;
         }
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let told = client.output.is_empty() && client.order.held_bytes() == 0;
         let sent = told && (client.gone || !client.socket.wants_write());
         if client.is_settled() && sent && !client.stopped {
@@ -80,19 +80,19 @@ impl Worker {
                 && client.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_settled())
                 && client.hot.changes == 0
         };
-        self.cluster.view.is_none() && self.clients.get_ref(key).is_some_and(sent)
+        self.relay.cluster.view.is_none() && self.relay.clients.get_ref(key).is_some_and(sent)
     }
 
     /// A client's connection is broken. What it had sent is carried out all the same.
     pub(crate) fn client_gone(&mut self, key: ClientKey) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         if client.closing != Closing::No {
             // No more requests are taken from it.
             self.close_client(key);
             return;
         }
         let dedicated = client.dedicated.as_ref().filter(|dedicated| dedicated.begins_blocking());
-        let link = dedicated.and_then(|dedicated| self.upstream.links.get(dedicated.link));
+        let link = dedicated.and_then(|dedicated| self.relay.upstream.links.get(dedicated.link));
         let unsent = link.is_some_and(|upstream| !upstream.link.is_ready());
         if unsent {
             // Nothing was sent on that connection, and what it takes would be nobody's.
@@ -112,18 +112,19 @@ impl Worker {
 
     /// The client's requests on connections apart: the servers are told that it has left.
     fn shut_apart(&mut self, key: ClientKey) {
-        for link in self.upstream.links_apart(key) {
+        for link in self.relay.upstream.links_apart(key) {
             self.shut_link(link);
         }
     }
 
     fn shut_link(&mut self, link: usize) {
-        let Some(upstream) = self.upstream.links.get_mut(link) else { return };
+        let Some(upstream) = self.relay.upstream.links.get_mut(link) else { return };
         if upstream.link.is_shut() {
             return;
         }
-        if let Err(error) = upstream.link.shut(self.now) {
-            self.lose_link(link, &error);
+        if let Err(error) = upstream.link.shut(self.relay.now) {
+            self.relay.lose_link(link, &error);
+            self.apply_effects();
         }
     }
 }

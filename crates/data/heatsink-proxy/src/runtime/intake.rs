@@ -5,6 +5,9 @@
 //! can then be passed on piece by piece on a dedicated connection, else up to the limit of a request;
 //! or for one that has to wait. Nothing is read from a client that waits.
 
+use crate::downstream::request::BIG_REQUEST_BYTES;
+use crate::downstream::request::Flow;
+use crate::hot::Incoming;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::rc::Rc;
@@ -12,26 +15,17 @@ use std::rc::Rc;
 use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::{ProtocolError, RequestScan, Status};
 
+use crate::cluster::batch::Batch;
 use crate::cluster::node_batches::Text;
 use crate::decide::Decision;
-pub(crate) use crate::downstream::batch::Batch;
-use crate::downstream::clients::Clients;
 use crate::downstream::clients::MAX_OUTSTANDING;
-use crate::downstream::connection::{Client, ClientKey, Closing, Replies};
+use crate::downstream::connection::{ClientKey, Closing, Replies};
 use crate::downstream::request::Request;
 use crate::hot::runs::Run;
 use crate::hot::{Hotness, Verdict};
 use crate::observe::Mark;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::Expected;
-
-/// Requests above this size are passed on before they are complete, if all their keys are known; and
-/// not along the pipelines that clients share, unless they touch hot keys.
-pub(crate) const BIG_REQUEST_BYTES: usize = 256 << 10;
-/// Above this much unsent on a link, its clients are not read from.
-pub(crate) const BACKLOG_BYTES: usize = 1 << 20;
-/// Above this many bytes that are sent, unanswered and kept on a link, its clients are not read from.
-pub(crate) const KEPT_BYTES: usize = 16 << 20;
 
 /// What each turn uses and none keeps.
 #[derive(Debug)]
@@ -48,14 +42,6 @@ impl Scratch {
     pub(crate) fn new(read_bytes: usize) -> Self {
         Self { read: vec![0; read_bytes], args: Vec::new(), batch: Batch::default() }
     }
-}
-
-/// Whether a request was dealt with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
-    Taken,
-    /// It stays in the input until the client is resumed.
-    Wait,
 }
 
 /// The command before, which in a pipeline is often the same.
@@ -117,7 +103,7 @@ enum Gate {
 impl Worker {
     /// Reads once from a client and acts on what came.
     pub(crate) fn read_client(&mut self, key: ClientKey) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         match client.closing {
             Closing::No if client.stopped || !client.readable => return,
             Closing::AfterReplies => return,
@@ -140,17 +126,17 @@ impl Worker {
                 client.readable =
                     count == self.scratch.read.len() || client.hung_up || client.socket.has_ended();
                 if client.readable {
-                    self.clients.eager.push(key);
+                    self.relay.clients.eager.push(key);
                 }
                 if !lingering {
-                    self.notice_pause_in_turn();
+                    self.hot.notice_pause_in_turn(&self.relay);
                     self.take_fresh(key, count);
-                    self.clients.count_input(key);
+                    self.relay.clients.count_input(key);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => client.readable = false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                self.clients.eager.push(key);
+                self.relay.clients.eager.push(key);
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidData && !lingering => {
                 // TLS: what is wrong is told by an alert, which has to be read.
@@ -167,7 +153,7 @@ impl Worker {
 
     /// Goes on with a client that had to wait.
     pub(crate) fn resume(&mut self, key: ClientKey) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         if client.session.is_some() {
             // Two things that it waited for happened at once, and the first has led it into a
             // wait for something else: the answer to that resumes it.
@@ -177,7 +163,7 @@ impl Worker {
         if client.closing == Closing::No && !client.input.is_empty() {
             let input = std::mem::take(&mut client.input);
             self.take_held(key, input);
-            self.clients.count_input(key);
+            self.relay.clients.count_input(key);
         }
         self.read_client(key);
         self.close_if_done(key);
@@ -186,12 +172,12 @@ impl Worker {
 
     /// Acts on `count` bytes in the scratch buffer.
     fn take_fresh(&mut self, key: ClientKey, count: usize) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let read = std::mem::take(&mut self.scratch.read);
         if client.input.is_empty() {
             let used = self.take_requests(key, &read[..count]);
             if used < count
-                && let Some(client) = self.clients.get(key)
+                && let Some(client) = self.relay.clients.get(key)
                 && client.closing == Closing::No
             {
                 client.input.extend_from_slice(&read[used..count]);
@@ -208,7 +194,7 @@ impl Worker {
     fn take_held(&mut self, key: ClientKey, mut input: Vec<u8>) {
         let used = self.take_requests(key, &input);
         if used < input.len()
-            && let Some(client) = self.clients.get(key)
+            && let Some(client) = self.relay.clients.get(key)
             && client.closing == Closing::No
         {
             input.drain(..used);
@@ -218,11 +204,11 @@ impl Worker {
 
     /// Acts on the requests in `buf`; returns how many bytes are done with.
     fn take_requests(&mut self, key: ClientKey, buf: &[u8]) -> usize {
-        let table = Rc::clone(&self.table);
+        let table = Rc::clone(&self.relay.table);
         let mut intake = Intake {
             key,
             buf,
-            is_within: self.clients.get_ref(key).is_some_and(|client| client.within),
+            is_within: self.relay.clients.get_ref(key).is_some_and(|client| client.within),
             table: &table,
             args: std::mem::take(&mut self.scratch.args),
             batch: std::mem::take(&mut self.scratch.batch),
@@ -234,9 +220,9 @@ impl Worker {
         let used = self.take_each(&mut intake);
         self.forward_batch(key, buf, &mut intake.batch);
         let Intake { mut args, batch, last, taken_before, .. } = intake;
-        self.clients.is_leaving_out(key, self.taken > taken_before);
-        let (spread, now) = (self.cluster.view.is_some(), self.now);
-        if let (Some(name), Some(client)) = (last, self.clients.get(key)) {
+        self.relay.clients.is_leaving_out(key, self.taken > taken_before);
+        let (spread, now) = (self.relay.cluster.view.is_some(), self.relay.now);
+        if let (Some(name), Some(client)) = (last, self.relay.clients.get(key)) {
             if spread {
                 // What came together is one burst, unless the one before is not over.
                 client.order.is_within_burst();
@@ -261,13 +247,15 @@ impl Worker {
                 Gate::Open => {}
                 Gate::Shut => break,
                 Gate::Gone => return buf.len(),
-                Gate::Uploading => match self.pass_on(key, &buf[at..]) {
-                    0 => break,
-                    passed => {
-                        at += passed;
-                        continue;
+                Gate::Uploading => {
+                    let passed = self.relay.pass_on(key, &buf[at..]);
+                    self.apply_effects();
+                    if passed == 0 {
+                        break;
                     }
-                },
+                    at += passed;
+                    continue;
+                }
             }
             let (len, flow) = match self.scan_request(intake, at) {
                 Ok(Status::Complete { len }) => (len, self.take_complete(intake, at, len)),
@@ -275,7 +263,7 @@ impl Worker {
                     self.forward_batch(key, buf, &mut intake.batch);
                     match self.take_inline(key, &buf[at..at + len], intake.table) {
                         Ok(flow) => (len, flow),
-                        Err(error) => return self.clients.refuse(key, error, buf.len(), at),
+                        Err(error) => return self.relay.clients.refuse(key, error, buf.len(), at),
                     }
                 }
                 Ok(Status::Empty { len }) => {
@@ -290,11 +278,12 @@ impl Worker {
                 },
                 Err(error) => {
                     self.forward_batch(key, buf, &mut intake.batch);
-                    return self.clients.refuse(key, error, buf.len(), at);
+                    return self.relay.clients.refuse(key, error, buf.len(), at);
                 }
             };
+            self.apply_effects();
             if flow == Flow::Wait {
-                self.clients.stop(key);
+                self.relay.clients.stop(key);
                 break;
             }
             self.taken += 1;
@@ -307,7 +296,7 @@ impl Worker {
     #[inline]
     fn gate(&mut self, intake: &mut Intake<'_, '_>) -> Gate {
         let key = intake.key;
-        let Some(client) = self.clients.get(key) else { return Gate::Gone };
+        let Some(client) = self.relay.clients.get(key) else { return Gate::Gone };
         if client.closing != Closing::No {
             return Gate::Gone;
         }
@@ -323,17 +312,19 @@ impl Worker {
             return Gate::Uploading;
         }
         let (within, replies) = (client.within, client.replies);
-        if client.hot.version != self.mitigations.version() && !within && !self.follow_hot_keys(key)
+        if client.hot.version != self.hot.version()
+            && !within
+            && !self.hot.follow_hot_keys(&mut self.relay, key)
         {
-            self.clients.stop(key);
+            self.relay.clients.stop(key);
             return Gate::Shut;
         }
         if replies != Replies::On
-            && self.clients.is_leaving_out(key, self.taken > intake.taken_before)
+            && self.relay.clients.is_leaving_out(key, self.taken > intake.taken_before)
         {
             self.forward_batch(key, intake.buf, &mut intake.batch);
-            if self.clients.waits_for_left_out(key) {
-                self.clients.stop(key);
+            if self.relay.clients.waits_for_left_out(key) {
+                self.relay.clients.stop(key);
                 return Gate::Shut;
             }
         }
@@ -348,8 +339,8 @@ impl Worker {
         at: usize,
     ) -> Result<Status, ProtocolError> {
         let Intake { key, buf, args, .. } = intake;
-        let limits = &self.request_limits[usize::from(self.is_unauthenticated(*key))];
-        let Some(client) = self.clients.get(*key) else { return Ok(Status::Incomplete) };
+        let limits = &self.relay.request_limits[usize::from(self.relay.is_unauthenticated(*key))];
+        let Some(client) = self.relay.clients.get(*key) else { return Ok(Status::Incomplete) };
         args.clear();
         let resumed = client.scan.is_within_request();
         let mut status = client.scan.advance(&buf[at..], limits, |span| args.push(span));
@@ -399,26 +390,30 @@ impl Worker {
         at: usize,
     ) -> Flow {
         let (key, buf) = (intake.key, intake.buf);
+        let incoming = Incoming { key, request, command };
         let mut hot = None;
-        if self.hotness(key, request, command) == Hotness::Hot {
+        if self.hot.hotness(&mut self.relay, incoming) == Hotness::Hot {
             if self.join_to_shard(key, request, command, at, &mut intake.batch) {
                 return Flow::Taken;
             }
             self.forward_batch(key, buf, &mut intake.batch);
             // Before anything is remembered of it: a request that waits comes again.
-            if self.behind_old_map(key).is_some() {
+            if self.relay.behind_old_map(key).is_some() {
                 return Flow::Wait;
             }
             let run = &mut intake.run;
-            let together = self.stays_together(key, (buf, at), request, command, intake.table, run);
-            match self.mitigate(key, request, command, together) {
+            let together =
+                self.hot.stays_together(&self.relay, incoming, (buf, at), intake.table, run);
+            let verdict = self.hot.mitigate(&mut self.relay, incoming, together);
+            self.apply_effects();
+            match verdict {
                 Verdict::Done(flow) => return flow,
                 Verdict::Marked(mark) => hot = Some(mark),
                 Verdict::Pass => {}
             }
         }
         let is_big = request.bytes.len() >= BIG_REQUEST_BYTES;
-        if is_big && hot.is_none() && self.cluster.view.is_none() {
+        if is_big && hot.is_none() && self.relay.cluster.view.is_none() {
             self.forward_batch(key, buf, &mut intake.batch);
             let decision = Decision::Dedicated(Expected::Plain);
             return self.settle_and_carry_out(key, request, Some(command), decision);
@@ -439,15 +434,16 @@ impl Worker {
     ) -> Flow {
         let Intake { key, buf, batch, is_within, .. } = intake;
         let (key, len, is_within) = (*key, request.bytes.len(), *is_within);
-        if self.cluster.view.is_some()
+        if self.relay.cluster.view.is_some()
             && let Some(command) = command
         {
-            let Some(node) = self.fast_path_node(key, request, command, &batch.node_batches) else {
+            let Some(node) = self.relay.fast_path_node(key, request, command, &batch.node_batches)
+            else {
                 self.forward_batch(key, buf, batch);
-                return self.forward_clustered(key, request, command);
+                return self.relay.forward_clustered(key, request, command);
             };
             let text = Text::Asked(at..at + len);
-            self.join_batch(key, request, command, at, (node, text), batch);
+            self.relay.join_batch(key, request, command, at, (node, text), batch);
             return Flow::Taken;
         }
         if batch.bytes.end != at {
@@ -455,12 +451,12 @@ impl Worker {
             batch.bytes.start = at;
         }
         if batch.marks.is_empty()
-            && let Some(flow) = self.behind_old_map(key)
+            && let Some(flow) = self.relay.behind_old_map(key)
         {
             return flow;
         }
         let place = batch.marks.len();
-        let mark = hot.unwrap_or_else(|| match (command, &mut self.observer) {
+        let mark = hot.unwrap_or_else(|| match (command, &mut self.relay.observer) {
             (Some(command), Some(observer)) if !is_within => {
                 observer.sent_in_batch(key, command, request, at, place)
             }
@@ -478,81 +474,51 @@ impl Worker {
     /// known; nothing if the rest of it has to come first.
     fn take_incomplete(&mut self, intake: &mut Intake<'_, '_>, at: usize) -> Option<Flow> {
         let Intake { key, buf, table, args, batch, .. } = intake;
-        let held = self.clients.get_ref(*key).is_some_and(|client| client.held);
+        let held = self.relay.clients.get_ref(*key).is_some_and(|client| client.held);
         if held || buf.len() - at < BIG_REQUEST_BYTES {
             return None;
         }
         self.forward_batch(*key, buf, batch);
-        let flow = self.begin_upload(*key, &buf[at..], table, args);
+        let flow = self.relay.begin_upload(*key, &buf[at..], table, args);
+        self.taken += u64::from(flow == Some(Flow::Taken));
         if flow.is_none()
-            && let Some(client) = self.clients.get(*key)
+            && let Some(client) = self.relay.clients.get(*key)
         {
             client.held = true;
         }
         flow
     }
 
-    /// The small limits hold: the server has asked for a password and got none yet.
+    /// A request for a split key joins the batch under the name of its shard; false if it cannot.
     #[inline]
-    pub(crate) fn is_unauthenticated(&self, key: ClientKey) -> bool {
-        let client = self.clients.get_ref(key);
-        client.is_some_and(|client| {
-            (self.upstream.pools[client.pool].needs_auth || !client.is_known)
-                && client.dedicated.as_ref().is_none_or(|dedicated| !dedicated.strayed)
-        })
-    }
-}
-
-impl Clients {
-    /// Whether the reply to the last request that was taken is to be left out; `is_taken` if one was
-    /// taken since the client said so.
-    pub(crate) fn is_leaving_out(&mut self, key: ClientKey, is_taken: bool) -> bool {
-        let Some(client) = self.get(key) else { return false };
-        if client.replies == Replies::SkipNext && is_taken {
-            client.replies = Replies::Skipping;
-        }
-        client.replies == Replies::Skipping
-    }
-
-    /// Goes on with a client as before when the request is answered; true if it is not yet.
-    pub(crate) fn waits_for_left_out(&mut self, key: ClientKey) -> bool {
-        let Some(client) = self.get(key) else { return false };
-        if !client.is_settled() {
-            return true;
-        }
-        self.drop_left_out(key);
-        if let Some(client) = self.get(key) {
-            client.replies = Replies::On;
-        }
-        false
-    }
-
-    pub(crate) fn stop(&mut self, key: ClientKey) {
-        if let Some(client) = self.get(key) {
-            client.stopped = true;
-        }
-    }
-
-    /// A request that breaks the protocol or a limit: said so, then closed.
-    pub(crate) fn refuse(
+    pub(super) fn join_to_shard(
         &mut self,
         key: ClientKey,
-        error: ProtocolError,
-        len: usize,
+        request: Request<'_>,
+        command: &Command,
         at: usize,
-    ) -> usize {
-        let settled = self.get_ref(key).is_none_or(Client::is_settled);
-        if !settled {
-            // Its turn comes when what was asked before has been answered.
-            if let Some(client) = self.get(key) {
-                client.scan = RequestScan::default();
-                client.stopped = true;
-            }
-            return at;
+        batch: &mut Batch,
+    ) -> bool {
+        let Batch { node_batches, renamed, .. } = batch;
+        let start = renamed.len();
+        let node = self.hot.fast_path_to_shard(
+            &mut self.relay,
+            Incoming { key, request, command },
+            node_batches,
+            renamed,
+        );
+        let Some(node) = node else { return false };
+        let text = Text::Renamed(start..renamed.len());
+        self.relay.join_batch(key, request, command, at, (node, text), batch);
+        true
+    }
+
+    /// Sends requests that need nothing but to be passed on.
+    #[inline]
+    fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
+        if !batch.marks.is_empty() {
+            self.relay.forward_batch(key, buf, batch);
+            self.apply_effects();
         }
-        tracing::info!(%error, "a client was closed");
-        self.error(key, &format!("ERR {error}"));
-        self.close_after_replies(key);
-        len
     }
 }

@@ -9,13 +9,14 @@
 use crate::downstream::clients::Clients;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::intake::Flow;
+use crate::downstream::request::Flow;
 use crate::observe::Mark;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
+use crate::relay::effects::Effect;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket};
 
-impl Worker {
+impl Relay {
     /// Passes `count` requests on along the client's pool, to any node.
     pub(crate) fn forward(&mut self, key: ClientKey, bytes: &[u8], count: u32) -> Flow {
         debug_assert_eq!(count, 1);
@@ -78,7 +79,7 @@ impl Worker {
 
     /// The shared link has more to send than it should: send now, or wait.
     pub(crate) fn throttle(&mut self, key: ClientKey, pool: usize, link: usize) {
-        self.close_flights();
+        self.effects.push(Effect::LeavesEarly);
         if let Err(error) = self.upstream.links[link].link.flush(self.now) {
             self.lose_link(link, &error);
             return;

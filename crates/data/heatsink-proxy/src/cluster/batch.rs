@@ -12,16 +12,18 @@ use heatsink_resp::command::Command;
 use crate::cluster::node_batches::{NodeBatches, Text};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
-use crate::hot::splitting::RENAMED_BYTES;
 use crate::observe::Mark;
-use crate::runtime::worker::Worker;
+use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
+
+/// What is kept of the place where requests get the name of a shard.
+pub(crate) const RENAMED_BYTES: usize = 64 << 10;
 
 /// Requests of one client that are counted together, and sent on together: those next to each
 /// other in one piece, before a cluster each to its node.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(super) bytes: Range<usize>,
+    pub(crate) bytes: Range<usize>,
     /// One for each.
     pub(crate) marks: Vec<Mark>,
     /// Before a cluster: where each is, and where it goes.
@@ -30,10 +32,10 @@ pub(crate) struct Batch {
     pub(crate) renamed: Vec<u8>,
 }
 
-impl Worker {
+impl Relay {
     /// A request goes on to a node with those that came before.
     #[inline]
-    pub(super) fn join_batch(
+    pub(crate) fn join_batch(
         &mut self,
         key: ClientKey,
         request: Request<'_>,
@@ -51,31 +53,9 @@ impl Worker {
         batch.node_batches.push(to.0, to.1);
     }
 
-    /// A request for a split key joins the batch under the name of its shard; false if it cannot.
-    #[inline]
-    pub(super) fn join_to_shard(
-        &mut self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
-        at: usize,
-        batch: &mut Batch,
-    ) -> bool {
-        let Batch { node_batches, renamed, .. } = batch;
-        let start = renamed.len();
-        let node = self.fast_path_to_shard(key, request, command, node_batches, renamed);
-        let Some(node) = node else { return false };
-        let text = Text::Renamed(start..renamed.len());
-        self.join_batch(key, request, command, at, (node, text), batch);
-        true
-    }
-
     /// Sends requests that need nothing but to be passed on.
     #[inline]
-    pub(super) fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
-        if batch.marks.is_empty() {
-            return;
-        }
+    pub(crate) fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
         if let Some(observer) = &mut self.observer {
             observer.count_batch(key, buf, &mut batch.marks);
         }

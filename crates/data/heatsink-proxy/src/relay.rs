@@ -1,0 +1,138 @@
+//! What passes requests on to the servers, and replies back, as they are: clients, links, dedicated
+//! connections, the cluster. Mitigations stand on top of it, and it knows nothing of them.
+//!
+//! Called by: the event loop, and the rooms above, to which it is the way to clients and servers.
+//! Invariant: nothing here calls up. What a room above has to do is put among the [`Effects`], which
+//! the event loop carries out as soon as the call that led to it has returned.
+//!
+//! | question | module |
+//! |---|---|
+//! | what a room above has to do | `effects` |
+//! | keys whose values lie elsewhere, as far as that concerns requests on their way | `moved_values` |
+
+pub(crate) mod effects;
+pub(crate) mod moved_values;
+
+use crate::upstream::pools::Purpose;
+use crate::upstream::pools::Ticket;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use heatsink_resp::command::{Command, CommandTable};
+use heatsink_resp::request::Limits;
+use heatsink_upstream::address::Endpoint;
+
+use crate::config::Live;
+use crate::downstream::clients::Clients;
+use crate::downstream::connection::ClientKey;
+use crate::downstream::request::Request;
+use crate::observe::{Mark, Observer, Writer};
+use crate::runtime::shared::Shared;
+use crate::runtime::world::World;
+use crate::upstream::nodes::{Node, NodeId};
+use crate::{cluster, session, upstream};
+use effects::{Effect, Effects};
+use moved_values::MovedValues;
+
+/// The rooms that a request passes when nothing is done about its key.
+pub(crate) struct Relay {
+    pub(crate) world: World,
+    pub(crate) shared: Arc<Shared>,
+    /// The number of the worker.
+    pub(crate) index: usize,
+    /// The settings as this worker knows them.
+    pub(crate) live: Arc<Live>,
+    /// Limits on a request after authentication, and before.
+    pub(crate) request_limits: [Limits; 2],
+    /// Some rule lets replicas answer reads.
+    pub(crate) reads_replicas: bool,
+    /// This worker's copy of the command table; no other thread touches its counter.
+    pub(crate) table: Rc<CommandTable>,
+    pub(crate) table_version: u64,
+    pub(crate) clients: Clients,
+    pub(crate) upstream: upstream::Room,
+    pub(crate) cluster: cluster::Room,
+    pub(crate) session: session::Room,
+    /// Counts keys, if they are to be counted.
+    pub(crate) observer: Option<Observer>,
+    /// Keys whose values lie elsewhere, and who waits for them.
+    pub(crate) moved: MovedValues,
+    /// What the event loop is to have done next.
+    pub(crate) effects: Effects,
+    /// Tells one client or link in a place from the next one there.
+    pub(crate) next_generation: u32,
+    /// For taking turns.
+    pub(crate) turn: usize,
+    /// The time of the turn.
+    pub(crate) now: Instant,
+    pub(crate) next_tick: Instant,
+}
+
+impl Relay {
+    /// The server with that number.
+    pub(crate) fn node(&mut self, id: NodeId) -> Arc<Node> {
+        if id.index() >= self.upstream.nodes.len() {
+            self.upstream.nodes = self.shared.nodes.all();
+        }
+        Arc::clone(&self.upstream.nodes[id.index().min(self.upstream.nodes.len() - 1)])
+    }
+
+    pub(crate) fn endpoint(&mut self, id: NodeId) -> Endpoint {
+        self.node(id).dialer.endpoint()
+    }
+
+    pub(crate) fn report_requests(&mut self, node: NodeId, count: u64) {
+        self.node(node).requests.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Counts the keys of a request that is sent on now.
+    #[inline]
+    pub(crate) fn observe(
+        &mut self,
+        key: ClientKey,
+        command: &Command,
+        request: Request<'_>,
+    ) -> Mark {
+        let within = self.clients.get_ref(key).is_some_and(|client| client.within);
+        match &mut self.observer {
+            Some(observer) if !within => observer.sent(Writer(key.slot), command, request),
+            _ => Mark::Nothing,
+        }
+    }
+
+    /// A request will not be answered.
+    pub(crate) fn give_up(&mut self, mark: Mark) {
+        if let Mark::Hot(_) = mark {
+            return self.effects.push(Effect::GivenUp(mark));
+        }
+        if let Some(observer) = &mut self.observer {
+            observer.given_up(mark);
+        }
+    }
+
+    /// The small limits hold: the server has asked for a password and got none yet.
+    #[inline]
+    pub(crate) fn is_unauthenticated(&self, key: ClientKey) -> bool {
+        let client = self.clients.get_ref(key);
+        client.is_some_and(|client| {
+            (self.upstream.pools[client.pool].needs_auth || !client.is_known)
+                && client.dedicated.as_ref().is_none_or(|dedicated| !dedicated.strayed)
+        })
+    }
+
+    /// Asks the server for its commands, if nobody has since it was last lost.
+    pub(crate) fn ask_commands(&mut self, link: usize) {
+        if self.shared.table_asked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let ticket = Ticket::internal(Purpose::Commands);
+        self.upstream.push_to_link(self.now, link, b"*1\r\n$7\r\nCOMMAND\r\n", ticket, 1);
+    }
+
+    /// The server may come back with other commands.
+    pub(crate) fn forget_commands(&self) {
+        self.shared.table_asked.store(false, Ordering::Release);
+    }
+}

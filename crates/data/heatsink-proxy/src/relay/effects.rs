@@ -1,0 +1,116 @@
+//! What rooms below want from rooms above, in the order in which they want it.
+//!
+//! A room never calls up: not every room below has all of its work done when it finds that, say, a
+//! reply will not come, and the one that has to hear of it may want to send something at once. So it
+//! is noted here, and carried out by the event loop when the call has returned.
+//!
+//! Called by: the rooms of the relay and the mitigations, to note something; the event loop, to carry
+//! it out, after each step.
+//! Bound: what one step leads to. The buffer is used again; a request that is simply passed on, or
+//! served from the cache, notes nothing.
+//! Invariant: effects are carried out in the order in which they were noted, and those that one of
+//! them leads to before the next, as if each had been a call.
+
+use heatsink_upstream::error::LinkError;
+
+use crate::cluster::redirects::Standing;
+use crate::downstream::connection::ClientKey;
+use crate::observe::Mark;
+use crate::upstream::nodes::NodeId;
+use crate::upstream::pools::Ticket;
+
+/// Something that a room above has to do.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// A reply has come that is not simply passed on, or an error takes its place.
+    Conclude(Ticket, Vec<u8>),
+    /// A read or a write of a mitigation will not be answered: its link is lost, for this reason.
+    Unanswered(Ticket, Vec<u8>),
+    /// A request that touches hot keys will not be answered.
+    GivenUp(Mark),
+    /// A node of a cluster has refused a command for the type of a value.
+    WrongType(Box<WrongType>),
+    /// A node has not executed a request that was replayed, and what it was replayed behind is over.
+    GoElsewhere(Box<Redirected>),
+    /// A request was sent on along this link.
+    Resent(usize, ClientKey),
+    /// A link is flushed before the turn ends.
+    LeavesEarly,
+    /// On this link the server tells of changes from now on.
+    TrackedReady(usize),
+    /// A link of that generation, on which the server told of changes, is used no more.
+    TrackedLost(u32),
+    /// A server does not tell of changes.
+    TrackingRefused(NodeId, LinkError),
+    /// The link on which other Heatsinks tell of changes is lost; its generation.
+    ListenerLost(u32),
+    /// A server was lost, and may be another when it is back.
+    NodeLost(NodeId),
+    /// A pool with this serial number is gone.
+    PoolGone(u64),
+    /// The cluster's map has changed.
+    MapChanged,
+    /// A client is to be closed.
+    Close(ClientKey),
+    /// A client may have come to its end.
+    CloseIfDone(ClientKey),
+}
+
+/// A command that was refused for the type of a value.
+#[derive(Debug)]
+pub(crate) struct WrongType {
+    pub(crate) pool: usize,
+    pub(crate) ticket: Ticket,
+    pub(crate) request: Vec<u8>,
+    pub(crate) error: Vec<u8>,
+    /// Others of its client were sent behind it for the same slot.
+    pub(crate) overtaken: bool,
+}
+
+/// A request that a node sends elsewhere.
+#[derive(Debug)]
+pub(crate) struct Redirected {
+    /// The pool that it came along, and what tells it from a later one in its place.
+    pub(crate) way: (usize, Option<u64>),
+    pub(crate) from: NodeId,
+    pub(crate) ticket: Ticket,
+    pub(crate) request: Vec<u8>,
+    pub(crate) error: Vec<u8>,
+    pub(crate) standing: Standing,
+}
+
+/// What is to be done, the first first.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    noted: Vec<Effect>,
+}
+
+impl Effects {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.noted.is_empty()
+    }
+
+    /// Notes something that is to be done.
+    pub(crate) fn push(&mut self, effect: Effect) {
+        self.noted.push(effect);
+    }
+
+    /// Notes that a reply has come, or that an error takes its place.
+    pub(crate) fn conclude(&mut self, ticket: Ticket, reply: &[u8]) {
+        self.push(Effect::Conclude(ticket, reply.to_vec()));
+    }
+
+    /// Takes out what was noted.
+    pub(crate) fn take(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.noted)
+    }
+
+    /// Gives an emptied buffer back, to be used again.
+    pub(crate) fn give_back(&mut self, buffer: Vec<Effect>) {
+        debug_assert!(buffer.is_empty());
+        if self.noted.capacity() == 0 {
+            self.noted = buffer;
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Carries out what rooms below want done above them; see [`crate::relay::effects`].
+
+use crate::downstream::clients::error_line;
+use crate::observe::Mark;
+use crate::relay::effects::{Effect, Redirected};
+use crate::runtime::worker::Worker;
+
+impl Worker {
+    /// Carries out what the last call to a room has led to.
+    #[inline]
+    pub(crate) fn apply_effects(&mut self) {
+        if !self.relay.effects.is_empty() {
+            self.apply_noted();
+        }
+    }
+
+    #[cold]
+    fn apply_noted(&mut self) {
+        let mut noted = self.relay.effects.take();
+        for effect in noted.drain(..) {
+            self.apply(effect);
+            // What that has led to comes before the next.
+            self.apply_effects();
+        }
+        self.relay.effects.give_back(noted);
+    }
+
+    fn apply(&mut self, effect: Effect) {
+        let Self { relay, hot, .. } = self;
+        match effect {
+            Effect::Conclude(ticket, reply) => self.conclude(ticket, &reply),
+            Effect::Unanswered(ticket, error) => hot.unanswered(relay, ticket, &error),
+            Effect::GivenUp(Mark::Hot(write)) => {
+                let inner = hot.end_hot_write(relay, write, false);
+                relay.give_up(inner);
+            }
+            Effect::GivenUp(mark) => relay.give_up(mark),
+            Effect::WrongType(refused) => hot.meet_fence(relay, *refused),
+            Effect::GoElsewhere(redirected) => {
+                let Redirected { way, from, ticket, request, error, standing } = *redirected;
+                let (pool, serial) = way;
+                relay.end_redirect(ticket);
+                if relay.upstream.pools.get(pool).map(|pool| pool.serial) == serial {
+                    relay.go_elsewhere(pool, from, ticket, request, &error, standing);
+                } else {
+                    relay.effects.conclude(ticket, &error_line("ERR heatsink: given up"));
+                }
+            }
+            Effect::Resent(link, client) => hot.extend_fences(relay, link, client),
+            Effect::LeavesEarly => hot.close_flights(),
+            Effect::TrackedReady(link) => hot.tracking_ready(relay, link),
+            Effect::TrackedLost(generation) => hot.tracking_lost(generation),
+            Effect::TrackingRefused(node, error) => hot.tracking_refused(node, &error),
+            Effect::ListenerLost(generation) => hot.listener_lost(relay.now, generation),
+            Effect::NodeLost(node) => hot.forget_refusal(node),
+            Effect::PoolGone(serial) => hot.forget_listening_pool(serial),
+            Effect::MapChanged => hot.map_changed(),
+            Effect::Close(key) => self.close_client(key),
+            Effect::CloseIfDone(key) => self.close_if_done(key),
+        }
+    }
+}
