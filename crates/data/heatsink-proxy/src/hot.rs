@@ -18,24 +18,18 @@
 //! - Nothing is served that was read along a link which is lost, or has been silent for too
 //!   long ([`SILENCE`]).
 
-mod broadcast;
 mod client_state;
 mod combining;
 pub(crate) mod copies;
 mod draining;
-mod hash_fields;
-mod inquiries;
 #[cfg(test)]
 mod interleavings;
+pub(crate) mod mitigation;
 mod opaque_requests;
-mod pass_through;
 mod reads;
 mod report;
 pub(crate) mod runs;
 pub(crate) mod splitting;
-mod stale_replies;
-mod tracking;
-mod untracked;
 mod writes;
 
 use std::collections::HashMap;
@@ -45,8 +39,8 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use heatsink_cache::joins::Joins;
-use heatsink_cache::local::{KeyCounters, KeySettings, Limits, LinkId, LocalCache, Registered};
-use heatsink_resp::command::{Access, Command, Unnamed};
+use heatsink_cache::local::{KeyCounters, KeySettings, Registered};
+use heatsink_resp::command::{Command, Unnamed};
 use slab::Slab;
 
 use crate::config;
@@ -54,18 +48,16 @@ use crate::downstream::clients::Clients;
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
-use crate::hot_keys::HotKeys;
+use crate::hot_keys::{HotKeys, Treatment};
 use crate::observe::Mark;
 use crate::relay::Relay;
-use crate::upstream::nodes::NodeId;
-use broadcast::Listening;
 pub(crate) use client_state::ClientState;
 use combining::Combining;
-use copies::{CopiedWrites, Served};
+use copies::CopiedWrites;
 use draining::Fence;
-use inquiries::Inquiry;
-pub(crate) use pass_through::Hotness;
-use reads::Coalescing;
+use mitigation::{Inquiry, Verdict};
+use reads::Reads;
+pub(crate) use reads::pass_through::Hotness;
 use splitting::Splits;
 use writes::HotWrite;
 
@@ -89,11 +81,12 @@ pub(crate) struct Mitigations {
     told: HashMap<Vec<u8>, (KeyCounters, Work), RandomState>,
     /// What was done for each hot key beside the cache.
     work: HashMap<Vec<u8>, Work, RandomState>,
-    cache: LocalCache,
-    /// Reads that others join, and those that go as usual.
-    coalescing: Coalescing,
+    /// The local cache, and reads that wait for one.
+    reads: Reads,
     /// Writes that go out as one.
     combining: Combining,
+    /// What servers have told by themselves, until it is looked into.
+    pub(crate) heard: Heard,
     /// Requests that meet values which are moved, or have been.
     splitting: Splits,
     /// Writes of keys that have copies.
@@ -104,43 +97,43 @@ pub(crate) struct Mitigations {
     writes: Slab<HotWrite>,
     /// What servers were asked, by the numbers in [`crate::cluster::scatter_gather::Ending::Mitigation`].
     inquiries: Slab<Inquiry>,
-    links: Vec<TrackedLink>,
     /// Hot keys that are not settled before what was sent earlier is answered.
     fences: Vec<Fence>,
     /// The version of the hot keys before which nothing is under way any more.
     settled: u64,
-    /// Word of other Heatsinks, where the server does not tell itself.
-    pub(crate) listening: Listening,
     /// Clients that have touched hot keys on dedicated connections.
     unsettled: Vec<ClientKey>,
     /// Answered requests that touched hot keys, and whether the server refused them, until they are
     /// seen to.
     pub(crate) ended: Vec<(u32, bool)>,
-    /// What the server has told by itself, until it is looked into.
-    pub(crate) pushes: Vec<Vec<u8>>,
     origin: Instant,
     last_turn: Instant,
     next_pulse: Instant,
     next_look: Instant,
 }
 
-/// A link of the cache that is ready.
-#[derive(Debug)]
-struct TrackedLink {
-    slot: usize,
-    pool: usize,
-    /// Whose changes are told of on it.
-    node: NodeId,
-    generation: u32,
-    /// What the cache calls it.
-    id: LinkId,
-    /// When it was asked whether it is there, until it answers.
-    asked_at: Option<Instant>,
-    /// Word of all that was executed before this time has been heard.
-    heard_up_to: Instant,
-    /// How long the last answer took, however long the loop itself did: word of a change comes
-    /// the same way in less.
-    delay: Duration,
+/// What servers have told by themselves, until it is looked into.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// Each in one piece.
+    pushes: Vec<Vec<u8>>,
+    /// The beginning of a message of other Heatsinks whose end is still to come.
+    partial: Vec<u8>,
+}
+
+impl Heard {
+    /// A server has told something by itself.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.pushes.push(bytes.to_vec());
+    }
+
+    /// A piece of what other Heatsinks tell.
+    pub(crate) fn message(&mut self, piece: &[u8], ends: bool) {
+        self.partial.extend_from_slice(piece);
+        if ends {
+            self.pushes.push(std::mem::take(&mut self.partial));
+        }
+    }
 }
 
 /// What was done for a key beside the cache.
@@ -172,17 +165,20 @@ pub(crate) struct Incoming<'a> {
     pub(crate) key: ClientKey,
     pub(crate) request: Request<'a>,
     pub(crate) command: &'a Command,
+    /// It stays together with those before or behind it: it goes along the shared link, if its key is
+    /// where it belongs.
+    pub(crate) together: bool,
 }
 
 /// What becomes of a request because of hot keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Mitigated {
     /// It is dealt with, or has to wait.
     Done(Flow),
     /// It goes on as usual, with this remembered of it.
     Marked(Mark),
     /// It goes on as if the key were not hot.
-    Pass,
+    Cold,
 }
 
 impl Mitigations {
@@ -193,22 +189,19 @@ impl Mitigations {
             version: 0,
             upheavals: 0,
             told: HashMap::default(),
-            cache: LocalCache::new(limits(&live.local_cache, workers)),
             work: HashMap::default(),
-            coalescing: Coalescing::new(live),
+            reads: Reads::new(live, workers),
+            heard: Heard::default(),
             combining: Combining::new(live),
             splitting: Splits::default(),
             copies: CopiedWrites::default(),
             numbers: 0,
             writes: Slab::new(),
             inquiries: Slab::new(),
-            links: Vec::new(),
             fences: Vec::new(),
             settled: 0,
-            listening: Listening::default(),
             unsettled: Vec::new(),
             ended: Vec::new(),
-            pushes: Vec::new(),
             origin: now,
             last_turn: now,
             next_pulse: now,
@@ -235,11 +228,10 @@ impl Mitigations {
 
     /// When something is to be done even if nothing happens.
     pub(crate) fn due(&self, relay: &Relay) -> Option<Instant> {
-        let listens = self.listening.is_open() || !self.links.is_empty();
+        let listens = self.reads.listening.is_open() || !self.reads.links.is_empty();
         let pulse = listens.then_some(self.next_pulse);
-        let waits = self.holds(relay)
-            || !self.coalescing.fills.is_empty()
-            || !self.combining.batches.is_empty();
+        let waits =
+            self.holds(relay) || !self.reads.fills.is_empty() || !self.combining.batches.is_empty();
         let look = waits.then_some(self.next_look);
         [pulse, look].into_iter().flatten().min()
     }
@@ -254,7 +246,7 @@ impl Mitigations {
     fn number(&mut self) -> u32 {
         loop {
             self.numbers = self.numbers.wrapping_add(1);
-            if !self.coalescing.fills.contains_key(&self.numbers)
+            if !self.reads.fills.contains_key(&self.numbers)
                 && !self.combining.sent.contains_key(&self.numbers)
             {
                 return self.numbers;
@@ -264,7 +256,7 @@ impl Mitigations {
 
     /// The nodes have other tasks now: what was read from them may be another's to know.
     pub(crate) fn map_changed(&mut self) {
-        self.cache.flushed();
+        self.reads.cache.flushed();
     }
 
     /// What else is remembered of a request that touches hot keys.
@@ -278,7 +270,7 @@ impl Mitigations {
 
     /// A client has gone: it waits for nothing any more.
     pub(crate) fn forget_waits(&mut self, key: ClientKey) {
-        self.coalescing.flights.leave(|waiter| waiter.is_of(key));
+        self.reads.flights.leave(|waiter| waiter.is_of(key));
         self.combining.batches.leave(|waiter| waiter.is_of(key));
     }
 
@@ -301,16 +293,6 @@ impl Mitigations {
     }
 }
 
-/// A worker's share.
-fn limits(settings: &config::LocalCache, workers: usize) -> Limits {
-    let workers = workers.max(1);
-    Limits {
-        entries: settings.entries.div_ceil(workers),
-        bytes: usize::try_from(settings.max_bytes).unwrap_or(usize::MAX) / workers,
-        ..Limits::default()
-    }
-}
-
 /// How long what is read may be kept.
 fn key_settings(live: &config::Live) -> KeySettings {
     let settings = &live.local_cache;
@@ -330,9 +312,9 @@ fn longest_wait(live: &config::Live) -> Duration {
 impl Mitigations {
     /// Settings were changed.
     pub(crate) fn renew_mitigations(&mut self, relay: &mut Relay) {
-        let limits = limits(&relay.live.local_cache, self.workers);
-        self.cache.set_limits(limits);
-        self.coalescing.flights.set_limits(Coalescing::limits(&relay.live));
+        let limits = reads::cache_limits(&relay.live.local_cache, self.workers);
+        self.reads.cache.set_limits(limits);
+        self.reads.flights.set_limits(Reads::limits(&relay.live));
         self.combining.batches.set_limits(Combining::limits(&relay.live));
         let hot = Arc::clone(&self.keys);
         self.change_hot_keys(relay, &hot);
@@ -342,13 +324,13 @@ impl Mitigations {
     /// has passed unseen.
     pub(crate) fn begin_mitigations(&mut self, relay: &mut Relay) {
         if self.is_active() && relay.now.saturating_duration_since(self.last_turn) > PAUSE {
-            self.cache.flushed();
+            self.reads.cache.flushed();
         }
         self.last_turn = relay.now;
         let upheavals = relay.shared.upheavals.load(Ordering::Acquire);
         if upheavals != self.upheavals {
             self.upheavals = upheavals;
-            self.cache.flushed();
+            self.reads.cache.flushed();
         }
         let version = relay.shared.hot_keys_version.load(Ordering::Acquire);
         if version != self.version {
@@ -382,7 +364,7 @@ impl Mitigations {
         relay.moved.follow(now, hot, relay.reads_replicas);
         self.note_past(now, &old);
         for (key, _) in old.iter().filter(|(key, _)| hot.get(key).is_none()) {
-            self.cache.deregister(key);
+            self.reads.cache.deregister(key);
             self.work.remove(key);
         }
         for (key, _) in hot.iter() {
@@ -396,16 +378,16 @@ impl Mitigations {
         }
         self.keep_passing();
         if !hot.iter().any(|(_, treatment)| treatment.stale_if_late) {
-            self.coalescing.late.clear();
+            self.reads.late.clear();
         }
         let settings = key_settings(&relay.live);
         let mut tokens = Vec::new();
         for (key, treatment) in hot.iter() {
             if !treatment.local_cache {
-                self.cache.deregister(key);
+                self.reads.cache.deregister(key);
                 continue;
             }
-            if let Registered::New(token) = self.cache.register(key, settings) {
+            if let Registered::New(token) = self.reads.cache.register(key, settings) {
                 tokens.push(token);
             }
         }
@@ -413,7 +395,7 @@ impl Mitigations {
             relay.clients.suspect_unanswered();
         }
         for token in tokens {
-            self.cache.write_done(token);
+            self.reads.cache.write_done(token);
         }
         // What blocks may do so for ever. If it is about a key that is moved, the mover sees it.
         let unseen = self.writes_frozen_unseen(relay);
@@ -429,9 +411,9 @@ impl Mitigations {
     /// Once a turn, behind what came in it: what was waited for may be there. What it says leaves
     /// with the turn.
     pub(crate) fn end_mitigations(&mut self, relay: &mut Relay) {
-        let Self { links, coalescing, combining, unsettled, fences, .. } = &*self;
-        let idle = links.is_empty() && coalescing.fills.is_empty() && combining.batches.is_empty();
-        let idle = idle && !self.listening.is_open() && !self.holds(relay);
+        let Self { reads, combining, unsettled, fences, .. } = &*self;
+        let idle = reads.links.is_empty() && reads.fills.is_empty() && combining.batches.is_empty();
+        let idle = idle && !self.reads.listening.is_open() && !self.holds(relay);
         if !self.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
             return;
         }
@@ -439,10 +421,7 @@ impl Mitigations {
         self.look_at_unsettled(relay);
         if relay.now >= self.next_look {
             self.next_look = relay.now + LOOK;
-            self.expire_waits(relay);
-            self.expire_changes(relay);
-            self.look_at_held(relay);
-            self.look_at_unremoved(relay);
+            mitigation::tick(self, relay);
         }
         if relay.now >= self.next_pulse {
             self.next_pulse = relay.now + PULSE;
@@ -457,53 +436,22 @@ impl Mitigations {
         }
     }
 
-    /// A request that touches hot keys. One that stays `together` with those before or behind it goes
-    /// along the shared link, if its key is where it belongs.
-    pub(crate) fn mitigate(
-        &mut self,
-        relay: &mut Relay,
-        incoming: Incoming<'_>,
-        together: bool,
-    ) -> Verdict {
-        let Incoming { key, request, command } = incoming;
-        self.settle(relay, key);
-        if request.unnamed(command) != Unnamed::Nothing {
-            if let Some(flow) = self.make_whole(relay, incoming) {
-                return Verdict::Done(flow);
-            }
-        } else if self.keys.has_moved() {
-            match self.serve_copied(relay, incoming) {
-                Some(Served::Done(flow)) => return Verdict::Done(flow),
-                Some(Served::Pass) => return Verdict::Pass,
-                None => {}
-            }
-            if let Some(flow) = self.serve_split(relay, incoming) {
-                return Verdict::Done(flow);
-            }
+    /// A request that touches hot keys.
+    pub(crate) fn mitigate(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Mitigated {
+        self.settle(relay, incoming.key);
+        match mitigation::offer(self, relay, incoming) {
+            Verdict::Served => Mitigated::Done(Flow::Taken),
+            Verdict::Waiting => Mitigated::Done(Flow::Wait),
+            Verdict::Cold => Mitigated::Cold,
+            Verdict::Pass if relay.cluster.view.is_some() => self.write_clustered(relay, incoming),
+            Verdict::Pass => self.mark_write(relay, incoming),
         }
-        if together && command.access == Access::Read {
-            self.note_as_usual(request, command);
-        } else if !together
-            && let Some(index) = command.single_key_index()
-            && let Some(name) = request.arg(index)
-            && let Some(treatment) = self.keys.get(name)
-        {
-            let around = relay.upstream.goes_around && relay.is_around(key, relay.node_of(name));
-            let flow = if command.access == Access::Read {
-                self.serve_read(relay, incoming, name, treatment, around)
-            } else if treatment.coalesce && !around {
-                self.serve_change(relay, incoming)
-            } else {
-                None
-            };
-            if let Some(flow) = flow {
-                return Verdict::Done(flow);
-            }
-        }
-        if relay.cluster.view.is_some() {
-            return self.write_clustered(relay, incoming);
-        }
-        self.mark_write(relay, incoming)
+    }
+
+    /// The only key that a request names, if it is hot, and how it is treated.
+    fn treated<'a>(&self, incoming: Incoming<'a>) -> Option<(&'a [u8], Treatment)> {
+        let name = incoming.request.arg(incoming.command.single_key_index()?)?;
+        Some((name, self.keys.get(name)?))
     }
 
     /// Other keys are hot than when the client sent what it waits for. That took another way

@@ -77,6 +77,13 @@ impl Relay {
         }
     }
 
+    /// Whether what a client sends now about a key goes around a shared link on which its server is
+    /// silent.
+    #[inline]
+    pub(crate) fn goes_around(&mut self, key: ClientKey, name: &[u8]) -> bool {
+        self.upstream.goes_around && self.is_around(key, self.node_of(name))
+    }
+
     /// The shared link has more to send than it should: send now, or wait.
     pub(crate) fn throttle(&mut self, key: ClientKey, pool: usize, link: usize) {
         self.effects.push(Effect::LeavesEarly);

@@ -183,6 +183,14 @@ impl Relay {
         node_batches.clear();
     }
 
+    /// The server of a key.
+    pub(crate) fn node_of(&self, name: &[u8]) -> NodeId {
+        if self.cluster.view.is_none() {
+            return NodeId::FIRST;
+        }
+        self.primary_of(slot::of_key(name), ClientKey::NOBODY)
+    }
+
     /// The primary of a slot; any node, which will say what is wrong, if it has none.
     #[inline]
     pub(crate) fn primary_of(&self, slot: u16, key: ClientKey) -> NodeId {

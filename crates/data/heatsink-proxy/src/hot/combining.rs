@@ -8,6 +8,8 @@
 //! same way as the changes before it. A batch whose outcome is unknown is not sent again.
 
 use crate::hot::Incoming;
+use crate::hot::mitigation::{Mitigation, Reply, Verdict};
+use heatsink_resp::command::Access;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -99,6 +101,36 @@ impl Combining {
     }
 }
 
+impl Mitigation for Combining {
+    type Inquiry = ();
+
+    fn on_request(hot: &mut Mitigations, relay: &mut Relay, incoming: Incoming<'_>) -> Verdict {
+        let Incoming { key, command, together, .. } = incoming;
+        let Some((name, treatment)) = hot.treated(incoming).filter(|_| !together) else {
+            return Verdict::Pass;
+        };
+        let combines = command.access != Access::Read && treatment.coalesce;
+        if !combines || relay.goes_around(key, name) {
+            return Verdict::Pass;
+        }
+        hot.serve_change(relay, incoming).into()
+    }
+
+    fn on_reply(hot: &mut Mitigations, relay: &mut Relay, ticket: Ticket, reply: Reply<'_>) {
+        match (ticket.purpose, reply) {
+            (Purpose::Combined(batch), Reply::Frame { frame, .. }) => {
+                hot.batch_arrived(relay, batch, frame);
+            }
+            (Purpose::Combined(batch), Reply::Lost(error)) => hot.batch_lost(relay, batch, error),
+            _ => {}
+        }
+    }
+
+    fn on_tick(hot: &mut Mitigations, relay: &mut Relay) {
+        hot.expire_changes(relay);
+    }
+}
+
 impl Mitigations {
     /// Sees to it that a change of a hot key is carried out; `None` if it has to go alone.
     pub(super) fn serve_change(
@@ -106,7 +138,7 @@ impl Mitigations {
         relay: &mut Relay,
         incoming: Incoming<'_>,
     ) -> Option<Flow> {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         let mut args: [&[u8]; MOST_ARGS] = [&[]; MOST_ARGS];
         let args = args.get_mut(..request.len())?;
         for (place, arg) in args.iter_mut().zip(request.args_from(0)) {
@@ -313,7 +345,7 @@ impl Mitigations {
     /// The value is none that increments are combined for, or the server lets this user run no
     /// script: for a while they go the ordinary way.
     fn rest_scripts(&mut self, relay: &mut Relay, id: u32) {
-        let Mitigations { combining: Combining { sent, batches, .. }, work, .. } = self;
+        let Self { combining: Combining { sent, batches, .. }, work, .. } = self;
         let batch = sent.get(&id).map(|sent| sent.batch);
         if let Some((_, name, _)) = batch.and_then(|batch| batches.describe(batch))
             && let Some(work) = work.get_mut(name)

@@ -32,6 +32,8 @@
 //! without it would be written to later. So later versions of the hot keys wait for it; see `draining`.
 
 use crate::hot::Incoming;
+use crate::hot::mitigation::{self, Answers, Mitigation, Verdict};
+use heatsink_resp::command::Unnamed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +50,6 @@ use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::downstream::request::only_key;
-use crate::hot::inquiries::Inquiry;
 use crate::hot_keys::Copies;
 use crate::observe::Mark;
 use crate::relay::Relay;
@@ -112,6 +113,46 @@ pub(super) struct CopiedWrites {
     pub(super) unremoved: Vec<Unremoved>,
 }
 
+/// What is asked about keys that have copies.
+#[derive(Debug)]
+pub(super) enum Inquiry {
+    /// A copy.
+    Copy(CopyRead),
+    /// A key whose copy is gone.
+    Key,
+    /// A key that has copies, to write it; or its copies, to remove them.
+    Write(CopiedWrite),
+}
+
+impl Mitigation for CopiedWrites {
+    type Inquiry = Inquiry;
+
+    fn on_request(hot: &mut Mitigations, relay: &mut Relay, incoming: Incoming<'_>) -> Verdict {
+        let Incoming { request, command, .. } = incoming;
+        if !hot.keys.has_moved() || request.unnamed(command) != Unnamed::Nothing {
+            return Verdict::Pass;
+        }
+        match hot.serve_copied(relay, incoming) {
+            Some(Served::Done(flow)) => flow.into(),
+            Some(Served::Pass) => Verdict::Cold,
+            None => Verdict::Pass,
+        }
+    }
+
+    fn on_answers(hot: &mut Mitigations, relay: &mut Relay, answers: Answers<Inquiry>) {
+        let Answers { inquiry, asker, mark, replies } = answers;
+        match inquiry {
+            Inquiry::Copy(read) => hot.copy_read(relay, asker, read, mark, &replies[0]),
+            Inquiry::Key => relay.key_read(asker, mark, &replies[0]),
+            Inquiry::Write(write) => hot.copied_write(relay, asker, write, mark, &replies),
+        }
+    }
+
+    fn on_tick(hot: &mut Mitigations, relay: &mut Relay) {
+        hot.look_at_unremoved(relay);
+    }
+}
+
 impl Mitigations {
     /// Whether a write of a key that has copies, or had, is under way since before a version of the
     /// hot keys.
@@ -137,7 +178,7 @@ impl Mitigations {
         relay: &mut Relay,
         incoming: Incoming<'_>,
     ) -> Option<Served> {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         let index = only_key(command, request)?;
         let name = request.arg(index)?;
         let copies = self.keys.copies(name)?;
@@ -201,7 +242,7 @@ impl Mitigations {
         index: usize,
         copy: usize,
     ) -> Flow {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         let name = request.arg(index).unwrap_or_default();
         let Some(client) = relay.clients.get_ref(key) else { return Flow::Taken };
         if client.hot.awaits() || client.order.outstanding() >= MAX_OUTSTANDING {
@@ -229,7 +270,14 @@ impl Mitigations {
         client.hot.copies.reads += 1;
         client.hot.copies.off_until = None;
         let pool = client.pool;
-        self.ask(relay, pool, asker, &question, Inquiry::CopyRead(read), mark);
+        self.ask(
+            relay,
+            pool,
+            asker,
+            &question,
+            mitigation::Inquiry::Copies(Inquiry::Copy(read)),
+            mark,
+        );
         relay.clients.stop_if_many(key);
         Flow::Taken
     }
@@ -264,7 +312,7 @@ impl Mitigations {
         client.hot.copies.is_gone = true;
         let pool = client.pool;
         let question = [(relay.node_of(&read.key), read.request)];
-        self.ask(relay, pool, asker, &question, Inquiry::KeyRead, mark);
+        self.ask(relay, pool, asker, &question, mitigation::Inquiry::Copies(Inquiry::Key), mark);
     }
 
     /// Sends what the stage of a write asks for.
@@ -285,7 +333,14 @@ impl Mitigations {
                 pool
             }
         };
-        self.ask(relay, pool, asker, &questions, Inquiry::CopiedWrite(write), mark);
+        self.ask(
+            relay,
+            pool,
+            asker,
+            &questions,
+            mitigation::Inquiry::Copies(Inquiry::Write(write)),
+            mark,
+        );
     }
 
     /// The key, or its copies, have answered.

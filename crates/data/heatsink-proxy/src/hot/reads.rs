@@ -4,6 +4,14 @@
 //! [`heatsink_cache::flights`].
 
 use crate::hot::Incoming;
+use crate::hot::mitigation::{self, Mitigation, Verdict};
+use crate::hot::reads::broadcast::Listening;
+use crate::hot::reads::stale_replies::StaleReplies;
+use crate::hot::reads::stale_replies::max_stale;
+use crate::hot::reads::stale_replies::may_be_told;
+use heatsink_cache::local::Limits;
+use heatsink_cache::local::LocalCache;
+use heatsink_resp::command::Access;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -16,8 +24,13 @@ use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
 
-use super::hash_fields;
-use super::stale_replies::{StaleReplies, max_stale, may_be_told};
+pub(super) mod broadcast;
+mod hash_fields;
+pub(super) mod pass_through;
+mod stale_replies;
+mod tracking;
+mod untracked;
+
 use super::{Mitigations, longest_wait};
 use crate::config;
 use crate::downstream::clients::Clients;
@@ -26,7 +39,6 @@ use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
 use crate::downstream::shared_reply::{OwnedReply, Reply};
-use crate::hot_keys::Treatment;
 use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::upstream;
@@ -82,9 +94,33 @@ pub(crate) struct Fill {
     first_end: Option<Duration>,
 }
 
-/// Reads that others join, and those that go as usual because there are none.
+/// A link of the cache that is ready.
 #[derive(Debug)]
-pub(super) struct Coalescing {
+pub(super) struct TrackedLink {
+    slot: usize,
+    pool: usize,
+    /// Whose changes are told of on it.
+    node: NodeId,
+    generation: u32,
+    /// What the cache calls it.
+    id: LinkId,
+    /// When it was asked whether it is there, until it answers.
+    asked_at: Option<Instant>,
+    /// Word of all that was executed before this time has been heard.
+    heard_up_to: Instant,
+    /// How long the last answer took, however long the loop itself did: word of a change comes
+    /// the same way in less.
+    pub(super) delay: Duration,
+}
+
+/// The local cache, reads that others join, and those that go as usual because there are none.
+#[derive(Debug)]
+pub(super) struct Reads {
+    pub(super) cache: LocalCache,
+    /// The links of the cache that are ready.
+    pub(super) links: Vec<TrackedLink>,
+    /// Word of other Heatsinks, where the server does not tell itself.
+    pub(super) listening: Listening,
     pub(super) flights: Flights<Waiter>,
     /// Reads that are on their way to the server, by the number in their tickets.
     pub(super) fills: HashMap<u32, Fill, RandomState>,
@@ -98,9 +134,12 @@ pub(super) struct Coalescing {
     pub(super) hasher: RandomState,
 }
 
-impl Coalescing {
-    pub(super) fn new(live: &config::Live) -> Self {
+impl Reads {
+    pub(super) fn new(live: &config::Live, workers: usize) -> Self {
         Self {
+            cache: LocalCache::new(cache_limits(&live.local_cache, workers)),
+            links: Vec::new(),
+            listening: Listening::default(),
             flights: Flights::new(Self::limits(live)),
             fills: HashMap::default(),
             leaving: Vec::new(),
@@ -115,18 +154,81 @@ impl Coalescing {
     }
 }
 
+/// A worker's share.
+pub(super) fn cache_limits(settings: &config::LocalCache, workers: usize) -> Limits {
+    let workers = workers.max(1);
+    Limits {
+        entries: settings.entries.div_ceil(workers),
+        bytes: usize::try_from(settings.max_bytes).unwrap_or(usize::MAX) / workers,
+        ..Limits::default()
+    }
+}
+
+impl Mitigation for Reads {
+    type Inquiry = ();
+
+    fn on_request(hot: &mut Mitigations, relay: &mut Relay, incoming: Incoming<'_>) -> Verdict {
+        let Incoming { request, command, together, .. } = incoming;
+        if command.access != Access::Read {
+            return Verdict::Pass;
+        }
+        if together {
+            hot.note_as_usual(request, command);
+            return Verdict::Pass;
+        }
+        hot.serve_read(relay, incoming).into()
+    }
+
+    fn on_reply(
+        hot: &mut Mitigations,
+        relay: &mut Relay,
+        ticket: Ticket,
+        reply: mitigation::Reply<'_>,
+    ) {
+        match (ticket.purpose, reply) {
+            (Purpose::Fill(fill), mitigation::Reply::Frame { frame, redirected }) => {
+                hot.fill_arrived(relay, fill, frame, redirected);
+            }
+            (Purpose::FillFields(fill), mitigation::Reply::Frame { frame, .. }) => {
+                hot.fill_fields_arrived(fill, frame);
+            }
+            (Purpose::FillTtl(fill), mitigation::Reply::Frame { frame, .. }) => {
+                hot.fill_ttl_arrived(relay, fill, frame);
+            }
+            (Purpose::Fill(fill), mitigation::Reply::Lost(error))
+                if hot.may_read_as_usual(fill) =>
+            {
+                hot.fill_as_usual(relay, fill, error);
+            }
+            (Purpose::Fill(fill), mitigation::Reply::Lost(error)) => {
+                hot.fill_failed(relay, fill, error);
+            }
+            (Purpose::FillFields(fill) | Purpose::FillTtl(fill), mitigation::Reply::Lost(_)) => {
+                hot.fill_ttl_failed(fill);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_invalidation(hot: &mut Mitigations, key: Option<&[u8]>) {
+        match key {
+            Some(key) => hot.reads.cache.invalidated(key),
+            None => hot.reads.cache.flushed(),
+        }
+    }
+
+    fn on_tick(hot: &mut Mitigations, relay: &mut Relay) {
+        hot.expire_waits(relay);
+    }
+}
+
 impl Mitigations {
     /// Answers a read of a hot key, or sees to it that it is answered; `None` if its reply cannot be
-    /// kept, or if it goes `bypass` the link that others wait on, and is not cached.
-    pub(super) fn serve_read(
-        &mut self,
-        relay: &mut Relay,
-        incoming: Incoming<'_>,
-        name: &[u8],
-        treatment: Treatment,
-        around: bool,
-    ) -> Option<Flow> {
-        let Incoming { key, request, command } = incoming;
+    /// kept, or if it goes around the link that others wait on, and is not cached.
+    pub(super) fn serve_read(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Option<Flow> {
+        let Incoming { key, request, command, .. } = incoming;
+        let (name, treatment) = self.treated(incoming)?;
+        let around = relay.goes_around(key, name);
         let client = relay.clients.get(key)?;
         let pool = client.pool;
         let writes = client.hot.writes + client.hot.changes;
@@ -147,7 +249,7 @@ impl Mitigations {
         let time = self.time(relay.now);
         if alone {
             let Relay { clients, observer, .. } = relay;
-            if let Some(hit) = self.cache.hit(time, reader, request.bytes) {
+            if let Some(hit) = self.reads.cache.hit(time, reader, request.bytes) {
                 clients.reply_cached(key, hit.shared.map_or(Reply::Small(hit.reply), Reply::Large));
                 if let Some(observer) = observer {
                     observer.absorbed(command, request, hit.reply.len());
@@ -176,7 +278,7 @@ impl Mitigations {
         }
         let place = client.order.reserve(buffers);
         let waiter = Waiter { client: key, place };
-        match self.coalescing.flights.join(time, reader, name, request.bytes, waiter) {
+        match self.reads.flights.join(time, reader, name, request.bytes, waiter) {
             Joined::Send(flight) => {
                 let mark = relay.observe(key, command, request);
                 relay.clients.begin_wait(waiter, flight);
@@ -229,7 +331,7 @@ impl Mitigations {
         let time = self.time(relay.now);
         let nobody = Waiter { client: ClientKey::NOBODY, place: 0 };
         if let Joined::Send(flight) =
-            self.coalescing.flights.join(time, reader, name, request.bytes, nobody)
+            self.reads.flights.join(time, reader, name, request.bytes, nobody)
         {
             self.send_flight(relay, pool, flight, how, Mark::Nothing);
         }
@@ -245,7 +347,7 @@ impl Mitigations {
         mark: Mark,
     ) {
         let time = self.time(relay.now);
-        let Some((reader, name, request)) = self.coalescing.flights.request(flight) else {
+        let Some((reader, name, request)) = self.reads.flights.request(flight) else {
             return;
         };
         let (name, request) = (name.to_vec(), request.to_vec());
@@ -256,7 +358,7 @@ impl Mitigations {
         let is_there =
             relay.upstream.pools.get(pool).is_some_and(|pool| pool.serial as u32 == reader.login.0);
         let node = relay.node_of(&name);
-        let caches = is_there && self.cache.key_id(&name).is_some();
+        let caches = is_there && self.reads.cache.key_id(&name).is_some();
         let tracked = if caches { relay.tracked_link(pool, node) } else { None };
         let link_id = match tracked {
             Some(link) => self.link_id(relay, link),
@@ -264,7 +366,7 @@ impl Mitigations {
             None => None,
         };
         let token = link_id.and_then(|id| {
-            let token = self.cache.fill_token(time, reader, &name, &request)?;
+            let token = self.reads.cache.fill_token(time, reader, &name, &request)?;
             Some(token.sent_on(id))
         });
         let about = if relay.may_end(how) { how.fields() } else { Fields::None };
@@ -289,9 +391,9 @@ impl Mitigations {
             first_end: None,
         };
         let id = self.number();
-        self.coalescing.fills.insert(id, fill);
+        self.reads.fills.insert(id, fill);
         let fill = id;
-        self.coalescing.leaving.push(flight);
+        self.reads.leaving.push(flight);
         let link = match tracked {
             Some(link) => Ok(link),
             None if is_there => relay.link_for_many(pool, node),
@@ -316,7 +418,7 @@ impl Mitigations {
                     1,
                 );
                 if stores && matches!(about, Fields::Paired | Fields::Listed) {
-                    if let Some(fill) = self.coalescing.fills.get_mut(&id) {
+                    if let Some(fill) = self.reads.fills.get_mut(&id) {
                         fill.asks_on = Some(link);
                     }
                 } else if stores {
@@ -344,15 +446,15 @@ impl Mitigations {
     ) -> bool {
         let reads = relay.clients.get_ref(key).map(|client| client.hot.reads.as_slice());
         reads.unwrap_or_default().iter().any(|(_, flight)| {
-            let request = self.coalescing.flights.request(*flight);
+            let request = self.reads.flights.request(*flight);
             request.is_some_and(|(_, of_key, command)| of_key == name && command != bytes)
         })
     }
 
     /// The reads that leave now; nobody joins them any more.
     pub(crate) fn close_flights(&mut self) {
-        for flight in self.coalescing.leaving.drain(..) {
-            self.coalescing.flights.sent(flight);
+        for flight in self.reads.leaving.drain(..) {
+            self.reads.flights.sent(flight);
         }
     }
 
@@ -367,7 +469,7 @@ impl Mitigations {
         frame: &[u8],
     ) {
         let Some(error) = frame.strip_prefix(b"-") else { return };
-        if let Some(fill) = self.coalescing.fills.get_mut(&id) {
+        if let Some(fill) = self.reads.fills.get_mut(&id) {
             fill.token = None;
         }
         let Some(upstream) = relay.upstream.links.get(slot) else { return };
@@ -390,7 +492,7 @@ impl Mitigations {
         frame: &[u8],
         redirected: bool,
     ) {
-        let Some(fill) = self.coalescing.fills.get_mut(&id) else { return };
+        let Some(fill) = self.reads.fills.get_mut(&id) else { return };
         let failed = matches!(frame.first(), None | Some(b'-' | b'!'));
         // What came another way was asked in the client's own protocol.
         let converted = if fill.converts && !redirected && !failed {
@@ -406,7 +508,7 @@ impl Mitigations {
             // Nothing is kept of it; what it was to replace goes, too: the right to read the key
             // may be gone.
             let time = self.time(relay.now);
-            self.cache.filled(time, token, frame, Ttl::Unlimited);
+            self.reads.cache.filled(time, token, frame, Ttl::Unlimited);
         }
         if untracked {
             self.note_untracked(relay, pool, flight);
@@ -414,7 +516,7 @@ impl Mitigations {
         if let Some(link) = link {
             self.heard_on(link, sent_at);
         }
-        let Mitigations { coalescing: Coalescing { flights, late, .. }, keys: hot, .. } = self;
+        let Self { reads: Reads { flights, late, .. }, keys: hot, .. } = self;
         let request = flights.request(flight);
         if let (Some((reader, name, request)), Some(reply)) = (request, &converted)
             && !failed
@@ -424,7 +526,7 @@ impl Mitigations {
         }
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let mut waiters = Vec::new();
-        let next = self.coalescing.flights.answered(flight, &mut waiters);
+        let next = self.reads.flights.answered(flight, &mut waiters);
         if let Some(reply) = converted.map(OwnedReply::new) {
             for waiter in waiters {
                 relay.clients.end_wait(waiter);
@@ -433,7 +535,7 @@ impl Mitigations {
             if let Some(observer) = &mut relay.observer {
                 observer.answered(&mark, reply.bytes(), 0);
             }
-            let Some(fill) = self.coalescing.fills.get_mut(&id) else { return };
+            let Some(fill) = self.reads.fills.get_mut(&id) else { return };
             fill.mark = Mark::Nothing;
             if fill.token.is_some() {
                 fill.reply = Some(reply);
@@ -443,11 +545,11 @@ impl Mitigations {
                     self.ask_ttls_of_told(relay, link, id, name, how, frame);
                 }
             } else {
-                self.coalescing.fills.remove(&id);
+                self.reads.fills.remove(&id);
             }
         } else {
             // Of a shape that nobody knows how to convert: each reads for itself.
-            self.coalescing.fills.remove(&id);
+            self.reads.fills.remove(&id);
             if let Some((name, request)) = request {
                 for waiter in waiters {
                     relay.read_alone(pool, waiter, &name, &request);
@@ -472,13 +574,13 @@ impl Mitigations {
     ) {
         match hash_fields::about_told(name, frame, how.fields()) {
             Ok(question) => relay.ask_ttls(link, id, name, question.as_deref()),
-            Err(hash_fields::Strange) => drop(self.coalescing.fills.remove(&id)),
+            Err(hash_fields::Strange) => drop(self.reads.fills.remove(&id)),
         }
     }
 
     /// How long the key lives, right behind the reply.
     pub(crate) fn fill_ttl_arrived(&mut self, relay: &mut Relay, id: u32, frame: &[u8]) {
-        let Some(fill) = self.coalescing.fills.get_mut(&id) else { return };
+        let Some(fill) = self.reads.fills.get_mut(&id) else { return };
         if fill.reply.is_none() {
             // The read itself has been sent elsewhere.
             fill.token = None;
@@ -488,7 +590,7 @@ impl Mitigations {
         let time = self.time(relay.now);
         let has_rights =
             relay.upstream.pools.get(pool).is_some_and(|pool| pool.login.credentials.is_some());
-        let Some(fill) = self.coalescing.fills.remove(&id) else { return };
+        let Some(fill) = self.reads.fills.remove(&id) else { return };
         let first_end = fill.first_end;
         let (Some(token), Some(reply)) = (fill.token, fill.reply) else { return };
         let number = frame.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
@@ -508,22 +610,22 @@ impl Mitigations {
             Ttl::Remaining(left) => Ttl::Remaining(left.min(most)),
             Ttl::Absent | Ttl::Unlimited => Ttl::Remaining(most),
         };
-        self.cache.filled(time, token, reply.bytes(), ttl);
+        self.reads.cache.filled(time, token, reply.bytes(), ttl);
     }
 
     /// A read will not be answered.
     pub(crate) fn fill_failed(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
-        let Some(fill) = self.coalescing.fills.remove(&id) else { return };
+        let Some(fill) = self.reads.fills.remove(&id) else { return };
         if let Some(observer) = &mut relay.observer {
             observer.given_up(fill.mark);
         }
         let mut waiters = Vec::new();
-        let old = self.coalescing.flights.request(fill.flight).and_then(|(reader, _, command)| {
+        let old = self.reads.flights.request(fill.flight).and_then(|(reader, _, command)| {
             let max_age = max_stale(&relay.live, &relay.upstream.pools, reader);
-            let (sent_at, reply) = self.coalescing.late.get(relay.now, reader, command, max_age)?;
+            let (sent_at, reply) = self.reads.late.get(relay.now, reader, command, max_age)?;
             Some((sent_at, reply.to_vec()))
         });
-        let next = self.coalescing.flights.failed(fill.flight, &mut waiters);
+        let next = self.reads.flights.failed(fill.flight, &mut waiters);
         for waiter in waiters {
             let old =
                 old.as_ref().filter(|(sent_at, _)| may_be_told(&relay.clients, waiter, *sent_at));
@@ -541,7 +643,7 @@ impl Mitigations {
     /// ordinary one then: the read goes the usual way, once, and nothing is kept of it. That it may be
     /// executed twice does not matter, as it changes nothing and only one reply is passed on.
     pub(crate) fn fill_as_usual(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
-        let Some(fill) = self.coalescing.fills.get_mut(&id) else { return };
+        let Some(fill) = self.reads.fills.get_mut(&id) else { return };
         (fill.tracked, fill.link, fill.converts) = (false, None, false);
         (fill.token, fill.sent_at) = (None, relay.world.now());
         let (pool, flight) = (fill.pool, fill.flight);
@@ -549,7 +651,7 @@ impl Mitigations {
         let is_there = |login: LoginId| {
             relay.upstream.pools.get(pool).is_some_and(|pool| pool.serial as u32 == login.0)
         };
-        let request = self.coalescing.flights.request(flight);
+        let request = self.reads.flights.request(flight);
         let request = request.filter(|(reader, ..)| is_there(reader.login));
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let Some((name, request)) = request else { return self.fill_failed(relay, id, error) };
@@ -582,10 +684,10 @@ impl Mitigations {
     fn note_untracked(&mut self, relay: &mut Relay, pool: usize, flight: FlightId) {
         let links = &relay.upstream.links;
         let is_of_pool = |slot: usize| links.get(slot).is_some_and(|link| link.pool == pool);
-        if self.links.iter().any(|link| is_of_pool(link.slot))
-            && let Some((_, name, _)) = self.coalescing.flights.request(flight)
+        if self.reads.links.iter().any(|link| is_of_pool(link.slot))
+            && let Some((_, name, _)) = self.reads.flights.request(flight)
         {
-            self.cache.overtaken(name);
+            self.reads.cache.overtaken(name);
         }
     }
 }
@@ -618,7 +720,7 @@ impl Clients {
 impl Mitigations {
     /// When the fields of a reply end, before [`Self::fill_ttl_arrived`].
     pub(crate) fn fill_fields_arrived(&mut self, id: u32, frame: &[u8]) {
-        let Some(fill) = self.coalescing.fills.get_mut(&id) else { return };
+        let Some(fill) = self.reads.fills.get_mut(&id) else { return };
         let reply = fill.reply.as_ref().map(OwnedReply::bytes);
         match reply.map(|reply| hash_fields::first_end(frame, reply, fill.how.fields())) {
             Some(Ok(first_end)) => fill.first_end = first_end,
@@ -629,14 +731,14 @@ impl Mitigations {
 
     /// Whether a read went along a link of the cache, so that the usual way is left if that is lost.
     pub(crate) fn may_read_as_usual(&self, id: u32) -> bool {
-        self.coalescing.fills.get(&id).is_some_and(|fill| fill.tracked)
+        self.reads.fills.get(&id).is_some_and(|fill| fill.tracked)
     }
 
     /// Its time to live will not come: the reply is not kept.
     pub(crate) fn fill_ttl_failed(&mut self, id: u32) {
         // Unless its reply is still to come, or to be given up.
-        if self.coalescing.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
-            self.coalescing.fills.remove(&id);
+        if self.reads.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
+            self.reads.fills.remove(&id);
         }
     }
 }
@@ -654,14 +756,6 @@ impl Relay {
             Ok(link) => self.upstream.push_to_link(self.now, link, request, ticket, 1),
             Err(why) => self.clients.fill(waiter.client, waiter.place, &error_line(&why)),
         }
-    }
-
-    /// The server of a key.
-    pub(super) fn node_of(&self, name: &[u8]) -> NodeId {
-        if self.cluster.view.is_none() {
-            return NodeId::FIRST;
-        }
-        self.primary_of(heatsink_cluster::slot::of_key(name), ClientKey::NOBODY)
     }
 
     /// Whether fields of hashes may end by themselves. As long as the server's commands are not known,

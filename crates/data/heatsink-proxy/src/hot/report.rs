@@ -3,6 +3,7 @@
 //! Called by: the worker, with its other counts.
 //! Bound: one entry a hot key.
 
+use crate::hot::reads::Reads;
 use std::sync::atomic::Ordering;
 
 use super::Mitigations;
@@ -13,7 +14,7 @@ use crate::runtime::shared::CooledKeys;
 impl Mitigations {
     /// Tells the others what was done for each key since the last time.
     pub(crate) fn report_mitigations(&mut self, relay: &mut Relay) {
-        let Mitigations { links, listening, .. } = self;
+        let Reads { links, listening, .. } = &self.reads;
         let delay = links.iter().map(|link| link.delay).max();
         // The weaker of the two, where servers differ.
         let guard = match (listening.is_open(), links.is_empty()) {
@@ -29,7 +30,7 @@ impl Mitigations {
         let mut totals =
             relay.shared.cooled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.tell_shard_writes(&mut totals);
-        let Mitigations { cache, told, work, keys: hot, .. } = self;
+        let Self { reads: Reads { cache, .. }, told, work, keys: hot, .. } = self;
         for (key, work) in work.iter() {
             let counters = cache.counters(key).copied().unwrap_or_default();
             let now = (counters, *work);

@@ -81,7 +81,7 @@ impl Mitigations {
         behind: &[u8],
         table: &CommandTable,
     ) -> bool {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         let Some(treatment) = self.keys.get(name) else { return false };
         let reads = command.access == Access::Read;
         // What is cached is not asked for.

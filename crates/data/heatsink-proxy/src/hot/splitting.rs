@@ -24,6 +24,7 @@ mod write_counts;
 
 use crate::cluster::batch::RENAMED_BYTES;
 use crate::hot::Incoming;
+use crate::hot::mitigation::{Answers, Mitigation, Verdict};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,6 +85,49 @@ pub(super) struct Splits {
     renamed: Vec<u8>,
 }
 
+/// What is asked about split keys.
+#[derive(Debug)]
+pub(super) enum Inquiry {
+    /// The shards of one.
+    Shards(Collected),
+    /// Keys which are about to be split, or how far that is.
+    Frozen(FrozenRead),
+    /// What stands at the key of a command that was refused, with the refusal.
+    Refused(Fenced, Vec<u8>),
+}
+
+impl Mitigation for Splits {
+    type Inquiry = Inquiry;
+
+    fn on_request(hot: &mut Mitigations, relay: &mut Relay, incoming: Incoming<'_>) -> Verdict {
+        let Incoming { request, command, .. } = incoming;
+        if request.unnamed(command) != Unnamed::Nothing {
+            hot.make_whole(relay, incoming).into()
+        } else if hot.keys.has_moved() {
+            hot.serve_split(relay, incoming).into()
+        } else {
+            Verdict::Pass
+        }
+    }
+
+    fn on_answers(hot: &mut Mitigations, relay: &mut Relay, answers: Answers<Inquiry>) {
+        let Answers { inquiry, asker, mark, replies } = answers;
+        match inquiry {
+            Inquiry::Shards(collected) => {
+                hot.collected(relay, asker, collected, mark, replies);
+            }
+            Inquiry::Frozen(read) => hot.frozen_read(relay, asker, read, mark, &replies),
+            Inquiry::Refused(fenced, error) => {
+                hot.fence_seen(relay, fenced, &error, &replies);
+            }
+        }
+    }
+
+    fn on_tick(hot: &mut Mitigations, relay: &mut Relay) {
+        hot.look_at_held(relay);
+    }
+}
+
 impl Mitigations {
     /// Writes of keys that are held are under way all the same: they were taken before. `counts`
     /// tells whether a login uses the database whose keys are moved: there is no end to those in
@@ -127,7 +171,7 @@ impl Mitigations {
         relay: &mut Relay,
         incoming: Incoming<'_>,
     ) -> Option<Flow> {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         if !relay.is_in_database(key) {
             return self.make_whole(relay, incoming);
         }
@@ -176,7 +220,7 @@ impl Mitigations {
     /// A request that does not go the usual way, or names several keys: those of them that are
     /// split have to be made whole first.
     pub(crate) fn make_whole(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Option<Flow> {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         let keeps_tombstones = relay.shared.split_mailbox.keeps_tombstones();
         let is_usual = !self.keys.has_moved() && !keeps_tombstones;
         if is_usual || command.refuses_count(request.len()) {
@@ -296,7 +340,7 @@ impl Mitigations {
         layout: &Arc<Layout>,
         names: Names,
     ) -> Flow {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         let Some(client) = relay.clients.get_ref(key) else { return Flow::Taken };
         if client.hot.awaits() && !is_step(layout, request) {
             return Flow::Wait;
@@ -439,7 +483,7 @@ impl Relay {
 
     /// A question that the marker can answer, or that is not answered.
     fn forward_marker(&mut self, incoming: Incoming<'_>) -> Flow {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         if self.cluster.view.is_some() {
             return self.forward_clustered(key, request, command);
         }

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use heatsink_cache::local::WriteToken;
 use heatsink_resp::command::{Access, Role, Unnamed};
 
-use super::Verdict;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::downstream::request::is_untold;
+use crate::hot::Mitigated;
 use crate::observe::Mark;
 use crate::relay::Relay;
 
@@ -72,11 +72,11 @@ impl Mitigations {
     }
 
     /// A request that counts as a write of the hot keys that it may touch.
-    pub(super) fn mark_write(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Verdict {
-        let Incoming { key, request, command } = incoming;
-        let Some(client) = relay.clients.get(key) else { return Verdict::Done(Flow::Taken) };
+    pub(super) fn mark_write(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Mitigated {
+        let Incoming { key, request, command, .. } = incoming;
+        let Some(client) = relay.clients.get(key) else { return Mitigated::Done(Flow::Taken) };
         if client.hot.awaits() {
-            return Verdict::Done(Flow::Wait);
+            return Mitigated::Done(Flow::Wait);
         }
         client.hot.writes += 1;
         let Touched { tokens, told } = self.touched(relay, incoming);
@@ -84,28 +84,32 @@ impl Mitigations {
         let untold = is_untold(command);
         let write = HotWrite { tokens, told, untold, client: key, inner };
         let write = self.writes.insert(write);
-        Verdict::Marked(Mark::Hot(write as u32))
+        Mitigated::Marked(Mark::Hot(write as u32))
     }
 
     /// A request that counts as a write, before a cluster. It may come apart, or be sent on to other
     /// nodes, so what it touches is pending until its client is settled.
-    pub(super) fn write_clustered(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Verdict {
-        let Incoming { key, request, command } = incoming;
-        let Some(client) = relay.clients.get(key) else { return Verdict::Done(Flow::Taken) };
+    pub(super) fn write_clustered(
+        &mut self,
+        relay: &mut Relay,
+        incoming: Incoming<'_>,
+    ) -> Mitigated {
+        let Incoming { key, request, command, .. } = incoming;
+        let Some(client) = relay.clients.get(key) else { return Mitigated::Done(Flow::Taken) };
         if client.hot.awaits() {
-            return Verdict::Done(Flow::Wait);
+            return Mitigated::Done(Flow::Wait);
         }
         let flow = relay.forward_clustered(key, request, command);
         if flow == Flow::Taken {
             // Nothing has left yet, or at least nothing else has been looked at.
             self.touch_apart(relay, incoming);
         }
-        Verdict::Done(flow)
+        Mitigated::Done(flow)
     }
 
     /// What a request may do to keys that are cached.
     fn touched(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Touched {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         let unnamed = request.unnamed(command);
         if unnamed == Unnamed::Anything {
             relay.clients.keep_unseen(key);
@@ -138,7 +142,7 @@ impl Mitigations {
             relay.clients.get_ref(key).and_then(|client| relay.upstream.pools.get(client.pool));
         let refused =
             pool.is_some_and(|pool| pool.untold_refused) && self.all_tell_of_changes(relay);
-        let cache = &mut self.cache;
+        let cache = &mut self.reads.cache;
         if refused { cache.write_to_all_suspected() } else { cache.write_sent_to_all() }
     }
 
@@ -153,13 +157,13 @@ impl Mitigations {
 
     /// Something that may change a key is about to be sent.
     pub(super) fn write_sent(&mut self, relay: &mut Relay, name: &[u8]) -> Sent {
-        if self.cache.key_id(name).is_none() {
+        if self.reads.cache.key_id(name).is_none() {
             return Sent::Uncached;
         }
         if self.tells_of_changes(relay.node_of(name)) {
             return Sent::Told;
         }
-        self.cache.write_sent(name).map_or(Sent::Uncached, Sent::Pending)
+        self.reads.cache.write_sent(name).map_or(Sent::Uncached, Sent::Pending)
     }
 
     /// A request that touches hot keys is answered or given up; what else was remembered of
@@ -206,7 +210,7 @@ impl Mitigations {
     /// A request went along a dedicated connection of the client, or in another unusual way: what
     /// it touches is pending until the client is settled.
     pub(crate) fn touch_apart(&mut self, relay: &mut Relay, incoming: Incoming<'_>) {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         if !self.is_active() || !self.touches_hot_keys(request, command) {
             return;
         }
@@ -225,7 +229,7 @@ impl Mitigations {
         // If nothing was noted, it may have named any.
         let mut names_any = true;
         if let Some(queued) = &client.queued_keys {
-            let cache = &self.cache;
+            let cache = &self.reads.cache;
             queued.for_each(|name, _, _, _| {
                 if cache.key_id(name).is_some() {
                     names.push(name.to_vec());
@@ -254,7 +258,7 @@ impl Mitigations {
         }
         relay.clients.keep_unseen(key);
         if !self.all_tell_of_changes(relay) {
-            let tokens = vec![self.cache.write_sent_to_all()];
+            let tokens = vec![self.reads.cache.write_sent_to_all()];
             self.keep_touched(relay, key, Touched { tokens, told: false });
         }
     }

@@ -14,7 +14,7 @@ use crate::decide::{Decision, Situation, decide};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
-use crate::hot::Verdict;
+use crate::hot::Mitigated;
 use crate::observe::Observer;
 use crate::reserved::names;
 use crate::runtime::worker::Worker;
@@ -62,15 +62,16 @@ impl Worker {
         if self.relay.behind_old_map(key).is_some() {
             return Flow::Wait;
         }
-        let verdict = self.hot.mitigate(&mut self.relay, Incoming { key, request, command }, false);
+        let incoming = Incoming { key, request, command, together: false };
+        let mitigated = self.hot.mitigate(&mut self.relay, incoming);
         self.apply_effects();
-        match verdict {
-            Verdict::Done(flow) => flow,
-            Verdict::Marked(mark) => {
+        match mitigated {
+            Mitigated::Done(flow) => flow,
+            Mitigated::Marked(mark) => {
                 self.relay.send_on(key, self.relay.home(key), request.bytes, &[mark]);
                 Flow::Taken
             }
-            Verdict::Pass => {
+            Mitigated::Cold => {
                 self.settle_and_carry_out(key, request, Some(command), Decision::Forward)
             }
         }
@@ -112,9 +113,9 @@ impl Worker {
             _ => {}
         }
         let waits = match command {
-            Some(command) => {
-                self.hot.make_whole(&mut self.relay, Incoming { key, request, command })
-            }
+            Some(command) => self
+                .hot
+                .make_whole(&mut self.relay, Incoming { key, request, command, together: false }),
             None => self.hot.make_all_whole(&mut self.relay, key),
         };
         if let Some(flow) = waits {
@@ -145,7 +146,7 @@ impl Worker {
         {
             self.hot.touch_dispatched(
                 &mut self.relay,
-                Incoming { key, request, command },
+                Incoming { key, request, command, together: false },
                 queueing,
             );
             if counted == self.relay.observer.as_ref().map(Observer::counted) {

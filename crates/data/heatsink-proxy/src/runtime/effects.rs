@@ -1,6 +1,7 @@
 //! Carries out what rooms below want done above them; see [`crate::relay::effects`].
 
 use crate::downstream::clients::error_line;
+use crate::hot::mitigation::Reply;
 use crate::observe::Mark;
 use crate::relay::effects::{Effect, Redirected};
 use crate::runtime::worker::Worker;
@@ -29,7 +30,12 @@ impl Worker {
         let Self { relay, hot, .. } = self;
         match effect {
             Effect::Conclude(ticket, reply) => self.conclude(ticket, &reply),
-            Effect::Unanswered(ticket, error) => hot.unanswered(relay, ticket, &error),
+            Effect::Unanswered(ticket, error) => {
+                if ticket.is_for_many() {
+                    relay.end_redirect(ticket);
+                }
+                hot.on_reply(relay, ticket, Reply::Lost(&error));
+            }
             Effect::GivenUp(Mark::Hot(write)) => {
                 let inner = hot.end_hot_write(relay, write, false);
                 relay.give_up(inner);

@@ -22,7 +22,7 @@ use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{ClientKey, Closing, Replies};
 use crate::downstream::request::Request;
 use crate::hot::runs::Run;
-use crate::hot::{Hotness, Verdict};
+use crate::hot::{Hotness, Mitigated};
 use crate::observe::Mark;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::Expected;
@@ -390,7 +390,7 @@ impl Worker {
         at: usize,
     ) -> Flow {
         let (key, buf) = (intake.key, intake.buf);
-        let incoming = Incoming { key, request, command };
+        let incoming = Incoming { key, request, command, together: false };
         let mut hot = None;
         if self.hot.hotness(&mut self.relay, incoming) == Hotness::Hot {
             if self.join_to_shard(key, request, command, at, &mut intake.batch) {
@@ -404,12 +404,13 @@ impl Worker {
             let run = &mut intake.run;
             let together =
                 self.hot.stays_together(&self.relay, incoming, (buf, at), intake.table, run);
-            let verdict = self.hot.mitigate(&mut self.relay, incoming, together);
+            let incoming = Incoming { together, ..incoming };
+            let mitigated = self.hot.mitigate(&mut self.relay, incoming);
             self.apply_effects();
-            match verdict {
-                Verdict::Done(flow) => return flow,
-                Verdict::Marked(mark) => hot = Some(mark),
-                Verdict::Pass => {}
+            match mitigated {
+                Mitigated::Done(flow) => return flow,
+                Mitigated::Marked(mark) => hot = Some(mark),
+                Mitigated::Cold => {}
             }
         }
         let is_big = request.bytes.len() >= BIG_REQUEST_BYTES;
@@ -503,7 +504,7 @@ impl Worker {
         let start = renamed.len();
         let node = self.hot.fast_path_to_shard(
             &mut self.relay,
-            Incoming { key, request, command },
+            Incoming { key, request, command, together: false },
             node_batches,
             renamed,
         );

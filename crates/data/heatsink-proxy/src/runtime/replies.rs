@@ -6,6 +6,7 @@
 
 use crate::cluster::scatter_gather::Gathered;
 use crate::cluster::scatter_gather::GatheredFor;
+use crate::hot::mitigation::Reply;
 use crate::relay::Relay;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -110,23 +111,18 @@ impl Worker {
             };
             let mut sorting = Sorting { slot, owner, follows, suspects: &mut suspects, refusing };
             let mut ended = std::mem::take(&mut hot.ended);
-            let mut pushes = std::mem::take(&mut hot.pushes);
-            let mut partial = std::mem::take(&mut hot.listening.partial);
+            let mut heard = std::mem::take(&mut hot.heard);
             let writes = &*hot;
             let received = upstream.link.receive(
                 &mut scratch.read,
                 *now,
                 |delivery| {
-                    if let (Delivery::Push(bytes), Owner::Tracked) = (&delivery, owner) {
-                        pushes.push(bytes.to_vec());
-                    }
-                    if let (Delivery::Frame { bytes, ends, .. }, Owner::Listener) =
-                        (&delivery, owner)
-                    {
-                        partial.extend_from_slice(bytes);
-                        if *ends {
-                            pushes.push(std::mem::take(&mut partial));
+                    match (&delivery, owner) {
+                        (Delivery::Push(bytes), Owner::Tracked) => heard.push(bytes),
+                        (Delivery::Frame { bytes, ends, .. }, Owner::Listener) => {
+                            heard.message(bytes, *ends);
                         }
+                        _ => {}
                     }
                     sorting.deliver(&delivery, clients, kept);
                 },
@@ -147,8 +143,7 @@ impl Worker {
                 },
             );
             hot.ended = ended;
-            hot.pushes = pushes;
-            hot.listening.partial = partial;
+            hot.heard = heard;
             upstream.suspects = suspects;
             if let Owner::Client(key) = owner {
                 count_answers(observer.as_mut(), clients, key);
@@ -295,10 +290,12 @@ impl Worker {
             Purpose::Commands => self.learn_commands(frame),
             Purpose::Members => self.relay.learn_members(frame),
             Purpose::Topology => self.relay.learn_topology(frame),
-            Purpose::Fill(fill) => self.hot.fill_arrived(&mut self.relay, fill, frame, redirected),
-            Purpose::FillFields(fill) => self.hot.fill_fields_arrived(fill, frame),
-            Purpose::FillTtl(fill) => self.hot.fill_ttl_arrived(&mut self.relay, fill, frame),
-            Purpose::Combined(batch) => self.hot.batch_arrived(&mut self.relay, batch, frame),
+            Purpose::Fill(_)
+            | Purpose::FillFields(_)
+            | Purpose::FillTtl(_)
+            | Purpose::Combined(_) => {
+                self.hot.on_reply(&mut self.relay, ticket, Reply::Frame { frame, redirected });
+            }
             Purpose::Health(node) => self.relay.learn_health(node, frame),
             Purpose::Ignored | Purpose::Dedicated | Purpose::Pulse | Purpose::Caching(_) => {}
         }
@@ -314,7 +311,7 @@ impl Worker {
         let Gathered { asker, mark, replies, of } = gathered;
         match of {
             GatheredFor::Mitigation(id) => {
-                self.hot.answered(&mut self.relay, id, asker, mark, replies);
+                self.hot.on_answers(&mut self.relay, id, asker, mark, replies);
             }
             GatheredFor::Names(telling) => {
                 if let Some(reply) = self.names_told(asker, telling, &replies) {

@@ -32,7 +32,7 @@ impl Mitigations {
         node_batches: &NodeBatches,
         renamed: &mut Vec<u8>,
     ) -> Option<NodeId> {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         if relay.cluster.view.is_none() || !self.keys.has_moved() {
             return None;
         }

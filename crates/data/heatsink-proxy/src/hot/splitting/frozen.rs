@@ -65,7 +65,8 @@ use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::downstream::request::spans;
 use crate::hot::Mitigations;
-use crate::hot::inquiries::Inquiry;
+use crate::hot::mitigation::Inquiry;
+use crate::hot::splitting;
 use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::splits::Splitting;
@@ -130,7 +131,6 @@ impl Mitigations {
         name: &[u8],
         tells: bool,
     ) -> Option<Flow> {
-        let Incoming { key: _, request: _, command: _ } = incoming;
         self.begin_frozen(relay, incoming, vec![name.to_vec()], tells)
     }
 
@@ -141,7 +141,7 @@ impl Mitigations {
         relay: &mut Relay,
         incoming: Incoming<'_>,
     ) -> Option<Flow> {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         if command.access != Access::Read {
             return None;
         }
@@ -171,7 +171,7 @@ impl Mitigations {
         keys: Vec<Vec<u8>>,
         tells: bool,
     ) -> Option<Flow> {
-        let Incoming { key, request, command } = incoming;
+        let Incoming { key, request, command, .. } = incoming;
         let client = relay.clients.get_ref(key)?;
         if client.hot.awaits() || client.order.outstanding() >= MAX_OUTSTANDING {
             return Some(Flow::Wait);
@@ -256,7 +256,14 @@ impl Mitigations {
         if relay.now.saturating_duration_since(read.since) > PATIENCE {
             return relay.end_frozen(asker, &read, mark, &error_line(MOVING));
         }
-        self.ask(relay, pool, asker, questions, Inquiry::Frozen(read), mark);
+        self.ask(
+            relay,
+            pool,
+            asker,
+            questions,
+            Inquiry::Splitting(splitting::Inquiry::Frozen(read)),
+            mark,
+        );
     }
 
     /// What was asked last is answered.

@@ -74,7 +74,8 @@ use crate::downstream::clients::Clients;
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::spans;
-use crate::hot::inquiries::Inquiry;
+use crate::hot::mitigation::Inquiry;
+use crate::hot::splitting;
 use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::splits::Splitting;
@@ -255,7 +256,7 @@ impl Mitigations {
         self.note_shard_writes(&collected.key, id, written);
         let parts = parts.into_iter().map(|part| part.bytes);
         let questions: Vec<_> = nodes.into_iter().zip(parts).collect();
-        let inquiry = Inquiry::Collected(collected);
+        let inquiry = Inquiry::Splitting(splitting::Inquiry::Shards(collected));
         self.ask(relay, pool, asker, &questions, inquiry, mark);
     }
 
@@ -325,7 +326,7 @@ impl Mitigations {
         }
         let Collected { key, layout, .. } = &collected;
         let question = (relay.node_of(key), moving::read_fence(layout.kind, key));
-        let inquiry = Inquiry::Collected(collected);
+        let inquiry = Inquiry::Splitting(splitting::Inquiry::Shards(collected));
         self.ask(relay, relay.upstream.base_pool, asker, &[question], inquiry, mark);
     }
 

@@ -104,7 +104,8 @@ use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::{Request, only_key, spans};
 use crate::hot::Mitigations;
-use crate::hot::inquiries::Inquiry;
+use crate::hot::mitigation::Inquiry;
+use crate::hot::splitting;
 use crate::hot_keys::HotKeys;
 use crate::observe::Mark;
 use crate::relay::Relay;
@@ -241,7 +242,7 @@ impl Mitigations {
         let questions: Vec<_> = fenced.keys.iter().flat_map(ask).collect();
         // Not one of the client's requests, which would count as sent behind others.
         let asker = Asker { client: ClientKey::NOBODY, place: 0 };
-        let inquiry = Inquiry::Fenced(fenced, error);
+        let inquiry = Inquiry::Splitting(splitting::Inquiry::Refused(fenced, error));
         self.ask(relay, pool, asker, &questions, inquiry, Mark::Nothing);
     }
 

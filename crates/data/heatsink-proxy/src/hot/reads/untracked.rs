@@ -19,7 +19,7 @@
 //!
 //! So from 2 on C is not served from the cache. Word of the change stands before the answer to anything
 //! that is asked along T after 4: the first read of C itself, which goes along T as when nothing is
-//! cached, and the question whether T is there, every [`super::PULSE`]. Then C is served again. Where
+//! cached, and the question whether T is there, every [`crate::hot::PULSE`]. Then C is served again. Where
 //! the client's login has several such links, one to each node of a cluster, C's read asks the others
 //! at once.
 //!
@@ -38,17 +38,17 @@
 
 use std::time::Instant;
 
-use super::Mitigations;
-use super::reads::RIGHTS_TIME;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
+use crate::hot::Mitigations;
+use crate::hot::reads::RIGHTS_TIME;
 use crate::relay::Relay;
 
 impl Mitigations {
     /// Whether nothing is served to those of a pool that was overwritten before that time.
     fn has_heard_up_to(&self, pool: usize, time: Instant, now: Instant) -> bool {
-        let announced = self.listening.is_open() && now < time + RIGHTS_TIME;
-        let mut links = self.links.iter().filter(|link| link.pool == pool);
+        let announced = self.reads.listening.is_open() && now < time + RIGHTS_TIME;
+        let mut links = self.reads.links.iter().filter(|link| link.pool == pool);
         !announced && links.all(|link| link.heard_up_to > time)
     }
 }
@@ -56,7 +56,7 @@ impl Mitigations {
 impl Mitigations {
     /// Whether a client may be served from the cache.
     #[inline]
-    pub(super) fn may_hit(&mut self, relay: &mut Relay, key: ClientKey) -> bool {
+    pub(in crate::hot) fn may_hit(&mut self, relay: &mut Relay, key: ClientKey) -> bool {
         let Some(client) = relay.clients.get(key) else { return false };
         let Some(since) = client.hot.unseen_since else { return true };
         let pool = client.pool;
@@ -72,7 +72,7 @@ impl Mitigations {
 
 impl Clients {
     /// Keys have become hot: so far nobody has noted what is under way for them.
-    pub(super) fn suspect_unanswered(&mut self) {
+    pub(in crate::hot) fn suspect_unanswered(&mut self) {
         for (_, client) in &mut self.slab {
             if !client.is_settled() {
                 client.hot.apart = true;

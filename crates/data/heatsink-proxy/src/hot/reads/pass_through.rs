@@ -31,25 +31,25 @@ use std::hash::BuildHasher;
 use heatsink_cache::joins::Joins;
 use heatsink_resp::command::{Access, Command};
 
-use super::Mitigations;
-use super::reads::Coalescing;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
+use crate::hot::Mitigations;
+use crate::hot::reads::Reads;
 use crate::relay::Relay;
 
 impl Mitigations {
     /// A read of a key has taken a flight of its own.
-    pub(super) fn note_led(&mut self, name: &[u8]) {
+    pub(in crate::hot) fn note_led(&mut self, name: &[u8]) {
         if self.keys.may_pass(name)
             && let Some(work) = self.work.get_mut(name)
             && work.joins.led()
         {
-            self.coalescing.passing += 1;
+            self.reads.passing += 1;
         }
     }
 
     /// A read of a key goes as usual, whether it would find others or not.
-    pub(super) fn note_as_usual(&mut self, request: Request<'_>, command: &Command) {
+    pub(in crate::hot) fn note_as_usual(&mut self, request: Request<'_>, command: &Command) {
         if let Some(name) = command.single_key_index().and_then(|index| request.arg(index))
             && let Some(work) = self.work.get_mut(name)
         {
@@ -58,13 +58,13 @@ impl Mitigations {
     }
 
     /// Other keys are hot, or are treated otherwise: those that may not pass any more do not.
-    pub(super) fn keep_passing(&mut self) {
-        self.coalescing.passing = 0;
+    pub(in crate::hot) fn keep_passing(&mut self) {
+        self.reads.passing = 0;
         for (name, work) in &mut self.work {
             if !self.keys.may_pass(name) {
                 work.joins = Joins::default();
             }
-            self.coalescing.passing += usize::from(work.joins.passes());
+            self.reads.passing += usize::from(work.joins.passes());
         }
     }
 }
@@ -84,8 +84,8 @@ impl Mitigations {
     /// What a request has to do with hot keys. One that passes is counted.
     #[inline]
     pub(crate) fn hotness(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Hotness {
-        let Incoming { key, request, command } = incoming;
-        if self.coalescing.passing > 0
+        let Incoming { key, request, command, .. } = incoming;
+        if self.reads.passing > 0
             && command.access == Access::Read
             && let Some(index) = command.single_key_index()
             && let Some(name) = request.arg(index)
@@ -102,8 +102,8 @@ impl Mitigations {
         request: Request<'_>,
         name: &[u8],
     ) -> Hotness {
-        let Self { work, coalescing, .. } = self;
-        let Coalescing { flights, passing, hasher, .. } = coalescing;
+        let Self { work, reads, .. } = self;
+        let Reads { flights, passing, hasher, .. } = reads;
         let Some(work) = work.get_mut(name) else { return Hotness::Cold };
         // A replica would be asked as usual, and the primary by a flight: time would go backwards.
         if !work.joins.passes() || relay.reads_replicas {

@@ -27,6 +27,7 @@
 //! Heatsink, nor of a change whose Heatsink died before it could say so, or may not `PUBLISH`. So
 //! what is kept by them is kept for a second at most (`reads::RIGHTS_TIME`).
 
+use crate::hot::reads::Reads;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -39,8 +40,8 @@ use heatsink_resp::value::Value;
 use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::Framing;
 
-use super::Mitigations;
 use crate::downstream::connection::ClientKey;
+use crate::hot::Mitigations;
 use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Purpose, TRACKING_RETRY, Ticket};
@@ -68,8 +69,6 @@ pub(crate) struct Listening {
     is_open: bool,
     /// What the cache calls it, for each login and node.
     ids: HashMap<(u64, NodeId), LinkId, RandomState>,
-    /// The beginning of a message whose end is still to come.
-    pub(crate) partial: Vec<u8>,
     /// Messages that are to be sent.
     news: Vec<Vec<u8>>,
 }
@@ -97,8 +96,8 @@ impl Listening {
 impl Mitigations {
     /// A server was lost, and may be another when it is back; or it does tell of changes.
     pub(crate) fn forget_refusal(&mut self, node: NodeId) {
-        self.listening.refusals.remove(&node);
-        let (ids, cache) = (&mut self.listening.ids, &mut self.cache);
+        self.reads.listening.refusals.remove(&node);
+        let (ids, cache) = (&mut self.reads.listening.ids, &mut self.reads.cache);
         ids.retain(|(_, of_node), id| {
             if *of_node == node {
                 cache.link_lost(*id);
@@ -109,32 +108,32 @@ impl Mitigations {
 
     /// Whether a server tells those who may have it of changes, so that nobody depends on
     /// announcements.
-    pub(super) fn tells_of_changes(&self, node: NodeId) -> bool {
-        let Self { links, listening, .. } = self;
+    pub(in crate::hot) fn tells_of_changes(&self, node: NodeId) -> bool {
+        let Reads { links, listening, .. } = &self.reads;
         links.iter().any(|link| link.node == node)
             || listening.refusals.get(&node) == Some(&Refusal::NotAllowed)
     }
 
     /// Whether that is so of the servers of all keys that are cached.
-    pub(super) fn all_tell_of_changes(&self, relay: &Relay) -> bool {
+    pub(in crate::hot) fn all_tell_of_changes(&self, relay: &Relay) -> bool {
         if relay.cluster.view.is_none() {
             return self.tells_of_changes(NodeId::FIRST);
         }
-        let mut keys = self.cache.keys();
+        let mut keys = self.reads.cache.keys();
         keys.all(|(name, _)| self.tells_of_changes(relay.node_of(name)))
     }
 
     /// What the cache calls the link on which changes are told of by others, if that is open.
     /// Not for a key that has become hot only now: others may not know yet that word of it
     /// is needed.
-    pub(super) fn broadcast_link(
+    pub(in crate::hot) fn broadcast_link(
         &mut self,
         relay: &mut Relay,
         pool: usize,
         node: NodeId,
         name: &[u8],
     ) -> Option<LinkId> {
-        if self.listening.refusals.get(&node) != Some(&Refusal::Unsupported) {
+        if self.reads.listening.refusals.get(&node) != Some(&Refusal::Unsupported) {
             return None;
         }
         let hot_since = self.work.get(name)?.since?;
@@ -142,20 +141,20 @@ impl Mitigations {
         if !is_known {
             return None;
         }
-        if !self.listening.is_open {
+        if !self.reads.listening.is_open {
             self.listen(relay);
             return None;
         }
         let serial = relay.upstream.pools[pool].serial;
-        let id = self.listening.ids.entry((serial, node)).or_insert_with(|| {
-            self.cache.link_opened(LoginId(serial as u32), CacheNode(u32::from(node.0)))
+        let id = self.reads.listening.ids.entry((serial, node)).or_insert_with(|| {
+            self.reads.cache.link_opened(LoginId(serial as u32), CacheNode(u32::from(node.0)))
         });
         Some(*id)
     }
 
     /// A pool is gone.
     pub(crate) fn forget_listening_pool(&mut self, serial: u64) {
-        let (ids, cache) = (&mut self.listening.ids, &mut self.cache);
+        let (ids, cache) = (&mut self.reads.listening.ids, &mut self.reads.cache);
         ids.retain(|(of_pool, _), id| {
             if *of_pool == serial {
                 cache.link_lost(*id);
@@ -165,7 +164,7 @@ impl Mitigations {
     }
 
     fn listen(&mut self, relay: &mut Relay) {
-        let listening = &self.listening;
+        let listening = &self.reads.listening;
         let now = relay.now;
         let refused = listening.refused_at;
         let too_soon = refused.is_some_and(|at| now.saturating_duration_since(at) < TRACKING_RETRY);
@@ -181,55 +180,55 @@ impl Mitigations {
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &[&b"SUBSCRIBE"[..], CHANNEL]);
         upstream.link.push_unmatched(&bytes);
-        self.listening.link = Some((slot, upstream.generation));
+        self.reads.listening.link = Some((slot, upstream.generation));
         relay.upstream.touch_link(slot);
     }
 
     /// The link is gone: nothing is served that depended on it.
     pub(crate) fn listener_lost(&mut self, now: Instant, generation: u32) {
-        let listening = &mut self.listening;
+        let listening = &mut self.reads.listening;
         if listening.link.is_none_or(|(_, of_link)| of_link != generation) {
             return;
         }
         listening.link = None;
         listening.refused_at = (!listening.is_open).then_some(now);
         listening.is_open = false;
-        listening.partial.clear();
+        self.heard.partial.clear();
         for (_, id) in listening.ids.drain() {
-            self.cache.link_lost(id);
+            self.reads.cache.link_lost(id);
         }
     }
 
-    pub(super) fn stop_listening(&mut self, relay: &mut Relay) {
-        if let Some((slot, generation)) = self.listening.link {
+    pub(in crate::hot) fn stop_listening(&mut self, relay: &mut Relay) {
+        if let Some((slot, generation)) = self.reads.listening.link {
             relay.drop_link(slot);
             self.listener_lost(relay.now, generation);
         }
     }
 
     /// Finds out which servers of hot keys tell of changes, before anybody asks for one.
-    pub(super) fn find_out(&mut self, relay: &mut Relay) {
+    pub(in crate::hot) fn find_out(&mut self, relay: &mut Relay) {
         if relay.cluster.view.is_none() || relay.knows_map() {
             let mut nodes: Vec<NodeId> =
-                self.cache.keys().map(|(name, _)| relay.node_of(name)).collect();
+                self.reads.cache.keys().map(|(name, _)| relay.node_of(name)).collect();
             nodes.sort_unstable_by_key(|node| node.index());
             nodes.dedup();
             for node in nodes {
-                let is_known = self.listening.refusals.contains_key(&node);
+                let is_known = self.reads.listening.refusals.contains_key(&node);
                 if !is_known && !self.tells_of_changes(node) {
                     relay.tracked_link(relay.upstream.base_pool, node);
                 }
             }
         }
-        if !self.listening.is_needed() {
+        if !self.reads.listening.is_needed() {
             self.stop_listening(relay);
         }
     }
 
     /// Asks whether the link is still there.
-    pub(super) fn feel_listener(&mut self, relay: &mut Relay) {
-        if let Some((slot, _)) = self.listening.link
-            && self.listening.is_open
+    pub(in crate::hot) fn feel_listener(&mut self, relay: &mut Relay) {
+        if let Some((slot, _)) = self.reads.listening.link
+            && self.reads.listening.is_open
         {
             relay.upstream.links[slot].link.push_unmatched(PING);
             relay.upstream.touch_link(slot);
@@ -237,13 +236,13 @@ impl Mitigations {
     }
 
     /// The server does not let us listen.
-    pub(super) fn listening_refused(&mut self, relay: &mut Relay) {
+    pub(in crate::hot) fn listening_refused(&mut self, relay: &mut Relay) {
         self.stop_listening(relay);
     }
 
     /// A write of a hot key is over, whatever became of it.
-    pub(super) fn write_over(&mut self, relay: &mut Relay, token: WriteToken) {
-        let news = match self.cache.written(&token) {
+    pub(in crate::hot) fn write_over(&mut self, relay: &mut Relay, token: WriteToken) {
+        let news = match self.reads.cache.written(&token) {
             Written::Key(name) if self.tells_of_changes(relay.node_of(name)) => None,
             Written::Key(name) => Some([&[ONE], name].concat()),
             Written::All => {
@@ -253,21 +252,21 @@ impl Mitigations {
             }
             Written::Nothing => None,
         };
-        self.listening.news.extend(news);
-        self.cache.write_done(token);
+        self.reads.listening.news.extend(news);
+        self.reads.cache.write_done(token);
     }
 
     /// Tells the others what was written; later, if no server can be reached now.
-    pub(super) fn tell_written(&mut self, relay: &mut Relay) {
-        if self.listening.news.is_empty() {
+    pub(in crate::hot) fn tell_written(&mut self, relay: &mut Relay) {
+        if self.reads.listening.news.is_empty() {
             return;
         }
-        let mut news = std::mem::take(&mut self.listening.news);
+        let mut news = std::mem::take(&mut self.reads.listening.news);
         news.sort_unstable();
         news.dedup();
         let node = relay.meeting_place();
         let Ok(link) = relay.pool_link(relay.upstream.base_pool, node) else {
-            self.listening.news = news;
+            self.reads.listening.news = news;
             return;
         };
         let mut bytes = Vec::new();
@@ -289,7 +288,7 @@ impl Mitigations {
     /// A server has refused to tell of changes. What says nothing about that, an error because it
     /// has too many clients, say, leaves it unknown.
     pub(crate) fn tracking_refused(&mut self, node: NodeId, error: &LinkError) {
-        let listening = &mut self.listening;
+        let listening = &mut self.reads.listening;
         if error.is_unsupported() {
             let before = listening.refusals.insert(node, Refusal::Unsupported);
             if before != Some(Refusal::Unsupported) {
@@ -312,9 +311,9 @@ impl Mitigations {
     pub(crate) fn heard(&mut self, items: &[Value]) {
         let word = items.first().and_then(Value::text).unwrap_or_default();
         match (word, items.get(2).and_then(Value::text)) {
-            (b"message", Some([ONE, name @ ..])) => self.cache.invalidated(name),
-            (b"message", _) => self.cache.flushed(),
-            (b"subscribe", _) => self.listening.is_open = true,
+            (b"message", Some([ONE, name @ ..])) => self.on_invalidation(Some(name)),
+            (b"message", _) => self.on_invalidation(None),
+            (b"subscribe", _) => self.reads.listening.is_open = true,
             _ => {}
         }
     }

@@ -7,8 +7,8 @@ use heatsink_cache::identity::{LoginId, NodeId as CacheNode};
 use heatsink_cache::local::LinkId;
 use heatsink_resp::value::Value;
 
-use super::TrackedLink;
 use crate::hot::Mitigations;
+use crate::hot::reads::TrackedLink;
 use crate::relay::Relay;
 use crate::upstream::pools::{Purpose, Ticket};
 
@@ -20,8 +20,8 @@ impl Mitigations {
         let Some(upstream) = relay.upstream.links.get(slot) else { return };
         let (pool, node, generation) = (upstream.pool, upstream.node, upstream.generation);
         let login = LoginId(relay.upstream.pools[pool].serial as u32);
-        let id = self.cache.link_opened(login, CacheNode(u32::from(node.0)));
-        self.links.push(TrackedLink {
+        let id = self.reads.cache.link_opened(login, CacheNode(u32::from(node.0)));
+        self.reads.links.push(TrackedLink {
             slot,
             pool,
             node,
@@ -37,19 +37,19 @@ impl Mitigations {
 
     /// A link is gone: what was read along it is not served any more.
     pub(crate) fn tracking_lost(&mut self, generation: u32) {
-        let at = self.links.iter().position(|link| link.generation == generation);
+        let at = self.reads.links.iter().position(|link| link.generation == generation);
         if let Some(at) = at {
-            let lost = self.links.swap_remove(at);
-            self.cache.link_lost(lost.id);
+            let lost = self.reads.links.swap_remove(at);
+            self.reads.cache.link_lost(lost.id);
         }
     }
 
     /// Looks into what the server has told by itself, before any reply that came with it.
     pub(crate) fn look_at_pushes(&mut self, relay: &mut Relay) {
-        if self.pushes.is_empty() {
+        if self.heard.pushes.is_empty() {
             return;
         }
-        for push in std::mem::take(&mut self.pushes) {
+        for push in std::mem::take(&mut self.heard.pushes) {
             let Ok(value) = Value::decode(&push) else { continue };
             if let Value::Error(_) = value {
                 self.listening_refused(relay);
@@ -58,26 +58,22 @@ impl Mitigations {
             let items = value.array();
             if items.first().and_then(Value::text) != Some(b"invalidate") {
                 self.heard(items);
-            }
-            let is_invalidation =
-                items.first().and_then(Value::text).is_some_and(|word| word == b"invalidate");
-            if !is_invalidation {
                 continue;
             }
             match items.get(1) {
                 Some(keys) if !keys.array().is_empty() => {
                     for key in keys.array().iter().filter_map(Value::text) {
-                        self.cache.invalidated(key);
+                        self.on_invalidation(Some(key));
                     }
                 }
-                _ => self.cache.flushed(),
+                _ => self.on_invalidation(None),
             }
         }
     }
 
     /// No key is hot any more: the links of the cache that owe nothing are closed.
-    pub(super) fn close_tracked(&mut self, relay: &mut Relay) {
-        let links: Vec<usize> = self.links.iter().map(|link| link.slot).collect();
+    pub(in crate::hot) fn close_tracked(&mut self, relay: &mut Relay) {
+        let links: Vec<usize> = self.reads.links.iter().map(|link| link.slot).collect();
         for slot in links {
             let upstream = relay.upstream.links.get(slot);
             if let Some(upstream) = upstream.filter(|upstream| upstream.link.waiting() == 0) {
@@ -89,16 +85,16 @@ impl Mitigations {
     }
 
     /// Asks each link of the cache whether it is still there.
-    pub(super) fn feel_pulse(&mut self, relay: &mut Relay) {
-        for at in 0..self.links.len() {
+    pub(in crate::hot) fn feel_pulse(&mut self, relay: &mut Relay) {
+        for at in 0..self.reads.links.len() {
             self.ask_whether_there(relay, at);
         }
     }
 
     /// Asks those of a pool that have not been heard since a time.
-    pub(super) fn ask_for_word(&mut self, relay: &mut Relay, pool: usize, since: Instant) {
-        for at in 0..self.links.len() {
-            let link = &self.links[at];
+    pub(in crate::hot) fn ask_for_word(&mut self, relay: &mut Relay, pool: usize, since: Instant) {
+        for at in 0..self.reads.links.len() {
+            let link = &self.reads.links[at];
             if link.pool == pool && link.heard_up_to <= since {
                 self.ask_whether_there(relay, at);
             }
@@ -106,7 +102,7 @@ impl Mitigations {
     }
 
     fn ask_whether_there(&mut self, relay: &mut Relay, at: usize) {
-        let link = &mut self.links[at];
+        let link = &mut self.reads.links[at];
         let slot = link.slot;
         let upstream = relay.upstream.links.get(slot);
         if upstream.is_none_or(|upstream| upstream.generation != link.generation) {
@@ -125,7 +121,7 @@ impl Mitigations {
     /// A link of the cache is still there.
     pub(crate) fn pulse_felt(&mut self, relay: &mut Relay, slot: usize) {
         let generation = relay.upstream.links.get(slot).map(|upstream| upstream.generation);
-        let link = self.links.iter_mut().find(|link| Some(link.generation) == generation);
+        let link = self.reads.links.iter_mut().find(|link| Some(link.generation) == generation);
         if let Some(link) = link
             && let Some(asked_at) = link.asked_at.take()
         {
@@ -139,13 +135,13 @@ impl Mitigations {
     /// What the cache calls a link, once it is ready.
     pub(crate) fn link_id(&self, relay: &Relay, slot: usize) -> Option<LinkId> {
         let generation = relay.upstream.links.get(slot)?.generation;
-        self.links.iter().find(|link| link.generation == generation).map(|link| link.id)
+        self.reads.links.iter().find(|link| link.generation == generation).map(|link| link.id)
     }
 
     /// A read along a link of the cache is answered that was sent at that time: what the server had to
     /// tell until then has been heard.
     pub(crate) fn heard_on(&mut self, id: LinkId, sent_at: Instant) {
-        if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
+        if let Some(link) = self.reads.links.iter_mut().find(|link| link.id == id) {
             link.heard_up_to = link.heard_up_to.max(sent_at);
         }
     }

@@ -23,10 +23,10 @@ use foldhash::fast::RandomState;
 use heatsink_cache::identity::{Protocol, Reader};
 use slab::Slab;
 
-use super::reads::Coalescing;
-use super::reads::{RIGHTS_TIME, Waiter};
 use crate::config::Live;
 use crate::downstream::clients::{Clients, error_line};
+use crate::hot::reads::Reads;
+use crate::hot::reads::{RIGHTS_TIME, Waiter};
 use crate::relay::Relay;
 use crate::upstream;
 use crate::upstream::pools::Pool;
@@ -47,7 +47,13 @@ pub(crate) struct StaleReplies {
 
 impl StaleReplies {
     /// Keeps the reply to a read that was sent at that time.
-    pub(super) fn keep(&mut self, sent_at: Instant, reader: Reader, command: &[u8], reply: &[u8]) {
+    pub(in crate::hot) fn keep(
+        &mut self,
+        sent_at: Instant,
+        reader: Reader,
+        command: &[u8],
+        reply: &[u8],
+    ) {
         if command.len() + reply.len() > MOST_BYTES {
             return;
         }
@@ -59,7 +65,7 @@ impl StaleReplies {
     }
 
     /// What was read before, and when that was sent, if it is not too old.
-    pub(super) fn get(
+    pub(in crate::hot) fn get(
         &self,
         now: Instant,
         reader: Reader,
@@ -70,11 +76,11 @@ impl StaleReplies {
         (now.saturating_duration_since(*sent_at) <= max_age).then_some((*sent_at, reply))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::hot) fn is_empty(&self) -> bool {
         self.replies.is_empty()
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::hot) fn clear(&mut self) {
         self.replies.clear();
     }
 }
@@ -86,16 +92,16 @@ fn place(reader: Reader, command: &[u8]) -> Place {
 impl Mitigations {
     /// Those who have waited for too long are given what was read before, where that is allowed; else
     /// they wait as long as for any other request, and are told so then.
-    pub(super) fn expire_waits(&mut self, relay: &mut Relay) {
+    pub(in crate::hot) fn expire_waits(&mut self, relay: &mut Relay) {
         self.give_old(relay);
         let time = self.time(relay.now);
-        if self.coalescing.flights.next_deadline().is_none_or(|deadline| deadline > time) {
+        if self.reads.flights.next_deadline().is_none_or(|deadline| deadline > time) {
             return;
         }
         let text = "ERR heatsink: the read of a hot key that this one waited for takes too long";
         let error = error_line(text);
         let mut late = Vec::new();
-        self.coalescing.flights.expired(time, &mut late);
+        self.reads.flights.expired(time, &mut late);
         for waiter in late {
             relay.clients.end_wait(waiter);
             relay.clients.fill(waiter.client, waiter.place, &error);
@@ -107,11 +113,11 @@ impl Mitigations {
     fn give_old(&mut self, relay: &mut Relay) {
         let time = self.time(relay.now);
         let Some(since) = time.checked_sub(relay.live.coalesce.max_wait) else { return };
-        if self.coalescing.late.is_empty() {
+        if self.reads.late.is_empty() {
             return;
         }
         let Relay { clients, live, now, upstream: upstream::Room { pools, .. }, .. } = relay;
-        let Coalescing { flights, late, .. } = &mut self.coalescing;
+        let Reads { flights, late, .. } = &mut self.reads;
         let old = |reader: Reader, command: &[u8]| {
             late.get(*now, reader, command, max_stale(live, pools, reader))
         };
@@ -134,13 +140,13 @@ impl Mitigations {
 }
 
 /// Whether the reply to a read that was sent at that time has all that this client wrote.
-pub(super) fn may_be_told(clients: &Clients, waiter: Waiter, sent_at: Instant) -> bool {
+pub(in crate::hot) fn may_be_told(clients: &Clients, waiter: Waiter, sent_at: Instant) -> bool {
     let client = clients.get_ref(waiter.client);
     client.is_some_and(|client| client.hot.written_at.is_none_or(|at| at <= sent_at))
 }
 
 /// How old a reply may be that is given instead of none.
-pub(super) fn max_stale(live: &Live, pools: &Slab<Pool>, reader: Reader) -> Duration {
+pub(in crate::hot) fn max_stale(live: &Live, pools: &Slab<Pool>, reader: Reader) -> Duration {
     let max_stale = live.coalesce.max_stale;
     let is_of = |pool: &Pool| pool.serial as u32 == reader.login.0;
     let pool = pools.iter().map(|(_, pool)| pool).find(|pool| is_of(pool));

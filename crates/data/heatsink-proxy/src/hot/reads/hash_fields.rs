@@ -20,15 +20,15 @@ use heatsink_cluster::frame::{Aggregate, is_nil, text};
 use heatsink_resp::encode;
 
 /// The question.
-pub(super) const HPTTL: &[u8] = b"HPTTL";
+pub(in crate::hot) const HPTTL: &[u8] = b"HPTTL";
 const FIELDS: &[u8] = b"FIELDS";
 
 /// A reply that no server gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Strange;
+pub(in crate::hot) struct Strange;
 
 /// Asks about the fields that a request names; nothing if it names none, which the server refuses.
-pub(super) fn about_named(request: &[u8]) -> Option<Vec<u8>> {
+pub(in crate::hot) fn about_named(request: &[u8]) -> Option<Vec<u8>> {
     let args: Vec<&[u8]> =
         Aggregate::parse(request)?.elements().map(text).collect::<Option<_>>()?;
     let (key, fields) = (args.get(KEY_INDEX)?, args.get(KEY_INDEX + 1..)?);
@@ -36,7 +36,7 @@ pub(super) fn about_named(request: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Asks about the fields that a reply shows; nothing if there are none.
-pub(super) fn about_told(
+pub(in crate::hot) fn about_told(
     key: &[u8],
     reply: &[u8],
     shown: Fields,
@@ -72,7 +72,7 @@ fn question(key: &[u8], fields: &[&[u8]]) -> Option<Vec<u8>> {
 /// 100 ms   f ends
 /// 101 ms   HPTTL h FIELDS 2 f g: -2, -1
 /// ```
-pub(super) fn first_end(
+pub(in crate::hot) fn first_end(
     told: &[u8],
     reply: &[u8],
     about: Fields,
