@@ -4,7 +4,7 @@
 //! |---|---|
 //! | which node has a slot, and who finds out | `topology`, `slot_map`, `refresh` |
 //! | a node owes an answer and says nothing | `silent_nodes` |
-//! | where does a request go | `route` |
+//! | where does a request go | `route`, `forward`; requests of a client that go together: `batch` |
 //! | a request for several nodes, and one reply made of theirs | `scatter_gather` |
 //! | a node says that it is not the one (`MOVED`, `ASK`, `TRYAGAIN` …) | `redirects` |
 //! | requests for one slot that are sent on to different nodes | `redirects_in_flight` |
@@ -66,7 +66,7 @@ use slab::Slab;
 
 use crate::upstream::pools::Ticket;
 use moving_slots::Moving;
-use redirects::{Later, Redirection};
+use redirects::{Kept, Later, Redirection};
 use redirects_in_flight::RedirectsInFlight;
 use refresh::View;
 use replay::Replays;
@@ -91,6 +91,8 @@ pub(crate) struct Room {
     pub(crate) is_listening_in_vain: bool,
     /// When that is tried again at the earliest.
     pub(crate) next_listening: Instant,
+    /// What came on links and is not simply passed on, until it is looked into.
+    pub(crate) kept: Vec<(Ticket, Kept)>,
     /// Slots that were seen to move.
     pub(crate) moving: Moving,
     /// Pipelined requests held back until the retried one ahead of them is answered.
@@ -110,6 +112,7 @@ impl Room {
             later: Vec::new(),
             is_listening_in_vain: false,
             next_listening: now,
+            kept: Vec::new(),
             moving: Moving::default(),
             replays: Replays::default(),
             walked: 0,

@@ -1,13 +1,13 @@
-//! The client side: bytes to requests, replies in the order of the requests, limits.
+//! The client side: what is kept of each client, replies in the order of the requests, limits. What
+//! is done with a request is the event loop's to find out (`runtime::intake`).
 //!
 //! | question | module |
 //! |---|---|
 //! | what is kept of one client, and of all clients of a worker | `connection`, `clients` |
-//! | from bytes to requests | `intake`, `request`, `batch` |
+//! | one request | `request` |
 //! | replies in the order of the requests | `order` |
 //! | bounds on unfinished requests and unread replies | `input`, `output`, `total` |
 //! | one large reply for many clients | `shared_reply` |
-//! | clients that send no more | `leaving` |
 //! | clients of all workers, for `CLIENT LIST` | `directory` |
 
 pub(crate) mod clients;

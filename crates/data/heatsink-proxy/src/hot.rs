@@ -1,9 +1,30 @@
-//! mitigations: reads of hot keys are answered here, from a cache that the server keeps honest.
+//! What is done about hot keys: the mitigations, and what they share.
 //!
-//! Called by: `intake` with each request while any key is hot; `replies` with what comes on the
-//! links of the cache; the worker's loop.
-//! Bound: the cache's own limits; one read of a command out and one waiting, whatever the
-//! number of clients that wait for it.
+//! | question | module |
+//! |---|---|
+//! | the interface of a mitigation, and the order in which they are asked | `mitigation` |
+//! | reads: the local cache, and one read for all who wait | `reads` |
+//! | writes that go out as one | `combining` |
+//! | split keys | `splitting` |
+//! | copies of a value on several nodes | `copies` |
+//! | what touches a hot key and is taken by no mitigation | `writes` |
+//! | when all is answered that was sent while other keys were hot | `draining` |
+//! | connections on which nobody sees which keys are named | `opaque_requests` |
+//! | pipelines whose requests stay together | `runs` |
+//! | what one client is in the middle of | `client_state` |
+//! | what the other workers are told | `report` |
+//!
+//! Owns: the hot keys as this worker knows them, the cache and its links, and what is under way for hot
+//! keys. It reaches clients and servers by the [`Relay`], and nothing below knows of it: what the relay
+//! has to tell it, it notes as an effect ([`crate::relay::effects`]), and the event loop brings it here.
+//! What this room itself wants from the event loop, it notes there, too: that a reply is concluded
+//! ([`crate::relay::effects::Effect::Conclude`]), when a command that was refused is answered in the end.
+//!
+//! Called by: the event loop only, with each request that names a hot key, or may touch one
+//! ([`Mitigations::mitigate`]); with what servers answer, and tell by themselves; with effects; and at the
+//! beginning and the end of each turn.
+//! Bound: the cache's own limits; one read of a command out and one waiting, whatever the number of
+//! clients that wait for it; what else is under way is bounded by the clients' requests.
 //! Invariant: a client never sees an older value than it has seen before, nor than it has
 //! written. That rests on three things:
 //!
@@ -12,12 +33,23 @@
 //!   before the replies to reads that were executed after it.
 //! - Whatever else touches a hot key counts as a write: its client's own reads of hot keys wait until
 //!   it is answered, and are not served from the cache until word of it must have come (module
-//!   `untracked`). It ends nothing for others, whom the server tells of what it changes. Only where the
-//!   server does not tell, what is cached of the key goes when it is sent, and nothing is cached until
+//!   `reads::untracked`). It ends nothing for others, whom the server tells of what it changes. Only where
+//!   the server does not tell, what is cached of the key goes when it is sent, and nothing is cached until
 //!   it is answered (module `writes`).
 //! - Nothing is served that was read along a link which is lost, or has been silent for too
-//!   long ([`SILENCE`]).
+//!   long ([`crate::upstream::pools::SILENCE`]).
+//!
+//! A link that the relay has lost is known here only when the effect is carried out, behind the call in
+//! which that happened. So a link is looked for by its generation, and never by its place alone:
+//!
+//! ```text
+//! 1. a link of the cache is lost: its place is free; the effect is noted
+//! 2. a read that was lost with it is sent again, along a new link in that place
+//! 3. taken for the old one, which word of changes came along, it would be given that one's name
+//! ```
 
+#[cfg(test)]
+mod alone;
 mod client_state;
 mod combining;
 pub(crate) mod copies;
@@ -311,7 +343,7 @@ fn longest_wait(live: &config::Live) -> Duration {
 
 impl Mitigations {
     /// Settings were changed.
-    pub(crate) fn renew_mitigations(&mut self, relay: &mut Relay) {
+    pub(crate) fn renew_settings(&mut self, relay: &mut Relay) {
         let limits = reads::cache_limits(&relay.live.local_cache, self.workers);
         self.reads.cache.set_limits(limits);
         self.reads.flights.set_limits(Reads::limits(&relay.live));
@@ -322,7 +354,7 @@ impl Mitigations {
 
     /// Once a turn, before anything is read: takes over other hot keys, and notices that time
     /// has passed unseen.
-    pub(crate) fn begin_mitigations(&mut self, relay: &mut Relay) {
+    pub(crate) fn begin_turn(&mut self, relay: &mut Relay) {
         if self.is_active() && relay.now.saturating_duration_since(self.last_turn) > PAUSE {
             self.reads.cache.flushed();
         }
@@ -410,7 +442,7 @@ impl Mitigations {
 
     /// Once a turn, behind what came in it: what was waited for may be there. What it says leaves
     /// with the turn.
-    pub(crate) fn end_mitigations(&mut self, relay: &mut Relay) {
+    pub(crate) fn end_turn(&mut self, relay: &mut Relay) {
         let Self { reads, combining, unsettled, fences, .. } = &*self;
         let idle = reads.links.is_empty() && reads.fills.is_empty() && combining.batches.is_empty();
         let idle = idle && !self.reads.listening.is_open() && !self.holds(relay);

@@ -6,6 +6,8 @@
 //! | the event loop of one worker | `worker` |
 //! | a client's connection and buffers | `connection` |
 //! | bytes to requests | `intake` |
+//! | the rooms that a request passes when nothing is done about its key | `relay` |
+//! | what is done about hot keys | `hot`, each mitigation by the interface in `hot::mitigation` |
 //! | every key counted | `observe` |
 //! | what becomes of a request | `decide`, carried out by `apply` |
 //! | the shared pipelines | `pools`, to the servers in `nodes`; who waits for what: `ticket` |
@@ -18,6 +20,7 @@
 //! | replies back to clients, in order | `replies`, `clients`, `order` |
 //! | large replies that several clients share | `shared_reply` |
 //! | writing, once a turn | `flush` |
+//! | what a room wants from one above it | `relay::effects` |
 //! | what `MONITOR` does not show a client | `monitor` |
 //! | bounds on what all clients together have not read, and have sent of unfinished requests | `output`, `input`, both with `total` |
 //! | timeouts, idle clients, the end | `upkeep` |
@@ -42,6 +45,8 @@ mod session;
 mod simulation;
 pub mod splits;
 mod upstream;
+#[cfg(test)]
+mod walls;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -36,6 +36,10 @@ use crate::{cluster, session, upstream};
 use effects::{Effect, Effects};
 use moved_values::MovedValues;
 
+/// What a server accepts from a connection that has not authenticated.
+const SERVER_UNAUTHENTICATED_MAX_ARGS: u64 = 10;
+const SERVER_UNAUTHENTICATED_MAX_BYTES: u64 = 16 << 10;
+
 /// The rooms that a request passes when nothing is done about its key.
 pub(crate) struct Relay {
     pub(crate) world: World,
@@ -71,6 +75,59 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
+    /// The relay of a worker, on its way to the server before the first client comes.
+    pub(crate) fn new(
+        index: usize,
+        world: World,
+        shared: Arc<Shared>,
+        observer: Option<Observer>,
+    ) -> Self {
+        let now = world.now();
+        let login = shared.base_login.clone();
+        let live = shared.live();
+        let mut relay = Self {
+            world,
+            index,
+            table: Rc::new(CommandTable::clone(&shared.table())),
+            table_version: shared.table_version.load(Ordering::Acquire),
+            clients: Clients::new(live.limits.max_output_bytes),
+            next_generation: 0,
+            request_limits: request_limits(&live.limits),
+            reads_replicas: live.policy.iter().any(|rule| rule.replica_reads),
+            observer,
+            live,
+            session: session::Room::default(),
+            upstream: upstream::Room::new(shared.nodes.all()),
+            cluster: cluster::Room::new(shared.cluster.is_some(), now),
+            moved: MovedValues::default(),
+            effects: Effects::default(),
+            turn: index,
+            now,
+            next_tick: now,
+            shared,
+        };
+        if let Some(base_pool) = relay.pool_for(&login) {
+            relay.upstream.base_pool = base_pool;
+        }
+        // Connected before the first client comes, so that it does not wait for it, and the
+        // server's commands and its wish for a password are known.
+        if relay.pool_link(relay.upstream.base_pool, NodeId::FIRST).is_err() {
+            tracing::debug!("upstream not there yet");
+        }
+        relay
+    }
+
+    /// Takes over settings that were changed.
+    pub(crate) fn renew_settings(&mut self) {
+        self.live = self.shared.live();
+        self.request_limits = request_limits(&self.live.limits);
+        self.clients.max_output_bytes = self.live.limits.max_output_bytes;
+        self.reads_replicas = self.live.policy.iter().any(|rule| rule.replica_reads);
+        if let Some(observer) = &mut self.observer {
+            observer.apply(&self.live);
+        }
+    }
+
     /// The server with that number.
     pub(crate) fn node(&mut self, id: NodeId) -> Arc<Node> {
         if id.index() >= self.upstream.nodes.len() {
@@ -135,4 +192,23 @@ impl Relay {
     pub(crate) fn forget_commands(&self) {
         self.shared.table_asked.store(false, Ordering::Release);
     }
+}
+
+/// The limits on a request after authentication, and before.
+fn request_limits(limits: &crate::config::Limits) -> [Limits; 2] {
+    let after = Limits {
+        max_args: limits.max_args,
+        max_bulk_bytes: limits.max_bulk_bytes,
+        max_request_bytes: limits.max_request_bytes,
+        unauthenticated: false,
+    };
+    let before = Limits {
+        // Above its own limits the server would close the connection, which others share.
+        max_args: limits.unauthenticated_max_args.min(SERVER_UNAUTHENTICATED_MAX_ARGS),
+        max_bulk_bytes: limits.unauthenticated_max_bytes.min(SERVER_UNAUTHENTICATED_MAX_BYTES),
+        // Room for the arguments' headers.
+        max_request_bytes: limits.unauthenticated_max_bytes + 1024,
+        unauthenticated: true,
+    };
+    [after, before]
 }

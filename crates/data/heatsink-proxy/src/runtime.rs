@@ -1,12 +1,17 @@
-//! The event loop, and everything that only it may do: sockets, timers, mailboxes, threads.
+//! The event loop: it owns the rooms, and decides which of them is asked when. And everything that only
+//! it may do: sockets, timers, mailboxes, threads.
 //!
 //! | question | module |
 //! |---|---|
 //! | one turn of the loop | `worker`, `upkeep` (ticks), `flush` (writing) |
 //! | where clients come from | `listener`, `socket` |
 //! | what the workers of a process share | `shared` |
-//! | what becomes of a request once it is decided | `dispatch`, `apply`, `forward` |
-//! | what servers have answered | `replies` |
+//! | from a client's bytes to requests, and what is done with each | `intake`, `dispatch`, `apply` |
+//! | transactions on a cluster, and replies that tell names of keys | `transactions`, `listings` |
+//! | what servers have answered, and whose reply it is | `replies` |
+//! | what a room below wants done above it | `effects` |
+//! | clients that send no more | `leaving` |
+//! | bounds on what all clients together have not read, or sent in part | `bounds` |
 //! | what comes from outside: events, sockets, time; the seam for tests | `world`, `clock` |
 //! | a worker that a test drives, without sockets | `scripted` |
 

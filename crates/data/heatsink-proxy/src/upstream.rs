@@ -21,7 +21,6 @@ use std::time::Instant;
 use slab::Slab;
 
 use crate::observe::Mark;
-use crate::runtime::replies::Kept;
 use nodes::Node;
 use pools::{Pool, Ticket, Upstream};
 
@@ -41,8 +40,6 @@ pub(crate) struct Room {
     pub(crate) dirty_links: Vec<usize>,
     /// Links that may have more to read.
     pub(crate) eager_links: Vec<usize>,
-    /// Replies that are looked into here instead of being passed on.
-    pub(crate) kept: Vec<(Ticket, Kept)>,
     /// The server says nothing on some shared link, or there is a second one beside it.
     pub(crate) goes_around: bool,
 }
@@ -58,7 +55,6 @@ impl Room {
             base_pool: 0,
             dirty_links: Vec::new(),
             eager_links: Vec::new(),
-            kept: Vec::new(),
             goes_around: false,
         }
     }

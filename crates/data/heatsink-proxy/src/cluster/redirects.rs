@@ -14,7 +14,7 @@ use heatsink_resp::command::CommandTable;
 use heatsink_upstream::address::Endpoint;
 
 use crate::cluster;
-use crate::cluster::replay::Plan;
+use crate::cluster::replay::{Plan, Replayed};
 use crate::cluster::route;
 use crate::downstream::clients::{Clients, error_line};
 use crate::downstream::connection::ClientKey;
@@ -113,6 +113,19 @@ pub(crate) enum Standing {
     /// Those that were sent behind it on the same link are taken back; see
     /// [`crate::cluster::replay`].
     Leads(u32),
+}
+
+/// What came on a link and is not simply passed on.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// A reply.
+    Reply(Vec<u8>),
+    /// A request, and the error by which a node of a cluster sends it elsewhere.
+    Elsewhere { request: Vec<u8>, error: Vec<u8>, standing: Standing },
+    /// The reply to a request that was replayed.
+    Replayed(Replayed, Vec<u8>),
+    /// Or such an error.
+    ReplayRedirected(Replayed, Vec<u8>),
 }
 
 /// A request that is to be tried again.

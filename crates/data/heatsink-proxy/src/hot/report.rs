@@ -13,7 +13,7 @@ use crate::runtime::shared::CooledKeys;
 
 impl Mitigations {
     /// Tells the others what was done for each key since the last time.
-    pub(crate) fn report_mitigations(&mut self, relay: &mut Relay) {
+    pub(crate) fn report(&mut self, relay: &mut Relay) {
         let Reads { links, listening, .. } = &self.reads;
         let delay = links.iter().map(|link| link.delay).max();
         // The weaker of the two, where servers differ.

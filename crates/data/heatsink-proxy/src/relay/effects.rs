@@ -101,6 +101,12 @@ impl Effects {
         self.push(Effect::Conclude(ticket, reply.to_vec()));
     }
 
+    /// What was noted, the first first.
+    #[cfg(test)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Effect> {
+        self.noted.iter()
+    }
+
     /// Takes out what was noted.
     pub(crate) fn take(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.noted)

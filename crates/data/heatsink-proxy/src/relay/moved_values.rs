@@ -109,3 +109,40 @@ impl Relay {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hot_keys::{Copies, Treatment};
+
+    fn copied(key: &[u8]) -> Arc<HotKeys> {
+        let hot: HotKeys = [(key.to_vec(), Treatment::EXACT)].into_iter().collect();
+        let copies = Copies { names: vec![b"copy".to_vec()], read: true, life: BEHIND };
+        Arc::new(hot.with_copies([(key.to_vec(), copies)]))
+    }
+
+    #[test]
+    fn replicas_are_not_asked_of_a_key_for_a_while_after_its_value_lay_elsewhere() {
+        let start = Instant::now();
+        let mut moved = MovedValues::default();
+        moved.follow(start, &copied(b"k"), true);
+        assert!(moved.misleads_replicas(b"k", start) && !moved.misleads_replicas(b"l", start));
+        moved.follow(start, &Arc::default(), true);
+        let (before, later) = (start + BEHIND / 2, start + BEHIND);
+        assert!(moved.misleads_replicas(b"k", before));
+        assert!(!moved.misleads_replicas(b"k", later));
+        // It is forgotten when other keys are hot after that.
+        moved.follow(later, &copied(b"l"), true);
+        assert!(moved.recently.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_remembered_where_nobody_asks_replicas() {
+        let now = Instant::now();
+        let mut moved = MovedValues::default();
+        moved.follow(now, &copied(b"k"), false);
+        moved.follow(now, &Arc::default(), false);
+        assert!(moved.is_hot(b"k") == moved.misleads_replicas(b"k", now));
+        assert!(moved.recently.is_empty());
+    }
+}

@@ -16,8 +16,8 @@ use heatsink_resp::command::CommandTable;
 use heatsink_resp::value::Value;
 use heatsink_upstream::link::{Delivery, Received};
 
-use crate::cluster::redirects::Standing;
-use crate::cluster::replay::{Outcome, Refusing, Replayed, Suspect, SuspectReplies};
+use crate::cluster::redirects::{Kept, Standing};
+use crate::cluster::replay::{Outcome, Refusing, Suspect, SuspectReplies};
 use crate::downstream::clients::{BULKY_BYTES, Clients};
 use crate::downstream::connection::ClientKey;
 use crate::observe::{Mark, Observer};
@@ -39,19 +39,6 @@ pub(crate) struct Stall {
     link: usize,
     client: ClientKey,
     until: Instant,
-}
-
-/// What is looked into here instead of being passed on.
-#[derive(Debug)]
-pub(crate) enum Kept {
-    /// A reply.
-    Reply(Vec<u8>),
-    /// A request, and the error by which a node of a cluster sends it elsewhere.
-    Elsewhere { request: Vec<u8>, error: Vec<u8>, standing: Standing },
-    /// The reply to a request that was replayed.
-    Replayed(Replayed, Vec<u8>),
-    /// Or such an error.
-    ReplayRedirected(Replayed, Vec<u8>),
 }
 
 impl Worker {
@@ -97,7 +84,7 @@ impl Worker {
             let follows = self.relay.cluster.view.is_some();
             let Self { relay, hot, scratch, .. } = self;
             let Relay { clients, now, table, observer, cluster, .. } = relay;
-            let upstream::Room { links, kept, pools, dirty_links, .. } = &mut relay.upstream;
+            let upstream::Room { links, pools, dirty_links, .. } = &mut relay.upstream;
             let upstream = &mut links[slot];
             let mut suspects = std::mem::take(&mut upstream.suspects);
             let replays = !upstream.replica && matches!(owner, Owner::Pool | Owner::Retired { .. });
@@ -124,7 +111,7 @@ impl Worker {
                         }
                         _ => {}
                     }
-                    sorting.deliver(&delivery, clients, kept);
+                    sorting.deliver(&delivery, clients, &mut cluster.kept);
                 },
                 |mark, reply, before| {
                     let inner;
@@ -235,14 +222,14 @@ impl Worker {
         self.hot.look_at_pushes(&mut self.relay);
         self.hot.look_at_ended(&mut self.relay);
         self.apply_effects();
-        if self.relay.upstream.kept.is_empty() {
+        if self.relay.cluster.kept.is_empty() {
             return;
         }
         let (pool, from) = match self.relay.upstream.links.get(slot) {
             Some(upstream) => (upstream.pool, upstream.node),
             None => (self.relay.upstream.base_pool, NodeId::FIRST),
         };
-        for (ticket, kept) in std::mem::take(&mut self.relay.upstream.kept) {
+        for (ticket, kept) in std::mem::take(&mut self.relay.cluster.kept) {
             match kept {
                 Kept::Reply(_) if ticket.purpose == Purpose::Pulse => {
                     self.hot.pulse_felt(&mut self.relay, slot);

@@ -9,18 +9,13 @@ use std::net::SocketAddr;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use heatsink_resp::command::CommandTable;
-use heatsink_resp::request::Limits;
 use mio::Token;
 
-use crate::cluster;
-use crate::downstream::clients::Clients;
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::directory::ClientRecord;
 use crate::downstream::input::WorkerInput;
@@ -28,8 +23,6 @@ use crate::downstream::output::WorkerOutput;
 use crate::hot::Mitigations;
 use crate::observe::Observer;
 use crate::relay::Relay;
-use crate::relay::effects::Effects;
-use crate::relay::moved_values::MovedValues;
 use crate::runtime::clock::Awake;
 use crate::runtime::intake::Scratch;
 use crate::runtime::replies::Stall;
@@ -37,7 +30,6 @@ use crate::runtime::shared::{Message, Shared};
 use crate::runtime::socket::{Accepted, Socket};
 use crate::runtime::world::token;
 use crate::runtime::world::{Ready, Rest, World};
-use crate::session;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::Owner;
@@ -67,9 +59,6 @@ const RESPONSIVE: Duration = Duration::from_millis(2);
 const LOOKED_AT: usize = 64;
 /// How often the rates of the nodes are looked at.
 const SAMPLE: Duration = Duration::from_secs(1);
-/// What a server accepts from a connection that has not authenticated.
-const SERVER_UNAUTHENTICATED_MAX_ARGS: u64 = 10;
-const SERVER_UNAUTHENTICATED_MAX_BYTES: u64 = 16 << 10;
 
 /// One worker: the rooms, and what its loop needs.
 pub(crate) struct Worker {
@@ -106,43 +95,13 @@ impl Worker {
         shared: Arc<Shared>,
         observer: Option<Observer>,
     ) -> Self {
-        let now = world.now();
-        let login = shared.base_login.clone();
         let live_version = shared.live_version();
-        let live = shared.live();
-        let mut relay = Relay {
-            world,
-            index,
-            table: Rc::new(CommandTable::clone(&shared.table())),
-            table_version: shared.table_version.load(Ordering::Acquire),
-            clients: Clients::new(live.limits.max_output_bytes),
-            next_generation: 0,
-            request_limits: request_limits(&live.limits),
-            reads_replicas: live.policy.iter().any(|rule| rule.replica_reads),
-            observer,
-            live: Arc::clone(&live),
-            session: session::Room::default(),
-            upstream: upstream::Room::new(shared.nodes.all()),
-            cluster: cluster::Room::new(shared.cluster.is_some(), now),
-            moved: MovedValues::default(),
-            effects: Effects::default(),
-            turn: index,
-            now,
-            next_tick: now,
-            shared,
-        };
-        if let Some(base_pool) = relay.pool_for(&login) {
-            relay.upstream.base_pool = base_pool;
-        }
-        // Connected before the first client comes, so that it does not wait for it, and the
-        // server's commands and its wish for a password are known.
-        if relay.pool_link(relay.upstream.base_pool, NodeId::FIRST).is_err() {
-            tracing::debug!("upstream not there yet");
-        }
+        let relay = Relay::new(index, world, shared, observer);
+        let now = relay.now;
         let workers = relay.shared.mailboxes.len();
         Self {
+            hot: Mitigations::new(now, workers, &relay.live),
             relay,
-            hot: Mitigations::new(now, workers, &live),
             mail,
             live_version,
             scratch: Scratch::new(READ_BYTES),
@@ -201,11 +160,11 @@ impl Worker {
         self.renew_settings();
         self.relay.renew_topology();
         self.apply_effects();
-        self.hot.begin_mitigations(&mut self.relay);
+        self.hot.begin_turn(&mut self.relay);
         self.apply_effects();
         self.on_events(ready);
         self.end_gathering();
-        self.hot.end_mitigations(&mut self.relay);
+        self.hot.end_turn(&mut self.relay);
         self.apply_effects();
         self.relay.drop_surplus_pools();
         self.apply_effects();
@@ -311,15 +270,8 @@ impl Worker {
         let version = self.relay.shared.live_version();
         if version != self.live_version {
             self.live_version = version;
-            self.relay.live = self.relay.shared.live();
-            self.relay.request_limits = request_limits(&self.relay.live.limits);
-            self.relay.clients.max_output_bytes = self.relay.live.limits.max_output_bytes;
-            self.relay.reads_replicas =
-                self.relay.live.policy.iter().any(|rule| rule.replica_reads);
-            if let Some(observer) = &mut self.relay.observer {
-                observer.apply(&self.relay.live);
-            }
-            self.hot.renew_mitigations(&mut self.relay);
+            self.relay.renew_settings();
+            self.hot.renew_settings(&mut self.relay);
             self.apply_effects();
         }
     }
@@ -333,7 +285,7 @@ impl Worker {
 
     /// Tells the nodes how many requests they got from this worker.
     pub(crate) fn count_requests(&mut self) {
-        self.hot.report_mitigations(&mut self.relay);
+        self.hot.report(&mut self.relay);
         let of_clients = std::mem::take(&mut self.taken) - std::mem::take(&mut self.taken_within);
         self.relay.shared.requests_total.fetch_add(of_clients, Ordering::Relaxed);
         self.relay
@@ -468,25 +420,6 @@ fn sleep_precisely() {
     if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(SLACK_NANOS)) {
         tracing::debug!(%error, "timers are as precise as they were");
     }
-}
-
-/// The limits on a request after authentication, and before.
-fn request_limits(limits: &crate::config::Limits) -> [Limits; 2] {
-    let after = Limits {
-        max_args: limits.max_args,
-        max_bulk_bytes: limits.max_bulk_bytes,
-        max_request_bytes: limits.max_request_bytes,
-        unauthenticated: false,
-    };
-    let before = Limits {
-        // Above its own limits the server would close the connection, which others share.
-        max_args: limits.unauthenticated_max_args.min(SERVER_UNAUTHENTICATED_MAX_ARGS),
-        max_bulk_bytes: limits.unauthenticated_max_bytes.min(SERVER_UNAUTHENTICATED_MAX_BYTES),
-        // Room for the arguments' headers.
-        max_request_bytes: limits.unauthenticated_max_bytes + 1024,
-        unauthenticated: true,
-    };
-    [after, before]
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ pub(crate) struct Dedicated {
     tracks: bool,
     /// The server tells it of changes, or the client with this id.
     pub(crate) tracking: Option<i64>,
-    /// The client has left, and the server was told so; see [`crate::downstream::intake`].
+    /// The client has left, and the server was told so; see [`crate::runtime::leaving`].
     pub(crate) shut: bool,
     /// A large request is being passed on piece by piece.
     pub(crate) uploading: bool,
