@@ -10,7 +10,7 @@
 //! | requests for one slot that are sent on to different nodes | `redirects_in_flight` |
 //! | what was sent behind a request that is tried again | `replay` |
 //! | a slot is known to move: what is not sent behind such a request | `moving_slots` |
-//! | the same on a client's dedicated connection | `dedicated_redirects` |
+//! | what tells a connection that it has written, before `WAIT` | `wait_command` |
 //! | transactions, whose node is known only by their first key | `transactions` |
 //! | `CLUSTER …` and what else only cluster clients ask | `commands` |
 //!
@@ -42,7 +42,6 @@
 
 pub(crate) mod batch;
 mod commands;
-pub(crate) mod dedicated_redirects;
 pub(crate) mod forward;
 pub(crate) mod moving_slots;
 pub(crate) mod node_batches;
@@ -57,6 +56,7 @@ pub(crate) mod silent_nodes;
 mod slot_map;
 pub(crate) mod topology;
 pub(crate) mod transactions;
+pub(crate) mod wait_command;
 
 use std::collections::HashMap;
 use std::time::Instant;

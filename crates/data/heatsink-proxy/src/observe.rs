@@ -35,7 +35,6 @@ use slab::Slab;
 use crate::config::{Live, Rule};
 use crate::downstream::request::Request;
 use crate::runtime::clock::Clock;
-use crate::session::dedicated::Answer;
 use batch::Awaited;
 pub use detector::Detector;
 pub(crate) use detector::{Station, stations};
@@ -82,6 +81,14 @@ struct Group {
     tags: Vec<(Tag, Option<Writer>)>,
     /// The reply has one element for each key (`MGET`).
     by_element: bool,
+}
+
+/// What a reply on a dedicated connection has shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) mark: Mark,
+    pub(crate) bytes: u64,
+    pub(crate) miss: bool,
 }
 
 /// The counting of one worker.

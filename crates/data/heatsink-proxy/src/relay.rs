@@ -32,7 +32,7 @@ use crate::observe::{Mark, Observer, Writer};
 use crate::runtime::shared::Shared;
 use crate::runtime::world::World;
 use crate::upstream::nodes::{Node, NodeId};
-use crate::{cluster, session, upstream};
+use crate::{cluster, upstream};
 use effects::{Effect, Effects};
 use moved_values::MovedValues;
 
@@ -58,7 +58,6 @@ pub(crate) struct Relay {
     pub(crate) clients: Clients,
     pub(crate) upstream: upstream::Room,
     pub(crate) cluster: cluster::Room,
-    pub(crate) session: session::Room,
     /// Counts keys, if they are to be counted.
     pub(crate) observer: Option<Observer>,
     /// Keys whose values lie elsewhere, and who waits for them.
@@ -96,7 +95,6 @@ impl Relay {
             reads_replicas: live.policy.iter().any(|rule| rule.replica_reads),
             observer,
             live,
-            session: session::Room::default(),
             upstream: upstream::Room::new(shared.nodes.all()),
             cluster: cluster::Room::new(shared.cluster.is_some(), now),
             moved: MovedValues::default(),

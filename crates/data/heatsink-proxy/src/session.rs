@@ -1,14 +1,29 @@
 //! What a client's connection means: its login, database, protocol and name, and the dedicated
 //! upstream connection that a transaction, a subscription or a blocking command needs.
 //!
+//! Owns: who waits to try a login, and connections that are to be pinned for other clients. What one
+//! client is in the middle of stands in its record. It reaches clients and servers by the [`Relay`], which
+//! knows nothing of it; of hot keys it knows nothing.
+//!
+//! Called by: the event loop only, with what was decided about a request, with what is asked of it by
+//! effects ([`crate::relay::effects`]: a session's answer will not come, a dedicated connection is lost), and
+//! with links that are ready, or free.
+//! Effects that it notes: a client is to be closed, or may have come to its end.
+//! Bound: one session, one dedicated connection and what stands beside it for each client; the bounds of
+//! `login_queue`.
+//! Invariant: a client is in a pool only after a server has accepted its own credentials for it; nothing
+//! is said on a dedicated connection but in its client's name.
+//!
 //! | question | module |
 //! |---|---|
 //! | `AUTH`, `HELLO`, `SELECT`: another user, protocol or database | `switch` |
 //! | logins that are checked here, not by the server | `service_auth` |
 //! | how many logins are tried at once, and after how many wrong ones | `login_queue`, `login_attempts` |
 //! | a dedicated connection: what its replies mean, and when it is given back | `dedicated`, `dedicated_link` |
-//! | `CLIENT`, `CLIENT TRACKING`, `MONITOR`, `WAIT` | `client_command`, `client_tracking`, `monitor`, `wait_command` |
+//! | `CLIENT`, `CLIENT TRACKING` | `client_command`, `client_tracking` |
 
+#[cfg(test)]
+mod alone;
 pub(crate) mod client_command;
 pub(crate) mod client_tracking;
 pub(crate) mod counting;
@@ -17,11 +32,10 @@ pub(crate) mod dedicated_link;
 pub(crate) mod login_attempts;
 pub(crate) mod login_queue;
 pub(crate) mod lost;
-pub(crate) mod monitor;
 pub(crate) mod service_auth;
 pub(crate) mod switch;
-pub(crate) mod wait_command;
 
+use crate::relay::Relay;
 use client_tracking::Pin;
 use login_queue::Logins;
 
@@ -32,4 +46,10 @@ pub(crate) struct Room {
     pub(crate) logins: Logins,
     /// Connections that are to be pinned for other clients.
     pub(crate) pins: Vec<Pin>,
+}
+
+/// The room, with what it stands on.
+pub(crate) struct Sessions<'a> {
+    pub(crate) room: &'a mut Room,
+    pub(crate) relay: &'a mut Relay,
 }

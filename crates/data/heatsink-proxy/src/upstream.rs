@@ -6,10 +6,12 @@
 //! | the servers, by number | `nodes`, `sentinel` (which one is the primary) |
 //! | connections shared by the clients of one login | `pools` |
 //! | who waits for a reply, and what for | `ticket` |
+//! | what `MONITOR` does not show a client: what Heatsink says itself | `monitor` |
 //! | whether each server can be reached, and how busy it is | `health`, `load` |
 
 pub(crate) mod health;
 pub(crate) mod load;
+pub(crate) mod monitor;
 pub(crate) mod nodes;
 pub(crate) mod pools;
 pub(crate) mod sentinel;

@@ -8,8 +8,7 @@ use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
 use crate::relay::Relay;
-use crate::session::client_command::Answer;
-use crate::session::switch::Session;
+use crate::relay::effects::{Effect, Question};
 
 impl Relay {
     /// `CLUSTER …`: the server is asked first, so that only a user who may ask gets an answer;
@@ -49,7 +48,8 @@ impl Relay {
         } else {
             probe.extend_from_slice(request.bytes);
         }
-        self.ask(key, pool, &probe, Session::Answer(Answer::Bytes(answer)));
+        let question = Question { client: key, pool, probe, answer };
+        self.effects.push(Effect::Ask(Box::new(question)));
         Flow::Taken
     }
 }

@@ -561,7 +561,7 @@ impl Relay {
                 let same = dedicated.is_some_and(|dedicated| dedicated.link == link)
                     && self.upstream.links.get(link).is_some_and(|l| l.generation == generation);
                 if same {
-                    self.replay_dedicated(client, None, false);
+                    self.effects.push(Effect::SayAgain(client));
                 }
             }
         }

@@ -20,7 +20,6 @@ use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::relay::Relay;
 use crate::relay::effects::Effect;
-use crate::session::dedicated::Expected;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Pool, Purpose, Ticket, Upstream};
 
@@ -115,7 +114,7 @@ impl Relay {
         self.effects.push(Effect::MapChanged);
         self.clients.resume.append(&mut view.waiting);
         self.leave_changed_nodes(&before);
-        self.listen_to_new_nodes();
+        self.effects.push(Effect::ListenAnew);
     }
 
     /// Shared links to nodes that are no longer part of the cluster, or are replicas now and
@@ -136,7 +135,7 @@ impl Relay {
         let ending = |(slot, upstream): (usize, &Upstream)| {
             let Owner::Client(key) = upstream.owner else { return None };
             let dedicated = self.clients.get_ref(key)?.dedicated.as_ref()?;
-            let ending = dedicated.expected.contains(&Expected::Exec) && dedicated.is_asked(slot);
+            let ending = dedicated.awaits_exec() && dedicated.is_asked(slot);
             (ending && self.cluster.is_replaced(upstream.node, before))
                 .then_some((slot, upstream.generation))
         };
@@ -359,7 +358,7 @@ impl Relay {
         }
         if self.cluster.is_listening_in_vain && now >= self.cluster.next_listening {
             self.cluster.next_listening = now + LISTENING_PAUSE;
-            self.listen_to_new_nodes();
+            self.effects.push(Effect::ListenAnew);
         }
         if !known && self.pool_link(self.upstream.base_pool, seed).is_err() {
             tracing::debug!("no seed of the cluster can be reached");

@@ -11,13 +11,15 @@
 //! Invariant: effects are carried out in the order in which they were noted, and those that one of
 //! them leads to before the next, as if each had been a call.
 
+use std::rc::Rc;
+
 use heatsink_upstream::error::LinkError;
 
 use crate::cluster::redirects::Standing;
 use crate::downstream::connection::ClientKey;
 use crate::observe::Mark;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::Ticket;
+use crate::upstream::pools::{Failure, Ticket};
 
 /// Something that a room above has to do.
 #[derive(Debug)]
@@ -50,10 +52,33 @@ pub(crate) enum Effect {
     PoolGone(u64),
     /// The cluster's map has changed.
     MapChanged,
+    /// The server refuses the password of a pool, with this serial number.
+    PasswordRefused(usize, u64),
+    /// What a session waits for will not come.
+    SessionFailed(Ticket, Rc<Failure>),
+    /// A client's dedicated connection, or one beside it, is lost.
+    DedicatedLost(ClientKey, usize, Rc<Failure>),
+    /// The request under way on a client's dedicated connection is to be said again, wherever it belongs.
+    SayAgain(ClientKey),
+    /// A client gets an answer made here, if the server would answer what it is asked for that.
+    Ask(Box<Question>),
+    /// Primaries may have changed to which clients listen, or one of them could not be reached before.
+    ListenAnew,
     /// A client is to be closed.
     Close(ClientKey),
     /// A client may have come to its end.
     CloseIfDone(ClientKey),
+}
+
+/// An answer that the server has a say in.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) client: ClientKey,
+    pub(crate) pool: usize,
+    /// What the server is asked.
+    pub(crate) probe: Vec<u8>,
+    /// What the client is told if it agrees.
+    pub(crate) answer: Vec<u8>,
 }
 
 /// A command that was refused for the type of a value.

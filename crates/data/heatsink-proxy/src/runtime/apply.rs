@@ -81,21 +81,21 @@ impl Worker {
             }
             Decision::Dedicated(expected) => {
                 let node = self.relay.home(key);
-                self.relay.send_dedicated(key, node, request.bytes, expected)
+                self.sessions().send_dedicated(key, node, request.bytes, expected)
             }
-            Decision::DedicatedWait => self.relay.send_wait(key, request.bytes),
+            Decision::DedicatedWait => self.sessions().send_wait(key, request.bytes),
             Decision::Takeover => self.take_over(key, request),
-            Decision::Stray => self.relay.stray(key, request),
+            Decision::Stray => self.sessions().stray(key, request),
             Decision::Misplaced => {
                 self.refuse_misplaced(key, "ERR heatsink: not possible inside a transaction")
             }
             Decision::Multi => self.relay.clients.begin_transaction(key),
-            Decision::Auth => self.relay.auth(key, request),
-            Decision::Hello => self.relay.hello(key, request),
-            Decision::Select => self.relay.select(key, request),
-            Decision::Client => self.relay.client_command(key, request),
+            Decision::Auth => self.sessions().auth(key, request),
+            Decision::Hello => self.sessions().hello(key, request),
+            Decision::Select => self.sessions().select(key, request),
+            Decision::Client => self.sessions().client_command(key, request),
             Decision::Reset => {
-                self.relay.reset(key);
+                self.sessions().reset(key);
                 Flow::Taken
             }
             Decision::Quit => {
@@ -105,7 +105,7 @@ impl Worker {
             }
             Decision::Barred => {
                 if self.relay.clients.is_queueing(key) {
-                    self.relay.end_dedicated_state(key);
+                    self.sessions().end_dedicated_state(key);
                 }
                 let text = "ERR heatsink: a login is not possible in the middle of this";
                 self.relay.clients.error(key, text);
@@ -113,7 +113,7 @@ impl Worker {
             }
             Decision::LongChannel => {
                 if self.relay.clients.is_queueing(key) {
-                    self.relay.end_dedicated_state(key);
+                    self.sessions().end_dedicated_state(key);
                 }
                 let text =
                     "ERR heatsink: names of channels and patterns are limited to 16384 bytes";
@@ -126,7 +126,7 @@ impl Worker {
                 Flow::Taken
             }
             Decision::Lost(step) => {
-                self.relay.step_lost(key, step);
+                self.sessions().step_lost(key, step);
                 Flow::Taken
             }
         }
@@ -201,14 +201,14 @@ impl Worker {
                 return Flow::Taken;
             }
             let node = dedicated.node;
-            return self.relay.send_dedicated(key, node, request.bytes, expected);
+            return self.sessions().send_dedicated(key, node, request.bytes, expected);
         }
         if let Some(flow) = self.relay.behind_old_map(key) {
             return flow;
         }
         let node =
             slot.map_or_else(|| self.relay.home(key), |slot| self.relay.primary_of(slot, key));
-        let flow = self.relay.send_dedicated(key, node, request.bytes, expected);
+        let flow = self.sessions().send_dedicated(key, node, request.bytes, expected);
         if expected == Expected::Watch
             && let Some(client) = self.relay.clients.get(key)
             && let Some(dedicated) = &mut client.dedicated
@@ -248,7 +248,7 @@ impl Worker {
             ["readonly", "readwrite", "asking"].iter().any(|name| request.is(0, name));
         if is_for_nodes && !clustered {
             let node = self.relay.home(key);
-            return self.relay.send_dedicated(key, node, request.bytes, Expected::Pinning);
+            return self.sessions().send_dedicated(key, node, request.bytes, Expected::Pinning);
         }
         if is_for_nodes && !queueing {
             // There are no replicas to speak to here, and no slots under way.
@@ -257,7 +257,7 @@ impl Worker {
         }
         // Before a cluster, of one node.
         if request.is(0, "monitor") && !queueing && (!clustered || client.dedicated.is_none()) {
-            return self.relay.monitor(key, request.bytes);
+            return self.sessions().monitor(key, request.bytes);
         }
         let text = "ERR heatsink: not possible through a proxy, only at the server itself";
         self.refuse_misplaced(key, if clustered { NOT_HERE } else { text })
@@ -271,7 +271,7 @@ impl Worker {
             return Flow::Wait;
         }
         if client.transaction.is_some() || self.relay.clients.is_queueing(key) {
-            self.relay.end_dedicated_state(key);
+            self.sessions().end_dedicated_state(key);
         }
         self.relay.clients.error(key, text);
         Flow::Taken

@@ -150,7 +150,7 @@ impl Worker {
                 queueing,
             );
             if counted == self.relay.observer.as_ref().map(Observer::counted) {
-                self.relay.observe_apart(key, command, request, queueing);
+                self.sessions().observe_apart(key, command, request, queueing);
             }
         }
         flow
@@ -164,7 +164,7 @@ impl Worker {
             return Flow::Wait;
         }
         if client.is_queueing() || client.transaction.is_some() {
-            self.relay.end_dedicated_state(key);
+            self.sessions().end_dedicated_state(key);
         }
         self.relay.clients.error(key, names::REFUSAL);
         Flow::Taken

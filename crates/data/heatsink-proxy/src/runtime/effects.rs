@@ -3,8 +3,10 @@
 use crate::downstream::clients::error_line;
 use crate::hot::mitigation::Reply;
 use crate::observe::Mark;
-use crate::relay::effects::{Effect, Redirected};
+use crate::relay::effects::{Effect, Question, Redirected};
 use crate::runtime::worker::Worker;
+use crate::session::client_command::Answer;
+use crate::session::switch::Session;
 
 impl Worker {
     /// Carries out what the last call to a room has led to.
@@ -61,6 +63,24 @@ impl Worker {
             Effect::NodeLost(node) => hot.forget_refusal(node),
             Effect::PoolGone(serial) => hot.forget_listening_pool(serial),
             Effect::MapChanged => hot.map_changed(),
+            Effect::PasswordRefused(pool, serial) => {
+                if relay.upstream.pools.get(pool).is_some_and(|pool| pool.serial == serial) {
+                    self.sessions().leave_shared_pool(pool);
+                }
+            }
+            Effect::SessionFailed(ticket, failure) => {
+                self.sessions().session_failed(ticket, &failure);
+            }
+            Effect::DedicatedLost(key, link, failure) => {
+                self.sessions().dedicated_link_lost(key, link, &failure);
+            }
+            Effect::SayAgain(key) => self.sessions().replay_dedicated(key, None, false),
+            Effect::Ask(question) => {
+                let Question { client, pool, probe, answer } = *question;
+                let answer = Session::Answer(Answer::Bytes(answer));
+                self.sessions().ask(client, pool, &probe, answer);
+            }
+            Effect::ListenAnew => self.sessions().listen_to_new_nodes(),
             Effect::Close(key) => self.close_client(key),
             Effect::CloseIfDone(key) => self.close_if_done(key),
         }

@@ -33,8 +33,8 @@ impl Worker {
             // After a while without requests the next tick is far.
             self.relay.next_tick = self.relay.next_tick.min(self.relay.now + BUSY_TICK);
         }
-        if !self.relay.session.pins.is_empty() {
-            self.relay.serve_pins();
+        if !self.session.pins.is_empty() {
+            self.sessions().serve_pins();
             self.apply_effects();
         }
         for slot in std::mem::take(&mut self.relay.upstream.eager_links) {

@@ -248,7 +248,7 @@ impl Worker {
                 Gate::Shut => break,
                 Gate::Gone => return buf.len(),
                 Gate::Uploading => {
-                    let passed = self.relay.pass_on(key, &buf[at..]);
+                    let passed = self.sessions().pass_on(key, &buf[at..]);
                     self.apply_effects();
                     if passed == 0 {
                         break;
@@ -480,7 +480,7 @@ impl Worker {
             return None;
         }
         self.forward_batch(*key, buf, batch);
-        let flow = self.relay.begin_upload(*key, &buf[at..], table, args);
+        let flow = self.sessions().begin_upload(*key, &buf[at..], table, args);
         self.taken += u64::from(flow == Some(Flow::Taken));
         if flow.is_none()
             && let Some(client) = self.relay.clients.get(*key)

@@ -137,8 +137,7 @@ impl Worker {
             }
             match received {
                 Ok(Received::More) => {
-                    self.relay.note_ready(slot);
-                    self.apply_effects();
+                    self.look_whether_ready(slot);
                     self.look_at_kept(slot);
                 }
                 // The end of the stream is still to be read; no event will tell of it again.
@@ -152,12 +151,13 @@ impl Worker {
                         upstream.dirty = true;
                         dirty_links.push(slot);
                     }
-                    self.relay.note_ready(slot);
-                    self.apply_effects();
+                    self.look_whether_ready(slot);
                     self.look_at_kept(slot);
-                    self.relay.look_at_dedicated(owner);
+                    self.sessions().look_at_dedicated(owner);
                     self.apply_effects();
-                    self.relay.look_at_passing(slot);
+                    if self.relay.look_at_passing(slot) {
+                        self.sessions().give_in_turn(slot);
+                    }
                     self.apply_effects();
                     return;
                 }
@@ -175,7 +175,16 @@ impl Worker {
         if let Some(upstream) = self.relay.upstream.links.get(slot) {
             let owner = upstream.owner;
             self.relay.upstream.eager_links.push(slot);
-            self.relay.look_at_dedicated(owner);
+            self.sessions().look_at_dedicated(owner);
+            self.apply_effects();
+        }
+    }
+
+    /// The first time that a link is ready, sees to what waits for that.
+    fn look_whether_ready(&mut self, slot: usize) {
+        if self.relay.note_ready(slot) {
+            self.sessions().give_in_turn(slot);
+            self.relay.begin_on(slot);
             self.apply_effects();
         }
     }
@@ -241,7 +250,7 @@ impl Worker {
                     _ => self.conclude(ticket, &frame),
                 },
                 Kept::Elsewhere { error, .. } if ticket.purpose == Purpose::Dedicated => {
-                    self.relay.dedicated_redirected(ticket.client, &error);
+                    self.sessions().dedicated_redirected(ticket.client, &error);
                 }
                 Kept::Elsewhere { request, error, standing } => {
                     self.relay.go_elsewhere(pool, from, ticket, request, &error, standing);
@@ -273,7 +282,7 @@ impl Worker {
                     self.gathered(gathered);
                 }
             }
-            Purpose::Session => self.relay.session_answered(ticket, frame),
+            Purpose::Session => self.sessions().session_answered(ticket, frame),
             Purpose::Commands => self.learn_commands(frame),
             Purpose::Members => self.relay.learn_members(frame),
             Purpose::Topology => self.relay.learn_topology(frame),

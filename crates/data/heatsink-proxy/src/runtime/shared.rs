@@ -24,9 +24,9 @@ use crate::runtime::clock::Clock;
 use crate::runtime::socket::Accepted;
 use crate::session::client_tracking::Pin;
 use crate::session::login_attempts::Attempts;
-use crate::session::monitor::Sockets;
 use crate::splits::SplitMailbox;
 use crate::upstream::health::Troubles;
+use crate::upstream::monitor::Sockets;
 use crate::upstream::nodes::Nodes;
 
 /// What a worker is told by others.

@@ -70,7 +70,7 @@ impl Worker {
             let node = slots
                 .first()
                 .map_or_else(|| self.relay.home(key), |slot| self.relay.primary_of(slot, key));
-            if let Err(why) = self.relay.begin_transaction_at(key, node, false) {
+            if let Err(why) = self.sessions().begin_transaction_at(key, node, false) {
                 return self.relay.clients.transaction_unavailable(key, &why, ends);
             }
         }

@@ -20,10 +20,9 @@ impl Worker {
     /// What is looked at now and then.
     pub(crate) fn tick(&mut self) {
         self.end_long_stalls();
-        self.relay.look_after_pools();
-        self.apply_effects();
+        self.look_after_links();
         self.look_after_clients();
-        self.relay.look_after_logins();
+        self.sessions().look_after_logins();
         self.relay.look_after_topology();
         self.apply_effects();
         for later in self.relay.take_due() {
@@ -46,6 +45,23 @@ impl Worker {
         if let Some(at) = self.relay.cluster.later.iter().map(Later::at).min() {
             self.relay.next_tick = self.relay.next_tick.min(at);
         }
+    }
+
+    /// Links that take too long, and pools and spare links that nobody needs, or that somebody will.
+    fn look_after_links(&mut self) {
+        self.relay.look_around();
+        self.apply_effects();
+        self.sessions().look_after_spares();
+        for (slot, generation, error) in self.relay.overdue_links() {
+            // What is in its place may be another by now.
+            let link = self.relay.upstream.links.get(slot);
+            if link.is_some_and(|link| link.generation == generation) {
+                self.relay.lose_link(slot, &error);
+                self.apply_effects();
+            }
+        }
+        self.relay.look_after_pools();
+        self.apply_effects();
     }
 
     fn look_after_clients(&mut self) {
@@ -139,17 +155,17 @@ impl Worker {
         }
         self.hot.forget_touched(&mut self.relay, std::mem::take(&mut client.hot.touched));
         if let Some(session) = client.session {
-            self.relay.forget_session(&session);
+            self.sessions().forget_session(&session);
         }
         if let Some(dedicated) = client.dedicated {
             if dedicated.is_releasable() {
-                self.relay.spare_link(dedicated.link);
+                self.sessions().spare_link(dedicated.link);
             } else {
                 // What the client sent before it left is the server's to read.
                 if let Some(upstream) = self.relay.upstream.links.get_mut(dedicated.link) {
                     let _ = upstream.link.flush(self.relay.now);
                 }
-                self.relay.drop_dedicated_links(key, &dedicated);
+                self.sessions().drop_dedicated_links(key, &dedicated);
             }
         }
         self.apply_effects();

@@ -5,6 +5,8 @@
 //! in one write per link, and all replies in one write per client.
 //! Bound: each socket is read a few times a turn at most, so no client starves the others.
 
+use crate::session;
+use crate::session::Sessions;
 use std::net::SocketAddr;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
@@ -64,6 +66,8 @@ const SAMPLE: Duration = Duration::from_secs(1);
 pub(crate) struct Worker {
     /// Passes requests and replies on.
     pub(crate) relay: Relay,
+    /// What clients' connections mean.
+    pub(crate) session: session::Room,
     /// What is done about hot keys.
     pub(crate) hot: Mitigations,
     mail: Receiver<Message>,
@@ -100,6 +104,7 @@ impl Worker {
         let now = relay.now;
         let workers = relay.shared.mailboxes.len();
         Self {
+            session: session::Room::default(),
             hot: Mitigations::new(now, workers, &relay.live),
             relay,
             mail,
@@ -115,6 +120,12 @@ impl Worker {
             awake: Awake::default(),
             drain_until: None,
         }
+    }
+
+    /// The room of sessions, with what it stands on.
+    #[inline]
+    pub(crate) fn sessions(&mut self) -> Sessions<'_> {
+        Sessions { room: &mut self.session, relay: &mut self.relay }
     }
 
     /// Runs until told to drain.
@@ -251,9 +262,9 @@ impl Worker {
         while let Ok(message) = self.mail.try_recv() {
             match message {
                 Message::Accept(accepted) => self.accept(accepted),
-                Message::Verified(key, verdict) => self.relay.verified(key, verdict),
-                Message::Pin(pin) => self.relay.session.pins.push(pin),
-                Message::Pinned(key, id) => self.relay.redirect_ready(key, id),
+                Message::Verified(key, verdict) => self.sessions().verified(key, verdict),
+                Message::Pin(pin) => self.session.pins.push(pin),
+                Message::Pinned(key, id) => self.sessions().redirect_ready(key, id),
                 Message::PrimaryMoved => self.primary_moved(),
                 Message::Kill(key) => self.close_client(key),
                 Message::Drain(until) => self.drain(until),

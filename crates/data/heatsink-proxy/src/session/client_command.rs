@@ -16,8 +16,8 @@ use crate::downstream::connection::{ClientKey, Replies};
 use crate::downstream::directory::ClientRecord;
 use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
-use crate::relay::Relay;
 use crate::runtime::shared::Message;
+use crate::session::Sessions;
 use crate::session::client_tracking::redirect_at;
 use crate::session::dedicated::Expected;
 use crate::session::switch::{Session, is_valid_name};
@@ -175,23 +175,23 @@ const SHARED: [&[u8]; 16] = [
     b"unblock",
 ];
 
-impl Relay {
+impl Sessions<'_> {
     /// A `CLIENT` subcommand of a client whose earlier requests are answered.
     pub(crate) fn client_command(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         let sub = request.arg(1).unwrap_or_default().to_ascii_lowercase();
         let on = request.is(2, "on");
-        if self.cluster.view.is_some()
+        if self.relay.cluster.view.is_some()
             && let Some(flow) = self.client_command_clustered(key, &sub, request)
         {
             return flow;
         }
-        let strayed = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+        let strayed = self.relay.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
         if strayed.is_some_and(|dedicated| dedicated.strayed) && sub != b"reply" {
             return self.client_command_strayed(key, request);
         }
         match (sub.as_slice(), request.len()) {
             // Not as Heatsink spells its own words on such connections; see `monitor`.
-            (b"id" | b"setname", _) if self.clients.is_queueing(key) => {
+            (b"id" | b"setname", _) if self.relay.clients.is_queueing(key) => {
                 let args = request.args_from(2);
                 let words: Vec<_> =
                     [&b"client"[..], sub.as_slice()].into_iter().chain(args).collect();
@@ -201,7 +201,7 @@ impl Relay {
                     && request.len() == 3
                     && let Some(name) = name
                     && let Some(dedicated) =
-                        self.clients.get(key).and_then(|one| one.dedicated.as_mut())
+                        self.relay.clients.get(key).and_then(|one| one.dedicated.as_mut())
                 {
                     dedicated.naming = Some(name.to_vec());
                 }
@@ -228,15 +228,15 @@ impl Relay {
                 }
                 None => self.plain(key, request.bytes),
             },
-            (b"getredir", 2) => match self.clients.tracking_of(key) {
+            (b"getredir", 2) => match self.relay.clients.tracking_of(key) {
                 Some(redirect) => self.answer(key, request.bytes, Answer::Redirect(redirect)),
                 None => self.plain(key, request.bytes),
             },
-            (b"trackinginfo", 2) if self.clients.tracking_of(key).is_some() => {
+            (b"trackinginfo", 2) if self.relay.clients.tracking_of(key).is_some() => {
                 self.pin(key, request.bytes, Expected::TrackingInfo)
             }
             // Queued, it would be the server's to carry out, on its own connections.
-            (b"kill", _) if self.clients.is_queueing(key) => {
+            (b"kill", _) if self.relay.clients.is_queueing(key) => {
                 let bytes = self.harmless_kill(key, request);
                 self.plain(key, &bytes)
             }
@@ -255,7 +255,7 @@ impl Relay {
                 self.plain(key, &bytes)
             }
             (b"tracking", _) if on => self.begin_tracking(key, request),
-            (b"tracking", _) if self.clients.has_dedicated(key) => {
+            (b"tracking", _) if self.relay.clients.has_dedicated(key) => {
                 self.pin(key, request.bytes, Expected::Tracking { redirect: None })
             }
             (b"no-evict" | b"no-touch", 3) if on => self.pin(key, request.bytes, Expected::Pinning),
@@ -271,7 +271,7 @@ impl Relay {
             }
             // Behind what it holds back it would wait for itself.
             (b"pause" | b"unpause", _) => {
-                let node = self.home(key);
+                let node = self.relay.home(key);
                 self.send_dedicated(key, node, request.bytes, Expected::Plain)
             }
             _ if SHARED.contains(&sub.as_slice()) => self.plain(key, request.bytes),
@@ -303,11 +303,11 @@ impl Relay {
 
     /// Passed on like any other command, wherever the client's commands go.
     fn plain(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
-        if self.clients.has_dedicated(key) {
-            let node = self.home(key);
+        if self.relay.clients.has_dedicated(key) {
+            let node = self.relay.home(key);
             return self.send_dedicated(key, node, bytes, Expected::Plain);
         }
-        self.forward(key, bytes, 1)
+        self.relay.forward(key, bytes, 1)
     }
 
     /// What is different if each client has to do with many servers.
@@ -320,27 +320,27 @@ impl Relay {
         match sub {
             b"id" => return None,
             // What they name, or change, is not the one node of the transaction.
-            _ if self.clients.is_queueing(key) => self.end_dedicated_state(key),
+            _ if self.relay.clients.is_queueing(key) => self.end_dedicated_state(key),
             b"tracking" | b"no-evict" | b"no-touch" if request.is(2, "on") => {}
             b"unblock" if matches!(request.len(), 3 | 4) => {
                 let id = request.arg(2).and_then(parse);
-                let record = id.and_then(|id| self.shared.directory.get(id));
+                let record = id.and_then(|id| self.relay.shared.directory.get(id));
                 let node = record.and_then(|record| record.upstream_node());
-                let node = node.unwrap_or_else(|| self.home(key));
+                let node = node.unwrap_or_else(|| self.relay.home(key));
                 let bytes = self.with_upstream_id(request, 2);
-                return Some(self.forward_to(key, node, &bytes));
+                return Some(self.relay.forward_to(key, node, &bytes));
             }
             b"pause" | b"unpause" => {
-                if let Some(flow) = self.without_map(key) {
+                if let Some(flow) = self.relay.without_map(key) {
                     return Some(flow);
                 }
                 let targets = Targets::Apart { bytes: request.bytes, after_writes: false };
-                return Some(self.fan_out(key, &targets, Ending::Join(Join::AllSucceeded)));
+                return Some(self.relay.fan_out(key, &targets, Ending::Join(Join::AllSucceeded)));
             }
             _ => return None,
         }
         let text = "ERR heatsink: not possible on a connection that leads to a whole cluster";
-        self.clients.error(key, text);
+        self.relay.clients.error(key, text);
         Some(Flow::Taken)
     }
 
@@ -350,7 +350,7 @@ impl Relay {
     }
 
     fn answer(&mut self, key: ClientKey, probe: &[u8], answer: Answer) -> Flow {
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
         let pool = client.pool;
         self.ask(key, pool, probe, Session::Answer(answer));
         Flow::Taken
@@ -362,7 +362,7 @@ impl Relay {
         let id = request
             .arg(at)
             .and_then(parse)
-            .map(|id| self.shared.directory.get(id).and_then(|record| record.upstream_id()));
+            .map(|id| self.relay.shared.directory.get(id).and_then(|record| record.upstream_id()));
         let Some(id) = id else { return request.bytes.to_vec() };
         let id = id.map_or_else(|| NO_ID.to_owned(), |id| id.to_string());
         let args: Vec<&[u8]> = request
@@ -378,7 +378,7 @@ impl Relay {
     /// A `CLIENT KILL` as the server may carry it out, without closing anything: it says that there
     /// is no such client if there is none here, and refuses it otherwise.
     fn harmless_kill(&self, key: ClientKey, request: Request<'_>) -> Vec<u8> {
-        let me = self.clients.get_ref(key).map_or(0, |client| client.record.id);
+        let me = self.relay.clients.get_ref(key).map_or(0, |client| client.record.id);
         let filter = match request.len() {
             3 => {
                 let addr = request.arg(2).and_then(parse).unwrap_or(NOBODY);
@@ -386,11 +386,17 @@ impl Relay {
             }
             _ => Filter::of_kill(request),
         };
-        let now = self.world.now();
+        let now = self.relay.world.now();
         match filter {
             Err(Refusal::ByServer) => request.bytes.to_vec(),
             Ok(filter)
-                if !self.shared.directory.all().iter().any(|c| filter.matches(c, me, now)) =>
+                if !self
+                    .relay
+                    .shared
+                    .directory
+                    .all()
+                    .iter()
+                    .any(|c| filter.matches(c, me, now)) =>
             {
                 match request.len() {
                     3 => command(&["CLIENT", "KILL", &NOBODY.to_string()]),
@@ -405,7 +411,7 @@ impl Relay {
     /// are known here only.
     fn kill_nobody(&self, filter: &Filter) -> Vec<u8> {
         let mut args = vec![&b"CLIENT"[..], b"KILL", b"ID", NO_ID.as_bytes()];
-        if let Some(user) = filter.user.as_ref().filter(|_| self.shared.verifier.is_none()) {
+        if let Some(user) = filter.user.as_ref().filter(|_| self.relay.shared.verifier.is_none()) {
             args.extend([&b"USER"[..], user]);
         }
         command(&args)
@@ -413,15 +419,15 @@ impl Relay {
 
     /// The server has agreed.
     pub(crate) fn give_answer(&mut self, key: ClientKey, answer: Answer) {
-        let Some(client) = self.clients.get_ref(key) else { return };
+        let Some(client) = self.relay.clients.get_ref(key) else { return };
         let record = std::sync::Arc::clone(&client.record);
         let dedicated = client.dedicated.as_ref().map(|dedicated| dedicated.protocol);
-        let protocol = dedicated.unwrap_or(self.upstream.pools[client.pool].login.protocol);
+        let protocol = dedicated.unwrap_or(self.relay.upstream.pools[client.pool].login.protocol);
         let reply = match answer {
             Answer::Replies(replies) => {
                 let is_off = client.replies == Replies::Off && replies == Replies::SkipNext;
                 if !is_off {
-                    self.clients.set_replies(key, replies);
+                    self.relay.clients.set_replies(key, replies);
                 }
                 if replies == Replies::On { b"+OK\r\n".to_vec() } else { Vec::new() }
             }
@@ -443,10 +449,10 @@ impl Relay {
                 self.name_dedicated(key);
                 b"+OK\r\n".to_vec()
             }
-            Answer::Info => verbatim(&record.line(self.world.now()), protocol),
+            Answer::Info => verbatim(&record.line(self.relay.world.now()), protocol),
             Answer::List(filter) => {
-                let now = self.world.now();
-                let cards = self.shared.directory.all();
+                let now = self.relay.world.now();
+                let cards = self.relay.shared.directory.all();
                 let lines: String = cards
                     .iter()
                     .filter(|other| filter.matches(other, record.id, now))
@@ -455,8 +461,9 @@ impl Relay {
                 verbatim(&lines, protocol)
             }
             Answer::Kill { filter, by_address } => {
-                let now = self.world.now();
+                let now = self.relay.world.now();
                 let victims: Vec<_> = self
+                    .relay
                     .shared
                     .directory
                     .all()
@@ -466,9 +473,9 @@ impl Relay {
                 for victim in &victims {
                     if victim.id == record.id {
                         // Gets its answer first.
-                        self.clients.close_after_replies(key);
+                        self.relay.clients.close_after_replies(key);
                     } else {
-                        self.shared.mailboxes[victim.worker].send(Message::Kill(victim.key));
+                        self.relay.shared.mailboxes[victim.worker].send(Message::Kill(victim.key));
                     }
                 }
                 match (by_address, victims.len()) {
@@ -478,7 +485,7 @@ impl Relay {
                 }
             }
         };
-        self.clients.reply(key, &reply);
+        self.relay.clients.reply(key, &reply);
     }
 }
 

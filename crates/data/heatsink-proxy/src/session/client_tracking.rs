@@ -26,8 +26,8 @@ use heatsink_resp::encode;
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
-use crate::relay::Relay;
 use crate::runtime::shared::Message;
+use crate::session::Sessions;
 use crate::session::client_command::{NO_ID, parse};
 use crate::session::dedicated::Expected;
 use crate::session::switch::Session;
@@ -51,42 +51,42 @@ pub(crate) struct Redirected {
     id: i64,
 }
 
-impl Relay {
+impl Sessions<'_> {
     /// `CLIENT TRACKING ON …`
     pub(crate) fn begin_tracking(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         // Of a split key the server would tell by the names of its shards.
-        if let Some(flow) = self.wait_for_whole(key) {
+        if let Some(flow) = self.relay.wait_for_whole(key) {
             return flow;
         }
         let Some(at) = redirect_at(request) else {
             return self.pin(key, request.bytes, Expected::Tracking { redirect: Some(0) });
         };
         let id: Option<u64> = request.arg(at).and_then(parse);
-        let target = id.and_then(|id| self.shared.directory.get(id));
+        let target = id.and_then(|id| self.relay.shared.directory.get(id));
         let args = request.args_from(0).map(<[u8]>::to_vec).collect();
         let redirected = Redirected { args, at, id: id.map_or(0, u64::cast_signed) };
         let Some(target) = target else {
             return self.track_redirected(key, &redirected, None);
         };
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
         client.session = Some(Box::new(Session::Redirected(redirected)));
         client.stopped = true;
-        let pin = Pin { target: target.key, asker: (self.index, key) };
-        self.shared.mailboxes[target.worker].send(Message::Pin(pin));
+        let pin = Pin { target: target.key, asker: (self.relay.index, key) };
+        self.relay.shared.mailboxes[target.worker].send(Message::Pin(pin));
         Flow::Taken
     }
 
     /// Sends a request on the client's dedicated connection, which is pinned if the server agrees.
     pub(crate) fn pin(&mut self, key: ClientKey, bytes: &[u8], expected: Expected) -> Flow {
-        let node = self.home(key);
+        let node = self.relay.home(key);
         self.send_dedicated(key, node, bytes, expected)
     }
 
     /// Pins connections that other clients' changes are redirected to, and tells who waits for it.
     pub(crate) fn serve_pins(&mut self) {
-        for pin in std::mem::take(&mut self.session.pins) {
+        for pin in std::mem::take(&mut self.room.pins) {
             match self.pinned_id(pin.target) {
-                Pinned::Soon => self.session.pins.push(pin),
+                Pinned::Soon => self.room.pins.push(pin),
                 Pinned::Never => self.tell_pinned(&pin, None),
                 Pinned::As(id) => self.tell_pinned(&pin, Some(id)),
             }
@@ -95,24 +95,24 @@ impl Relay {
 
     fn tell_pinned(&self, pin: &Pin, id: Option<i64>) {
         let (worker, asker) = pin.asker;
-        self.shared.mailboxes[worker].send(Message::Pinned(asker, id));
+        self.relay.shared.mailboxes[worker].send(Message::Pinned(asker, id));
     }
 
     /// Pins a client's connection; the server's id of it.
     fn pinned_id(&mut self, key: ClientKey) -> Pinned {
-        let Some(client) = self.clients.get(key) else { return Pinned::Never };
+        let Some(client) = self.relay.clients.get(key) else { return Pinned::Never };
         if client.dedicated.is_none() {
             if !is_between_requests(client) {
                 // What it sent goes along the shared link; what it sends next waits for that.
                 client.alone = true;
                 return Pinned::Soon;
             }
-            let node = self.home(key);
+            let node = self.relay.home(key);
             if self.open_dedicated(key, node).is_err() {
                 return Pinned::Never;
             }
         }
-        let Some(client) = self.clients.get(key) else { return Pinned::Never };
+        let Some(client) = self.relay.clients.get(key) else { return Pinned::Never };
         let Some(dedicated) = &mut client.dedicated else { return Pinned::Never };
         dedicated.pinned = true;
         client.record.upstream_id().map_or(Pinned::Soon, Pinned::As)
@@ -120,7 +120,7 @@ impl Relay {
 
     /// The connection that a client's changes are to be redirected to is there, or will not be.
     pub(crate) fn redirect_ready(&mut self, key: ClientKey, id: Option<i64>) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(session) = client.session.take() else { return };
         let Session::Redirected(redirected) = *session else {
             client.session = Some(session);
@@ -128,9 +128,9 @@ impl Relay {
         };
         let flow = self.track_redirected(key, &redirected, id);
         debug_assert_eq!(flow, Flow::Taken, "nothing of the client is under way");
-        self.clients.resume.push(key);
+        self.relay.clients.resume.push(key);
         self.read_dedicated_again(key);
-        self.clients.finish_if_leaving(key);
+        self.relay.clients.finish_if_leaving(key);
     }
 
     /// Without an id the server says that there is no such client.

@@ -3,12 +3,12 @@
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
 use crate::observe::Writer;
-use crate::relay::Relay;
+use crate::session::Sessions;
 use crate::session::dedicated::Expected;
 use heatsink_resp::command::Command;
 use heatsink_resp::command::Role;
 
-impl Relay {
+impl Sessions<'_> {
     /// Counts the keys of a request that did not go the usual way; those of a transaction are
     /// only noted, and counted when the server has executed it.
     pub(crate) fn observe_apart(
@@ -18,8 +18,10 @@ impl Relay {
         request: Request<'_>,
         queueing: bool,
     ) {
-        let Some(observer) = &mut self.observer else { return };
-        let Some(client) = self.clients.get(key).filter(|client| !client.within) else { return };
+        let Some(observer) = &mut self.relay.observer else { return };
+        let Some(client) = self.relay.clients.get(key).filter(|client| !client.within) else {
+            return;
+        };
         // What went elsewhere, or was answered here, must not be taken for what went there last.
         let dedicated = client.dedicated.as_mut().filter(|dedicated| dedicated.unmarked);
         if !queueing {

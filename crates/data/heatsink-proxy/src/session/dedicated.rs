@@ -8,6 +8,7 @@
 //! so that it is known exactly when the state has ended.
 
 mod keyspace_events;
+pub(crate) mod redirects;
 mod sharded_channels;
 mod turns;
 
@@ -19,11 +20,12 @@ use heatsink_resp::command::{Role, Subscription, SubscriptionKind};
 use heatsink_resp::value::Value;
 use heatsink_upstream::Protocol;
 
+use crate::observe::Answer;
 use crate::observe::{Mark, QueuedKeys, Upload, is_nothing};
 use crate::reserved::names;
 use crate::session::dedicated::keyspace_events::Everywhere;
 use crate::session::dedicated::sharded_channels::{Aside, Side};
-use crate::session::monitor::{self, Sockets};
+use crate::upstream::monitor::{self, Sockets};
 use crate::upstream::nodes::NodeId;
 
 /// What the next reply on the connection answers.
@@ -172,14 +174,6 @@ pub(crate) struct Dedicated {
     pub(crate) within_frame: bool,
     /// The connection that it is of.
     within_link: usize,
-}
-
-/// What a reply has shown.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer {
-    pub(crate) mark: Mark,
-    pub(crate) bytes: u64,
-    pub(crate) miss: bool,
 }
 
 /// What to do with the bytes of a frame.
@@ -380,6 +374,11 @@ impl Dedicated {
     /// The next frame answers a request of the client's.
     pub(crate) fn awaits_answer(&self) -> bool {
         !self.within_frame && self.expected.front().is_some_and(|expected| !expected.is_unasked())
+    }
+
+    /// It is the end of a transaction that is waited for.
+    pub(crate) fn awaits_exec(&self) -> bool {
+        self.expected.contains(&Expected::Exec)
     }
 
     /// The request under way is answered with a frame that did not come from the server.

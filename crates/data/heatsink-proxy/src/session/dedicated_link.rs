@@ -9,7 +9,6 @@ use heatsink_resp::command::{Command, CommandTable, Role};
 use heatsink_resp::encode;
 use heatsink_resp::request::RequestScan;
 use heatsink_upstream::Protocol;
-use heatsink_upstream::error::LinkError;
 use heatsink_upstream::link::Framing;
 
 use crate::downstream::clients::Clients;
@@ -21,14 +20,15 @@ use crate::observe::Writer;
 use crate::relay::Relay;
 use crate::relay::effects::Effect;
 use crate::reserved::names;
+use crate::session::Sessions;
 use crate::session::dedicated::{Dedicated, Expected, Transaction};
 use crate::session::lost::LostStep;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::BACKLOG_BYTES;
-use crate::upstream::pools::Owner;
+use crate::upstream::pools::{Failure, Owner};
 
-impl Relay {
+impl Sessions<'_> {
     /// Sends a request on the client's dedicated connection.
     pub(crate) fn send_dedicated(
         &mut self,
@@ -37,10 +37,10 @@ impl Relay {
         bytes: &[u8],
         expected: Expected,
     ) -> Flow {
-        let gone = self.clients.get_ref(key).is_some_and(|client| client.gone);
-        if gone && expected == Expected::Blocking && !self.clients.is_queueing(key) {
+        let gone = self.relay.clients.get_ref(key).is_some_and(|client| client.gone);
+        if gone && expected == Expected::Blocking && !self.relay.clients.is_queueing(key) {
             // What it takes would be nobody's; as if it had found nothing, and waited.
-            self.effects.push(Effect::Close(key));
+            self.relay.effects.push(Effect::Close(key));
             return Flow::Taken;
         }
         match self.ensure_dedicated(key, node) {
@@ -51,12 +51,13 @@ impl Relay {
             }
             Ensured::Ready => {}
         }
-        let Some(client) = self.clients.get(key) else { return Flow::Taken };
+        let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
         let Some(dedicated) = &mut client.dedicated else { return Flow::Taken };
-        if self.cluster.view.is_none() && dedicated.expected.len() >= MAX_OUTSTANDING as usize {
+        if self.relay.cluster.view.is_none() && dedicated.expected.len() >= MAX_OUTSTANDING as usize
+        {
             return Flow::Wait;
         }
-        if self.cluster.view.is_some() {
+        if self.relay.cluster.view.is_some() {
             if dedicated.expected.iter().any(|expected| *expected != Expected::Unasked) {
                 // One at a time: it may have to be sent elsewhere.
                 return Flow::Wait;
@@ -75,12 +76,12 @@ impl Relay {
         let (link, others) = dedicated.ask();
         for link in std::iter::once(link).chain(others) {
             if was_settled {
-                self.upstream.links[link].link.expect_answer(self.now);
+                self.relay.upstream.links[link].link.expect_answer(self.relay.now);
             }
-            self.upstream.links[link].requests += 1;
+            self.relay.upstream.links[link].requests += 1;
             self.push_dedicated(key, link, bytes);
         }
-        if self.cluster.view.is_some() {
+        if self.relay.cluster.view.is_some() {
             self.tell_everywhere(key, bytes, expected);
         }
         if expected == Expected::Blocking {
@@ -91,18 +92,18 @@ impl Relay {
 
     /// Says something on the client's dedicated connection that the client does not know of.
     pub(crate) fn say_unasked(&mut self, key: ClientKey, bytes: &[u8], count: usize) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &mut client.dedicated else { return };
         let link = dedicated.link;
         dedicated.expected.extend(std::iter::repeat_n(Expected::Unasked, count));
-        self.upstream.links[link].requests += count as u64;
+        self.relay.upstream.links[link].requests += count as u64;
         self.push_dedicated(key, link, bytes);
     }
 
     /// `WAIT`, when all that the client wrote is answered; see [`crate::cluster::own_writes`].
     pub(crate) fn send_wait(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
-        let node = self.home(key);
-        let writing = self.writing_to(node);
+        let node = self.relay.home(key);
+        let writing = self.relay.writing_to(node);
         match self.send_dedicated(key, node, &writing.request, Expected::Writing) {
             Flow::Taken => {}
             Flow::Wait => return Flow::Wait,
@@ -110,7 +111,7 @@ impl Relay {
         if let Some(removal) = writing.removal {
             self.say_unasked(key, &removal, 1);
         }
-        if self.clients.get_ref(key).is_some_and(|client| client.dedicated.is_some()) {
+        if self.relay.clients.get_ref(key).is_some_and(|client| client.dedicated.is_some()) {
             self.send_dedicated(key, node, bytes, Expected::Blocking)
         } else {
             // Refused, and said so in answer to what writes.
@@ -122,7 +123,7 @@ impl Relay {
     /// then on that has another user, database or protocol than those that the client shares, and
     /// stays the client's: nobody can say which keys its requests name.
     pub(crate) fn stray(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
-        if let Some(flow) = self.wait_for_whole(key) {
+        if let Some(flow) = self.relay.wait_for_whole(key) {
             return flow;
         }
         let says_hello = request.is(0, "hello");
@@ -131,21 +132,23 @@ impl Relay {
             Some(b"3") if says_hello => Some(Protocol::Resp3),
             _ => None,
         };
-        let node = self.home(key);
+        let node = self.relay.home(key);
         self.send_dedicated(key, node, request.bytes, Expected::Stray { protocol })
     }
 
     /// `MONITOR`: the connection is the client's until it leaves, if the server agrees.
     pub(crate) fn monitor(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
-        let dedicated = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+        let dedicated =
+            self.relay.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
         if dedicated.is_some_and(|dedicated| dedicated.is_monitor()) {
             // A server says nothing to the second one.
             return Flow::Taken;
         }
-        let flow = self.send_dedicated(key, self.home(key), bytes, Expected::Monitor);
-        if let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+        let flow = self.send_dedicated(key, self.relay.home(key), bytes, Expected::Monitor);
+        if let Some(dedicated) =
+            self.relay.clients.get(key).and_then(|client| client.dedicated.as_mut())
         {
-            dedicated.sockets = Some(Arc::clone(&self.shared.sockets));
+            dedicated.sockets = Some(Arc::clone(&self.relay.shared.sockets));
         }
         flow
     }
@@ -161,12 +164,12 @@ impl Relay {
         table: &CommandTable,
         args: &mut Vec<Range<usize>>,
     ) -> Option<Flow> {
-        if self.cluster.view.is_some() {
+        if self.relay.cluster.view.is_some() {
             // It may have to be sent elsewhere: it must be there, whole.
             return None;
         }
         args.clear();
-        let limits = &self.request_limits[0];
+        let limits = &self.relay.request_limits[0];
         RequestScan::default().advance(buf, limits, |span| args.push(span)).ok()?;
         if args.is_empty() {
             return None;
@@ -174,22 +177,22 @@ impl Relay {
         let request = Request { bytes: buf, args };
         let command = table.lookup(request.name(), request.arg(1));
         let role = command.map(|command| command.role);
-        let client = self.clients.get(key)?;
+        let client = self.relay.clients.get(key)?;
         let queueing = client.is_queueing();
         if role != Some(Role::Plain) || client.lost != Lost::Nothing {
             return None;
         }
         let name = command.and_then(Command::single_key_index).and_then(|at| request.arg(at))?;
-        if self.moved.is_hot(name) || !client.within && names::is_reserved(name) {
+        if self.relay.moved.is_hot(name) || !client.within && names::is_reserved(name) {
             return None;
         }
-        let node = self.home(key);
+        let node = self.relay.home(key);
         let flow = self.send_dedicated(key, node, b"", Dedicated::expect(role, 0));
         if flow == Flow::Taken {
             if let Some(command) = command {
                 self.observe_upload(key, command, request, queueing);
             }
-            let client = self.clients.get(key)?;
+            let client = self.relay.clients.get(key)?;
             match &mut client.dedicated {
                 Some(dedicated) => {
                     dedicated.uploading = true;
@@ -197,7 +200,7 @@ impl Relay {
                 }
                 None => {
                     // Refused; the rest of it cannot be told from what comes after it.
-                    self.clients.close_after_replies(key);
+                    self.relay.clients.close_after_replies(key);
                 }
             }
         }
@@ -216,8 +219,8 @@ impl Relay {
             self.observe_apart(key, command, request, queueing);
             return;
         }
-        let Some(observer) = &mut self.observer else { return };
-        let client = self.clients.get(key).filter(|client| !client.within);
+        let Some(observer) = &mut self.relay.observer else { return };
+        let client = self.relay.clients.get(key).filter(|client| !client.within);
         let Some(dedicated) = client.and_then(|client| client.dedicated.as_mut()) else { return };
         let (upload, mark) = observer.upload_begins(Writer(key.slot), command, request);
         dedicated.upload = Some(upload);
@@ -230,20 +233,21 @@ impl Relay {
 
     /// Passes bytes of a large request on; returns how many.
     pub(crate) fn pass_on(&mut self, key: ClientKey, buf: &[u8]) -> usize {
-        let limits = &self.request_limits[0];
-        let Some(client) = self.clients.get(key) else { return buf.len() };
+        let limits = &self.relay.request_limits[0];
+        let Some(client) = self.relay.clients.get(key) else { return buf.len() };
         let Some(dedicated) = &mut client.dedicated else { return 0 };
         let link = dedicated.link;
         let passed = match client.scan.pass(buf, limits) {
             Ok((passed, done)) => {
                 dedicated.uploading = !done;
-                if let (Some(observer), Some(upload)) = (&mut self.observer, &mut dedicated.upload)
+                if let (Some(observer), Some(upload)) =
+                    (&mut self.relay.observer, &mut dedicated.upload)
                 {
                     observer.uploaded(upload, passed);
                 }
                 if done {
                     dedicated.upload = None;
-                    self.upstream.links[link].link.expect_answer(self.now);
+                    self.relay.upstream.links[link].link.expect_answer(self.relay.now);
                 }
                 passed
             }
@@ -252,11 +256,11 @@ impl Relay {
                 // while something else is owed, an error would be taken for that.
                 let alone = dedicated.expected.len() == 1 && !dedicated.within_frame;
                 client.dedicated = None;
-                self.drop_link(link);
+                self.relay.drop_link(link);
                 if alone {
-                    self.clients.error(key, &format!("ERR {error}"));
+                    self.relay.clients.error(key, &format!("ERR {error}"));
                 }
-                self.clients.close_after_replies(key);
+                self.relay.clients.close_after_replies(key);
                 return buf.len();
             }
         };
@@ -265,14 +269,14 @@ impl Relay {
     }
 
     pub(crate) fn push_dedicated(&mut self, key: ClientKey, link: usize, bytes: &[u8]) {
-        let upstream = &mut self.upstream.links[link];
+        let upstream = &mut self.relay.upstream.links[link];
         upstream.link.push_unmatched(bytes);
         if !upstream.dirty {
             upstream.dirty = true;
-            self.upstream.dirty_links.push(link);
+            self.relay.upstream.dirty_links.push(link);
         }
         if upstream.link.backlog_bytes() > BACKLOG_BYTES
-            && let Some(client) = self.clients.get(key)
+            && let Some(client) = self.relay.clients.get(key)
         {
             // Resumed when the link has sent enough of it.
             client.stopped = true;
@@ -280,11 +284,11 @@ impl Relay {
     }
 
     fn ensure_dedicated(&mut self, key: ClientKey, node: NodeId) -> Ensured {
-        let Some(client) = self.clients.get(key) else { return Ensured::Wait };
+        let Some(client) = self.relay.clients.get(key) else { return Ensured::Wait };
         if client.dedicated.is_some() {
             // On a cluster, other commands go along shared links beside it: what was sent there
             // is executed first.
-            let behind = self.cluster.view.is_some() && client.order.outstanding() > 0;
+            let behind = self.relay.cluster.view.is_some() && client.order.outstanding() > 0;
             return if behind { Ensured::Wait } else { Ensured::Ready };
         }
         if !client.is_settled() {
@@ -298,11 +302,11 @@ impl Relay {
 
     /// Gives a client a connection to a node; it has none.
     pub(crate) fn open_dedicated(&mut self, key: ClientKey, node: NodeId) -> Result<(), String> {
-        let Some(client) = self.clients.get(key) else { return Ok(()) };
+        let Some(client) = self.relay.clients.get(key) else { return Ok(()) };
         let pool = client.pool;
-        let link = self.take_link(pool, node, Owner::Client(key))?;
-        let protocol = self.upstream.pools[pool].login.protocol;
-        let Self { clients, upstream: upstream::Room { links, .. }, .. } = self;
+        let link = self.relay.take_link(pool, node, Owner::Client(key))?;
+        let protocol = self.relay.upstream.pools[pool].login.protocol;
+        let Relay { clients, upstream: upstream::Room { links, .. }, .. } = &mut *self.relay;
         let (Some(client), upstream) = (clients.get(key), &mut links[link]) else {
             return Ok(());
         };
@@ -310,7 +314,7 @@ impl Relay {
         client.record.set_upstream_node(node);
         client.record.set_upstream_id(upstream.link.connection_id());
         client.dedicated = Some(Box::new(Dedicated::new(link, node, protocol)));
-        self.upstream.wait_in_line(key, link);
+        self.relay.upstream.wait_in_line(key, link);
         self.keep_spare(pool, node);
         self.name_dedicated(key);
         Ok(())
@@ -319,7 +323,8 @@ impl Relay {
     /// Gives a client's dedicated connection the client's name, if it has another one: a queued
     /// `CLIENT GETNAME` is the server's to answer.
     pub(crate) fn name_dedicated(&mut self, key: ClientKey) {
-        let Self { clients, upstream: upstream::Room { links, dirty_links, .. }, .. } = self;
+        let Relay { clients, upstream: upstream::Room { links, dirty_links, .. }, .. } =
+            &mut *self.relay;
         let Some(client) = clients.get(key) else { return };
         let name = client.record.facts().name.clone();
         let Some(dedicated) = &mut client.dedicated else { return };
@@ -342,7 +347,7 @@ impl Relay {
     /// After frames came: take the connection back if its state has ended.
     pub(crate) fn look_at_dedicated(&mut self, owner: Owner) {
         let Owner::Client(key) = owner else { return };
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &client.dedicated else { return };
         let (subscriber, queueing, blocked) = (
             dedicated.is_subscriber(),
@@ -357,14 +362,14 @@ impl Relay {
             if let Some(dedicated) = &mut client.dedicated
                 && let Some(name) = dedicated.named.take()
             {
-                if let Some(upstream) = self.upstream.links.get_mut(dedicated.link) {
+                if let Some(upstream) = self.relay.upstream.links.get_mut(dedicated.link) {
                     upstream.name.clone_from(&name);
                 }
                 facts.name = name;
             }
         }
         self.look_beside(key);
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &client.dedicated else { return };
         let settled = dedicated.is_settled();
         let few = dedicated.expected.len() <= MAX_OUTSTANDING as usize / 4;
@@ -372,25 +377,25 @@ impl Relay {
             (dedicated.strayed, dedicated.is_releasable(), dedicated.link);
         let ended = dedicated.shut && settled;
         if few && client.stopped {
-            self.clients.resume.push(key);
+            self.relay.clients.resume.push(key);
         }
-        if strayed && settled && self.cluster.view.is_some() {
+        if strayed && settled && self.relay.cluster.view.is_some() {
             // It leads to one node only. The command has named no key that anybody knows of, and
             // what it may have left behind goes with its connection.
             self.end_dedicated_state(key);
-            return self.clients.finish_if_leaving(key);
+            return self.relay.clients.finish_if_leaving(key);
         }
         if strayed {
             // After a command that nobody knew it is too late to wait for that.
-            self.want_all_whole();
+            self.relay.want_all_whole();
         }
         if ended {
             // It was told that nothing more will come.
             self.end_dedicated_state(key);
-            self.clients.resume.push(key);
+            self.relay.clients.resume.push(key);
         } else if releasable {
-            let now = self.now;
-            if let Some(client) = self.clients.get(key) {
+            let now = self.relay.now;
+            if let Some(client) = self.relay.clients.get(key) {
                 client.dedicated = None;
                 client.transaction = None;
                 client.record.set_upstream_id(None);
@@ -399,41 +404,35 @@ impl Relay {
             }
             self.spare_link(link);
         }
-        self.clients.finish_if_leaving(key);
+        self.relay.clients.finish_if_leaving(key);
     }
 
     /// There is no connection to be had: the answer is an error, and a transaction that could
     /// not begin must not have its commands executed outside of it.
     pub(crate) fn dedicated_unavailable(&mut self, key: ClientKey, expected: Expected, why: &str) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         match expected {
             Expected::Multi => self.step_lost(key, LostStep::Begin),
             Expected::Watch => {
                 client.lost = Lost::Watch;
-                self.clients.error(key, why);
+                self.relay.clients.error(key, why);
             }
-            _ => self.clients.error(key, why),
+            _ => self.relay.clients.error(key, why),
         }
     }
 
     /// The client's dedicated connection was lost.
-    pub(crate) fn dedicated_link_lost(
-        &mut self,
-        key: ClientKey,
-        link: usize,
-        error: &LinkError,
-        text: &str,
-    ) {
-        if self.unused_side_lost(key, link, text) {
+    pub(crate) fn dedicated_link_lost(&mut self, key: ClientKey, link: usize, failure: &Failure) {
+        if self.unused_side_lost(key, link, &failure.text) {
             return;
         }
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = client.dedicated.take() else { return };
         client.record.set_upstream_id(None);
         client.record.facts().blocked = false;
         client.transaction = None;
         self.drop_dedicated_links(key, &dedicated);
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let waited = dedicated.shut && !dedicated.expected.is_empty();
         let state = dedicated.is_pinned()
             || dedicated.strayed
@@ -441,7 +440,7 @@ impl Relay {
             || dedicated.is_subscriber();
         if waited || state || dedicated.within_frame {
             // As on a connection to the server itself: what it was is gone with it.
-            self.clients.close_after_replies(key);
+            self.relay.clients.close_after_replies(key);
             return;
         }
         client.lost = match dedicated.transaction {
@@ -449,44 +448,40 @@ impl Relay {
             Transaction::Watching => Lost::Watch,
             Transaction::Queueing => Lost::Transaction,
         };
-        let mut refused = String::from_utf8_lossy(match error {
-            LinkError::Refused(error) => error,
-            _ => text.as_bytes(),
-        });
-        if refused.is_empty() {
-            refused = text.into();
-        }
+        let refusal = failure.refusal.as_ref().filter(|refusal| !refusal.is_empty());
+        let text = refusal.map_or(failure.text.as_bytes(), Vec::as_slice);
+        let text = String::from_utf8_lossy(text);
         for expected in dedicated.expected {
-            self.answer_lost(key, expected, error, &refused);
+            self.answer_lost(key, expected, failure.before_ready, &text);
         }
         if dedicated.uploading {
-            self.clients.close_after_replies(key);
+            self.relay.clients.close_after_replies(key);
         }
-        self.clients.resume.push(key);
-        self.clients.finish_if_leaving(key);
+        self.relay.clients.resume.push(key);
+        self.relay.clients.finish_if_leaving(key);
     }
 
     /// The answer to a request whose reply will not come.
-    fn answer_lost(&mut self, key: ClientKey, expected: Expected, error: &LinkError, text: &str) {
-        let Some(client) = self.clients.get(key) else { return };
+    fn answer_lost(&mut self, key: ClientKey, expected: Expected, unsent: bool, text: &str) {
+        let Some(client) = self.relay.clients.get(key) else { return };
         match (expected, client.lost) {
             (Expected::Unasked | Expected::Writing, _) => {}
             (Expected::Multi, _) => self.step_lost(key, LostStep::Begin),
             (Expected::Watch, Lost::Nothing) => {
                 client.lost = Lost::Watch;
-                self.clients.error(key, text);
+                self.relay.clients.error(key, text);
             }
             (Expected::Unwatch, Lost::Watch) => self.step_lost(key, LostStep::Unwatch),
             (Expected::Discard, Lost::Transaction) => self.step_lost(key, LostStep::Forget),
-            (Expected::Exec, Lost::Transaction) if error.before_ready() => {
+            (Expected::Exec, Lost::Transaction) if unsent => {
                 self.step_lost(key, LostStep::Abort);
             }
             (Expected::Exec, Lost::Transaction) => {
                 // It may have been executed: "discarded" would be a lie.
                 client.lost = Lost::Nothing;
-                self.clients.error(key, text);
+                self.relay.clients.error(key, text);
             }
-            _ => self.clients.error(key, text),
+            _ => self.relay.clients.error(key, text),
         }
     }
 }

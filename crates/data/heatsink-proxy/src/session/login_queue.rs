@@ -40,7 +40,7 @@ use heatsink_upstream::address::Credentials;
 
 use crate::downstream::connection::ClientKey;
 use crate::relay::Relay;
-use crate::session;
+use crate::session::Sessions;
 use crate::upstream;
 use crate::upstream::pools::Pool;
 
@@ -89,7 +89,7 @@ pub(crate) enum Wanted<'a> {
 /// Whether it is a client's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is. If it is refused, [`Relay::login_refused`] is to be told.
+    /// It is. If it is refused, [`Sessions::login_refused`] is to be told.
     Now(Tried),
     /// It comes later: the request stays where it is.
     Later,
@@ -97,14 +97,15 @@ pub(crate) enum Turn {
     Never,
 }
 
-impl Relay {
+impl Sessions<'_> {
     /// Whether a client may try what it wants now.
     pub(crate) fn login_turn(&mut self, key: ClientKey, wanted: Wanted<'_>) -> Turn {
-        let Some(client) = self.clients.get_ref(key) else { return Turn::Never };
-        let hasher = &self.session.logins.hasher;
+        let Some(client) = self.relay.clients.get_ref(key) else { return Turn::Never };
+        let hasher = &self.room.logins.hasher;
         let tried = Tried(match wanted {
             Wanted::Login(login)
-                if login.credentials == self.upstream.pools[client.pool].login.credentials =>
+                if login.credentials
+                    == self.relay.upstream.pools[client.pool].login.credentials =>
             {
                 hasher.hash_one((login.db, login.protocol))
             }
@@ -112,26 +113,26 @@ impl Relay {
             Wanted::Password(user, password) => hasher.hash_one((user, password)),
         });
         let may_try = self.may_try_login(key, wanted, tried);
-        let waiting = &mut self.session.logins.waiting;
+        let waiting = &mut self.room.logins.waiting;
         let place = waiting.iter().position(|(waiter, _)| *waiter == key);
         match (may_try, place) {
             (Ok(()), place) => {
                 place.map(|place| waiting.remove(place));
                 return Turn::Now(tried);
             }
-            (Err(_), Some(place)) if self.now >= waiting[place].1 => {
+            (Err(_), Some(place)) if self.relay.now >= waiting[place].1 => {
                 waiting.remove(place);
             }
             (Err(_), None) if waiting.len() >= MAX_WAITING => {}
             (Err(next), place) => {
                 if place.is_none() {
-                    waiting.push((key, self.now + MAX_WAIT));
+                    waiting.push((key, self.relay.now + MAX_WAIT));
                 }
-                self.next_tick = self.next_tick.min(next.max(self.now + LOOK));
+                self.relay.next_tick = self.relay.next_tick.min(next.max(self.relay.now + LOOK));
                 return Turn::Later;
             }
         }
-        self.clients.error(key, REFUSED);
+        self.relay.clients.error(key, REFUSED);
         Turn::Never
     }
 
@@ -142,27 +143,28 @@ impl Relay {
         wanted: Wanted<'_>,
         tried: Tried,
     ) -> Result<(), Instant> {
-        let Some(client) = self.clients.get_ref(key) else { return Ok(()) };
+        let Some(client) = self.relay.clients.get_ref(key) else { return Ok(()) };
         if let Wanted::Login(login) = wanted {
-            let pool = self.upstream.pool_that_can_tell(login);
-            let is_here = pool.is_some_and(|pool| self.upstream.pools[pool].login == *login);
+            let pool = self.relay.upstream.pool_that_can_tell(login);
+            let is_here = pool.is_some_and(|pool| self.relay.upstream.pools[pool].login == *login);
             if client.within || is_here || self.is_proven_anywhere(login) {
                 return Ok(());
             }
             let is_tried = |(_, pool): &(usize, &Pool)| !pool.is_proven && pool.is_connected();
-            if pool.is_none() && self.upstream.pools.iter().filter(is_tried).count() >= MAX_UNPROVEN
+            if pool.is_none()
+                && self.relay.upstream.pools.iter().filter(is_tried).count() >= MAX_UNPROVEN
             {
-                return Err(self.now + LOOK);
+                return Err(self.relay.now + LOOK);
             }
         }
-        let now = self.now;
-        let mut refused = self.session.logins.refused.iter_mut();
+        let now = self.relay.now;
+        let mut refused = self.room.logins.refused.iter_mut();
         let refused = refused.find(|(other, _)| *other == tried);
         if let Some(again) = refused.as_ref().map(|(_, at)| *at + TRY_AGAIN).filter(|at| now < *at)
         {
             return Err(again);
         }
-        let attempts = self.shared.attempts.lock();
+        let attempts = self.relay.shared.attempts.lock();
         let mut attempts = attempts.unwrap_or_else(PoisonError::into_inner);
         attempts.may_try(client.record.addr.ip(), now)?;
         if let Some((_, at)) = refused {
@@ -172,50 +174,33 @@ impl Relay {
         Ok(())
     }
 
-    /// Notes that a server has accepted, or has refused, the login of a pool: for all workers, since
-    /// what one of them uses is no guess at another.
-    pub(crate) fn set_proven(&mut self, pool: usize, is_proven: bool) {
-        let pool = &mut self.upstream.pools[pool];
-        if std::mem::replace(&mut pool.is_proven, is_proven) == is_proven {
-            return;
-        }
-        let mut proven = self.shared.proven.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_proven {
-            *proven.entry(pool.login.clone()).or_default() += 1;
-        } else if let Some(workers) = proven.get_mut(&pool.login) {
-            *workers -= 1;
-            if *workers == 0 {
-                proven.remove(&pool.login);
-            }
-        }
-    }
-
     fn is_proven_anywhere(&self, login: &Login) -> bool {
-        let proven = self.shared.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        let proven = self.relay.shared.proven.lock().unwrap_or_else(PoisonError::into_inner);
         proven.contains_key(login)
     }
 
     /// What a client tried was refused.
     pub(crate) fn login_refused(&mut self, key: ClientKey, tried: Tried) {
-        let refused = &mut self.session.logins.refused;
+        let refused = &mut self.room.logins.refused;
         if let Some((_, at)) = refused.iter_mut().find(|(other, _)| *other == tried) {
-            *at = self.now;
+            *at = self.relay.now;
             return;
         }
         if refused.len() >= MAX_REFUSED {
             refused.pop_front();
         }
-        refused.push_back((tried, self.now));
-        if let Some(client) = self.clients.get_ref(key) {
-            let attempts = self.shared.attempts.lock();
+        refused.push_back((tried, self.relay.now));
+        if let Some(client) = self.relay.clients.get_ref(key) {
+            let attempts = self.relay.shared.attempts.lock();
             let mut attempts = attempts.unwrap_or_else(PoisonError::into_inner);
-            attempts.refused(client.record.addr.ip(), self.now);
+            attempts.refused(client.record.addr.ip(), self.relay.now);
         }
     }
 
     /// Has those look again who wait for their turn.
     pub(crate) fn look_after_logins(&mut self) {
-        let Self { clients, now, session: session::Room { logins, .. }, .. } = self;
+        let Relay { clients, now, .. } = &mut *self.relay;
+        let logins = &mut self.room.logins;
         // Some have gone, or were let in another way meanwhile.
         logins.waiting.retain(|(key, until)| {
             *now < *until + 10 * LOOK && clients.get_ref(*key).is_some_and(|client| client.stopped)
@@ -227,51 +212,54 @@ impl Relay {
     /// many pools that any password may do. Not on a cluster, where another node may need one.
     pub(crate) fn question_of_any(&self, pool: usize) -> Option<[&[u8]; 3]> {
         let Credentials { user, password } =
-            self.upstream.pools[pool].login.credentials.as_ref()?;
-        let is_asked = self.cluster.view.is_none()
+            self.relay.upstream.pools[pool].login.credentials.as_ref()?;
+        let is_asked = self.relay.cluster.view.is_none()
             && password != ANY_PASSWORD
-            && self.upstream.siblings(pool).count() > MAX_PASSWORDS;
+            && self.relay.upstream.siblings(pool).count() > MAX_PASSWORDS;
         is_asked.then_some([b"AUTH", user.as_deref()?, ANY_PASSWORD])
     }
 
     /// On a cluster, pools that nobody is in are given up where a user has too many.
     pub(crate) fn shed_siblings(&mut self, pool: usize) {
-        if self.cluster.view.is_some() && self.upstream.siblings(pool).count() > MAX_PASSWORDS {
+        if self.relay.cluster.view.is_some()
+            && self.relay.upstream.siblings(pool).count() > MAX_PASSWORDS
+        {
             let is_idle = |(slot, other): &(usize, &Pool)| {
-                other.clients == 0 && *slot != self.upstream.base_pool
+                other.clients == 0 && *slot != self.relay.upstream.base_pool
             };
-            let idle = self.upstream.siblings(pool).filter(is_idle);
+            let idle = self.relay.upstream.siblings(pool).filter(is_idle);
             let idle: Vec<_> = idle.map(|(slot, other)| (slot, other.serial)).collect();
-            self.upstream.surplus_pools.extend(idle);
+            self.relay.upstream.surplus_pools.extend(idle);
         }
     }
 
     /// The server refuses the password of a pool. If it was any password's, the user needs one now, and
     /// nobody here knows which client gave the right one: they have to say it again.
     pub(crate) fn leave_shared_pool(&mut self, pool: usize) {
-        let credentials = self.upstream.pools[pool].login.credentials.as_ref();
+        let credentials = self.relay.upstream.pools[pool].login.credentials.as_ref();
         if credentials.is_none_or(|credentials| credentials.password != ANY_PASSWORD) {
             return;
         }
-        let is_here = |slot: &usize| self.clients.slab.get(*slot).is_some_and(|c| c.pool == pool);
-        let slots = (0..self.clients.slab.capacity()).filter(is_here);
-        let keys: Vec<_> = slots.filter_map(|slot| self.clients.key(slot)).collect();
+        let is_here =
+            |slot: &usize| self.relay.clients.slab.get(*slot).is_some_and(|c| c.pool == pool);
+        let slots = (0..self.relay.clients.slab.capacity()).filter(is_here);
+        let keys: Vec<_> = slots.filter_map(|slot| self.relay.clients.key(slot)).collect();
         for key in keys {
-            self.clients.close_after_replies(key);
+            self.relay.clients.close_after_replies(key);
         }
     }
 
     /// Any password does for the user of this pool, says the server: the pool that they share, which
     /// a client enters that leaves this one.
     pub(crate) fn enter_shared_pool(&mut self, pool: usize) -> usize {
-        let login = with_any_password(&self.upstream.pools[pool].login);
-        let Some(shared) = login.and_then(|login| self.pool_for(&login)) else { return pool };
-        self.set_proven(shared, true);
-        self.upstream.enter_pool(shared);
-        self.upstream.leave_pool(self.now, pool);
-        if self.upstream.pools[pool].clients == 0 {
+        let login = with_any_password(&self.relay.upstream.pools[pool].login);
+        let Some(shared) = login.and_then(|login| self.relay.pool_for(&login)) else { return pool };
+        self.relay.set_proven(shared, true);
+        self.relay.upstream.enter_pool(shared);
+        self.relay.upstream.leave_pool(self.relay.now, pool);
+        if self.relay.upstream.pools[pool].clients == 0 {
             // Not at once: its connection is being read from.
-            self.upstream.surplus_pools.push((pool, self.upstream.pools[pool].serial));
+            self.relay.upstream.surplus_pools.push((pool, self.relay.upstream.pools[pool].serial));
         }
         shared
     }

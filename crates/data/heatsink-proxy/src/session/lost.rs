@@ -4,12 +4,12 @@
 //! Called by: whoever finds that out; `decide` says how a lost transaction goes on.
 //! Invariant: nothing of a transaction is executed of which a part is lost.
 
-use crate::cluster::dedicated_redirects::null;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::connection::Lost;
-use crate::relay::Relay;
+use crate::session::Sessions;
 use crate::session::dedicated::Transaction;
+use crate::session::dedicated::redirects::null;
 
 /// How a lost transaction goes on towards its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ pub(crate) enum LostStep {
     Touched,
 }
 
-impl Relay {
+impl Sessions<'_> {
     /// What a client was in the middle of is over, and a transaction will fail.
     pub(crate) fn end_dedicated_state(&mut self, key: ClientKey) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         if client.transaction.take().is_some() {
             client.lost = Lost::Transaction;
         }
@@ -48,44 +48,44 @@ impl Relay {
         }
         if dedicated.is_subscriber() {
             // As when the connection is lost: what it was is gone.
-            self.clients.close_after_replies(key);
+            self.relay.clients.close_after_replies(key);
         }
         self.drop_dedicated_links(key, &dedicated);
     }
 
     /// Brings a lost transaction to its end without anything of it being executed.
     pub(crate) fn step_lost(&mut self, key: ClientKey, step: LostStep) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         match step {
             LostStep::BeginMoved => {
                 client.lost = Lost::MovedTransaction;
-                self.clients.reply(key, b"+OK\r\n");
+                self.relay.clients.reply(key, b"+OK\r\n");
             }
-            LostStep::Queue => self.clients.reply(key, b"+QUEUED\r\n"),
+            LostStep::Queue => self.relay.clients.reply(key, b"+QUEUED\r\n"),
             LostStep::Touched => {
                 client.lost = Lost::Nothing;
                 let pool = client.pool;
-                let protocol = self.upstream.pools[pool].login.protocol;
-                self.clients.reply(key, null(protocol == heatsink_upstream::Protocol::Resp3));
+                let protocol = self.relay.upstream.pools[pool].login.protocol;
+                self.relay.clients.reply(key, null(protocol == heatsink_upstream::Protocol::Resp3));
             }
             LostStep::Begin => {
                 client.lost = Lost::Transaction;
-                self.clients.reply(key, b"+OK\r\n");
+                self.relay.clients.reply(key, b"+OK\r\n");
             }
             LostStep::Refuse => {
                 // Which server that was is not known any more.
                 let text = "ERR heatsink: upstream unavailable: \
                             the connection of this transaction was lost, nothing of it is executed";
-                self.clients.error(key, text);
+                self.relay.clients.error(key, text);
             }
             LostStep::Abort => {
                 client.lost = Lost::Nothing;
                 let text = "EXECABORT Transaction discarded because of previous errors.";
-                self.clients.error(key, text);
+                self.relay.clients.error(key, text);
             }
             LostStep::Forget | LostStep::Unwatch => {
                 client.lost = Lost::Nothing;
-                self.clients.reply(key, b"+OK\r\n");
+                self.relay.clients.reply(key, b"+OK\r\n");
             }
         }
     }

@@ -16,7 +16,7 @@ use heatsink_users::Verdict;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
-use crate::relay::Relay;
+use crate::session::Sessions;
 use crate::session::login_queue::{Tried, Turn, Wanted};
 use crate::session::switch::Session;
 
@@ -48,7 +48,7 @@ pub(crate) struct Verification {
     tried: Tried,
 }
 
-impl Relay {
+impl Sessions<'_> {
     /// `HELLO`, well-formed.
     pub(crate) fn hello_service(
         &mut self,
@@ -58,7 +58,7 @@ impl Relay {
         name: Option<Vec<u8>>,
         hello: Vec<u8>,
     ) -> Flow {
-        let known = self.clients.get_ref(key).is_some_and(|client| client.is_known);
+        let known = self.relay.clients.get_ref(key).is_some_and(|client| client.is_known);
         if let Some(credentials) = credentials {
             let attempt = Attempt { login: Some(login), name, hello };
             return self.verify(key, credentials.user_name(), &credentials.password, attempt);
@@ -66,7 +66,7 @@ impl Relay {
         if known {
             self.begin_move(key, &login, &hello, name, true, None);
         } else {
-            self.clients.reply(key, NO_AUTH_HELLO);
+            self.relay.clients.reply(key, NO_AUTH_HELLO);
         }
         Flow::Taken
     }
@@ -79,7 +79,7 @@ impl Relay {
         password: &[u8],
         attempt: Attempt,
     ) -> Flow {
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(&self.relay.shared);
         let Some(verifier) = &shared.verifier else { return Flow::Taken };
         if verifier.is_remembered(user, password) {
             self.admit(key, user, attempt);
@@ -90,11 +90,11 @@ impl Relay {
             Turn::Later => return Flow::Wait,
             Turn::Never => return Flow::Taken,
         };
-        if verifier.submit((self.index, key), user, password).is_err() {
-            self.clients.error(key, "ERR heatsink: too many logins at once, try again");
+        if verifier.submit((self.relay.index, key), user, password).is_err() {
+            self.relay.clients.error(key, "ERR heatsink: too many logins at once, try again");
             return Flow::Taken;
         }
-        if let Some((client, buffers)) = self.clients.get_with_buffers(key) {
+        if let Some((client, buffers)) = self.relay.clients.get_with_buffers(key) {
             client.stopped = true;
             let seq = client.order.reserve(buffers);
             let verification = Verification { attempt, user: user.to_vec(), seq, tried };
@@ -105,39 +105,39 @@ impl Relay {
 
     /// A login has been checked.
     pub(crate) fn verified(&mut self, key: ClientKey, verdict: Verdict) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(session) = client.session.take() else { return };
         let Session::Verify(Verification { attempt, user, seq, tried }) = *session else {
             client.session = Some(session);
             return;
         };
         // The answer stands behind the one that was waited for.
-        self.clients.fill(key, seq, b"");
+        self.relay.clients.fill(key, seq, b"");
         match verdict {
             Verdict::Granted => self.admit(key, &user, attempt),
             Verdict::Refused => {
                 self.login_refused(key, tried);
-                self.clients.reply(key, WRONG);
+                self.relay.clients.reply(key, WRONG);
             }
         }
-        if let Some(client) = self.clients.get(key)
+        if let Some(client) = self.relay.clients.get(key)
             && client.session.is_none()
         {
-            self.clients.resume.push(key);
+            self.relay.clients.resume.push(key);
         }
         self.read_dedicated_again(key);
-        self.clients.finish_if_leaving(key);
+        self.relay.clients.finish_if_leaving(key);
     }
 
     fn admit(&mut self, key: ClientKey, user: &[u8], attempt: Attempt) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         client.is_known = true;
         client.record.facts().user = user.to_vec();
         match attempt.login {
             Some(login) => {
                 self.begin_move(key, &login, &attempt.hello, attempt.name, true, None);
             }
-            None => self.clients.reply(key, b"+OK\r\n"),
+            None => self.relay.clients.reply(key, b"+OK\r\n"),
         }
     }
 }

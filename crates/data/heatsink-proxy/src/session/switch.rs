@@ -8,18 +8,17 @@
 
 use heatsink_resp::encode;
 use heatsink_upstream::address::Credentials;
-use heatsink_upstream::error::LinkError;
 use heatsink_upstream::{Login, Protocol};
 
 use crate::downstream::connection::{ClientKey, Lost, Replies};
 use crate::downstream::request::Flow;
 use crate::downstream::request::Request;
-use crate::relay::Relay;
+use crate::session::Sessions;
 use crate::session::client_command::Answer;
 use crate::session::client_tracking::Redirected;
 use crate::session::login_queue::{Tried, Turn, Wanted};
 use crate::session::service_auth::{Attempt, Verification};
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::pools::{Failure, Purpose, Ticket};
 
 /// What happens when the server has agreed.
 #[derive(Debug)]
@@ -48,10 +47,10 @@ pub(crate) struct Move {
     tried: Option<Tried>,
 }
 
-impl Relay {
+impl Sessions<'_> {
     fn login_of(&self, key: ClientKey) -> Option<Login> {
-        let client = self.clients.get_ref(key)?;
-        Some(self.upstream.pools[client.pool].login.clone())
+        let client = self.relay.clients.get_ref(key)?;
+        Some(self.relay.upstream.pools[client.pool].login.clone())
     }
 
     pub(crate) fn auth(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
@@ -59,9 +58,9 @@ impl Relay {
             (2, Some(password), _) => (None, password),
             (3, Some(user), Some(password)) => (Some(user.to_vec()), password),
             // Refused by the server without an effect.
-            _ => return self.forward(key, request.bytes, 1),
+            _ => return self.relay.forward(key, request.bytes, 1),
         };
-        if self.shared.verifier.is_some() {
+        if self.relay.shared.verifier.is_some() {
             let attempt = Attempt { login: None, name: None, hello: Vec::new() };
             let user = user.unwrap_or_else(|| b"default".to_vec());
             return self.verify(key, &user, password, attempt);
@@ -83,7 +82,7 @@ impl Relay {
             (Some(db), Some(login)) if request.len() == 2 => {
                 self.try_move(key, &Login { db, ..login }, request.bytes, None, false)
             }
-            _ => self.forward(key, request.bytes, 1),
+            _ => self.relay.forward(key, request.bytes, 1),
         }
     }
 
@@ -94,7 +93,7 @@ impl Relay {
             Some(b"2") => login.protocol = Protocol::Resp2,
             Some(b"3") => login.protocol = Protocol::Resp3,
             // Refused by the server before it looks at anything else.
-            Some(_) => return self.forward(key, request.bytes, 1),
+            Some(_) => return self.relay.forward(key, request.bytes, 1),
         }
         let mut name = None;
         let mut credentials = None;
@@ -115,7 +114,7 @@ impl Relay {
                 _ => {
                     let option = String::from_utf8_lossy(request.arg(at).unwrap_or_default());
                     let text = format!("ERR Syntax error in HELLO option '{option}'");
-                    self.clients.error(key, &text);
+                    self.relay.clients.error(key, &text);
                     return Flow::Taken;
                 }
             }
@@ -124,7 +123,7 @@ impl Relay {
         let mut bytes = Vec::new();
         let mut args = vec![&b"HELLO"[..]];
         args.extend(request.arg(1));
-        if self.shared.verifier.is_some() {
+        if self.relay.shared.verifier.is_some() {
             encode::command(&mut bytes, &args);
             return self.hello_service(key, login, credentials, name, bytes);
         }
@@ -140,9 +139,9 @@ impl Relay {
 
     /// Back to how a connection begins.
     pub(crate) fn reset(&mut self, key: ClientKey) {
-        let base_pool = self.upstream.base_pool;
-        let known = self.shared.verifier.is_none();
-        let Some(client) = self.clients.get(key) else { return };
+        let base_pool = self.relay.upstream.base_pool;
+        let known = self.relay.shared.verifier.is_none();
+        let Some(client) = self.relay.clients.get(key) else { return };
         let (old, dedicated) = (client.pool, client.dedicated.take());
         client.pool = base_pool;
         client.lost = Lost::Nothing;
@@ -155,14 +154,14 @@ impl Relay {
             facts.subscriber = false;
             facts.in_transaction = false;
         }
-        self.upstream.enter_pool(base_pool);
-        self.upstream.leave_pool(self.now, old);
+        self.relay.upstream.enter_pool(base_pool);
+        self.relay.upstream.leave_pool(self.relay.now, old);
         if let Some(dedicated) = dedicated {
             self.drop_dedicated_links(key, &dedicated);
         }
         self.note_login(key);
-        self.clients.set_replies(key, Replies::On);
-        self.clients.reply(key, b"+RESET\r\n");
+        self.relay.clients.set_replies(key, Replies::On);
+        self.relay.clients.reply(key, b"+RESET\r\n");
     }
 
     /// Has a client ask the server to be somebody else, when it is its turn.
@@ -193,29 +192,32 @@ impl Relay {
         hello: bool,
         tried: Option<Tried>,
     ) {
-        let pool = self.upstream.pool_that_can_tell(login).or_else(|| self.pool_for(login));
+        let pool =
+            self.relay.upstream.pool_that_can_tell(login).or_else(|| self.relay.pool_for(login));
         let Some(pool) = pool else {
-            self.clients.error(key, "ERR heatsink: too many different logins at once");
+            self.relay.clients.error(key, "ERR heatsink: too many different logins at once");
             return;
         };
-        self.upstream.enter_pool(pool);
+        self.relay.upstream.enter_pool(pool);
         self.ask(key, pool, bytes, Session::Move(Move { pool, name, hello, tried }));
     }
 
     /// Asks the server on a pool's shared link; what it says decides about `switch`.
     pub(crate) fn ask(&mut self, key: ClientKey, pool: usize, bytes: &[u8], session: Session) {
-        match self.link_for(key, pool, self.home(key)) {
+        match self.relay.link_for(key, pool, self.relay.home(key)) {
             Ok(link) => {
-                let Some((client, buffers)) = self.clients.get_with_buffers(key) else { return };
+                let Some((client, buffers)) = self.relay.clients.get_with_buffers(key) else {
+                    return;
+                };
                 client.stopped = true;
                 client.session = Some(Box::new(session));
                 let seq = client.order.reserve(buffers);
                 let ticket = Ticket { client: key, seq, purpose: Purpose::Session };
-                self.upstream.push_to_link(self.now, link, bytes, ticket, 1);
+                self.relay.upstream.push_to_link(self.relay.now, link, bytes, ticket, 1);
             }
             Err(why) => {
                 self.forget_session(&session);
-                self.clients.error(key, &why);
+                self.relay.clients.error(key, &why);
             }
         }
     }
@@ -223,7 +225,7 @@ impl Relay {
     /// The server has answered; `frame` is its reply.
     pub(crate) fn session_answered(&mut self, ticket: Ticket, frame: &[u8]) {
         let key = ticket.client;
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(session) = client.session.take() else { return };
         let is_refused = frame.first() == Some(&b'-');
         match *session {
@@ -234,13 +236,13 @@ impl Relay {
                 self.complete_move(key, to, &reply);
             }
             session if is_refused => {
-                self.clients.reply(key, frame);
+                self.relay.clients.reply(key, frame);
                 self.session_refused(key, &session);
                 self.forget_session(&session);
             }
             Session::Move(to) => {
                 if self.asks_for_any(ticket, &to) {
-                    if let Some(client) = self.clients.get(key) {
+                    if let Some(client) = self.relay.clients.get(key) {
                         client.session = Some(Box::new(Session::Share(to, frame.to_vec())));
                     }
                     return;
@@ -259,26 +261,26 @@ impl Relay {
         let Some(question) = self.question_of_any(to.pool) else { return false };
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &question);
-        let Some(link) = self.upstream.pools[to.pool].open_link(self.home(ticket.client)) else {
+        let Some(link) =
+            self.relay.upstream.pools[to.pool].open_link(self.relay.home(ticket.client))
+        else {
             return false;
         };
-        self.upstream.push_to_link(self.now, link, &bytes, ticket, 1);
+        self.relay.upstream.push_to_link(self.relay.now, link, &bytes, ticket, 1);
         true
     }
 
     /// The server could not be asked, or refused what the pool's connections begin with.
-    pub(crate) fn session_failed(&mut self, ticket: Ticket, error: &LinkError, text: &str) {
+    pub(crate) fn session_failed(&mut self, ticket: Ticket, failure: &Failure) {
         let key = ticket.client;
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(session) = client.session.take() else { return };
-        if error.is_refused_login() {
+        if failure.is_refused_login {
             self.session_refused(key, &session);
         }
-        match error {
-            LinkError::Refused(refusal) => {
-                self.clients.error(key, &String::from_utf8_lossy(refusal));
-            }
-            _ => self.clients.error(key, text),
+        match &failure.refusal {
+            Some(refusal) => self.relay.clients.error(key, &String::from_utf8_lossy(refusal)),
+            None => self.relay.clients.error(key, &failure.text),
         }
         self.forget_session(&session);
         self.session_over(ticket);
@@ -287,27 +289,27 @@ impl Relay {
     fn session_over(&mut self, ticket: Ticket) {
         let key = ticket.client;
         // The answer stands behind the one that the server was to give.
-        self.clients.fill(key, ticket.seq, b"");
+        self.relay.clients.fill(key, ticket.seq, b"");
         self.read_dedicated_again(key);
-        self.clients.finish_if_leaving(key);
+        self.relay.clients.finish_if_leaving(key);
     }
 
     /// A client's dedicated connection is not read from while something else is being answered.
     pub(crate) fn read_dedicated_again(&mut self, key: ClientKey) {
-        if let Some(client) = self.clients.get(key)
+        if let Some(client) = self.relay.clients.get(key)
             && let Some(dedicated) = &client.dedicated
         {
             let readable =
-                |link: &usize| self.upstream.links.get(*link).is_some_and(|l| l.readable);
-            self.upstream.eager_links.extend(dedicated.links().filter(readable));
+                |link: &usize| self.relay.upstream.links.get(*link).is_some_and(|l| l.readable);
+            self.relay.upstream.eager_links.extend(dedicated.links().filter(readable));
         }
     }
 
     /// Nothing comes of a session: a pool that was made for it goes.
     pub(crate) fn forget_session(&mut self, session: &Session) {
         if let Session::Move(Move { pool, .. }) | Session::Share(Move { pool, .. }, _) = session {
-            self.upstream.leave_pool(self.now, *pool);
-            self.drop_pool_if_unused(*pool);
+            self.relay.upstream.leave_pool(self.relay.now, *pool);
+            self.relay.drop_pool_if_unused(*pool);
         }
     }
 
@@ -318,30 +320,31 @@ impl Relay {
     }
 
     fn complete_move(&mut self, key: ClientKey, to: Move, frame: &[u8]) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let old = client.pool;
         client.pool = to.pool;
         let id = client.record.id;
         if let Some(name) = to.name {
             client.record.facts().name = name;
         }
-        self.upstream.leave_pool(self.now, old);
+        self.relay.upstream.leave_pool(self.relay.now, old);
         self.shed_siblings(to.pool);
         self.note_login(key);
         if to.hello {
             let frame = with_id(frame, id);
-            let frame = if self.cluster.view.is_some() { as_standalone(&frame) } else { frame };
-            self.clients.reply(key, &frame);
+            let frame =
+                if self.relay.cluster.view.is_some() { as_standalone(&frame) } else { frame };
+            self.relay.clients.reply(key, &frame);
         } else {
-            self.clients.reply(key, frame);
+            self.relay.clients.reply(key, frame);
         }
     }
 
     /// Writes the client's user, database and protocol to its client record.
     fn note_login(&mut self, key: ClientKey) {
         let Some(login) = self.login_of(key) else { return };
-        let by_server = self.shared.verifier.is_none();
-        let Some(client) = self.clients.get(key) else { return };
+        let by_server = self.relay.shared.verifier.is_none();
+        let Some(client) = self.relay.clients.get(key) else { return };
         let is_nobody = !by_server && !client.is_known;
         let mut facts = client.record.facts();
         if is_nobody {

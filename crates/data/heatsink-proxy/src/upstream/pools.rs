@@ -11,6 +11,8 @@ mod bypass;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -27,8 +29,8 @@ use crate::downstream::order::Source;
 use crate::relay::Relay;
 use crate::relay::effects::Effect;
 use crate::runtime::world::link_token;
-use crate::session::monitor::Kind;
 use crate::upstream;
+use crate::upstream::monitor::Kind;
 use crate::upstream::nodes::NodeId;
 pub(crate) use crate::upstream::ticket::{Purpose, Ticket};
 
@@ -149,6 +151,30 @@ struct TrackedWay {
     refused_at: Option<Instant>,
 }
 
+/// Why a link was lost, as far as that matters to those who waited on it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The server has refused what a connection begins with, in these words.
+    pub(crate) refusal: Option<Vec<u8>>,
+    /// What it has refused is the login.
+    pub(crate) is_refused_login: bool,
+    /// Nothing had been sent.
+    pub(crate) before_ready: bool,
+    /// What clients are told.
+    pub(crate) text: String,
+}
+
+impl Failure {
+    fn new(error: &LinkError, text: String) -> Self {
+        let refusal = match error {
+            LinkError::Refused(words) => Some(words.clone()),
+            _ => None,
+        };
+        let (is_refused_login, before_ready) = (error.is_refused_login(), error.before_ready());
+        Self { refusal, is_refused_login, before_ready, text }
+    }
+}
+
 /// A pool's way to one node.
 #[derive(Clone, Debug, Default)]
 struct Way {
@@ -190,6 +216,24 @@ impl Pool {
 }
 
 impl Relay {
+    /// Notes that a server has accepted, or has refused, the login of a pool: for all workers, since
+    /// what one of them uses is no guess at another.
+    pub(crate) fn set_proven(&mut self, pool: usize, is_proven: bool) {
+        let pool = &mut self.upstream.pools[pool];
+        if std::mem::replace(&mut pool.is_proven, is_proven) == is_proven {
+            return;
+        }
+        let mut proven = self.shared.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_proven {
+            *proven.entry(pool.login.clone()).or_default() += 1;
+        } else if let Some(workers) = proven.get_mut(&pool.login) {
+            *workers -= 1;
+            if *workers == 0 {
+                proven.remove(&pool.login);
+            }
+        }
+    }
+
     /// The pool for a login, made if there is none; `None` if there are too many.
     pub(crate) fn pool_for(&mut self, login: &Login) -> Option<usize> {
         if let Some(slot) = self.upstream.find_pool(login) {
@@ -304,7 +348,6 @@ impl Relay {
         if pool.spare.len() < MAX_SPARE && !upstream.link.is_shut() {
             upstream.owner = Owner::Spare;
             pool.spare.push(slot);
-            self.give_in_turn(slot);
         } else {
             self.drop_link(slot);
         }
@@ -421,17 +464,22 @@ impl Relay {
         }
     }
 
-    /// A link that is only there for what it was asked, and may have answered that.
-    pub(crate) fn look_at_passing(&mut self, slot: usize) {
-        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
+    /// A link that is only there for what it was asked, and may have answered that. True if it is free
+    /// from now on: whoever waits for a connection has its turn then.
+    pub(crate) fn look_at_passing(&mut self, slot: usize) -> bool {
+        let Some(upstream) = self.upstream.links.get_mut(slot) else { return false };
         if upstream.link.waiting() > 0 {
-            return;
+            return false;
         }
         match upstream.owner {
-            Owner::Once => self.spare_link(slot),
+            Owner::Once => {
+                self.spare_link(slot);
+                return true;
+            }
             Owner::Retired { .. } => self.drop_link(slot),
             Owner::Pool | Owner::Client(_) | Owner::Spare | Owner::Tracked | Owner::Listener => {}
         }
+        false
     }
 
     pub(crate) fn open_link(
@@ -526,7 +574,8 @@ impl Relay {
             self.set_proven(pool, false);
         }
         if matches!(error, LinkError::Refused(text) if text.starts_with(b"WRONGPASS")) {
-            self.leave_shared_pool(pool);
+            let serial = self.upstream.pools[pool].serial;
+            self.effects.push(Effect::PasswordRefused(pool, serial));
         }
         let way = self.upstream.pools[pool].way(node);
         if !outage {
@@ -548,12 +597,12 @@ impl Relay {
         }
     }
 
-    /// Called when a link has read something: the first time it is ready, see to what waits
-    /// for that.
-    pub(crate) fn note_ready(&mut self, slot: usize) {
-        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
+    /// Called when a link has read something. True if it is ready from now on: whoever waits for a
+    /// connection has its turn then, and after that [`Self::begin_on`] is to be called.
+    pub(crate) fn note_ready(&mut self, slot: usize) -> bool {
+        let Some(upstream) = self.upstream.links.get_mut(slot) else { return false };
         if upstream.announced_ready || !upstream.link.is_ready() {
-            return;
+            return false;
         }
         upstream.announced_ready = true;
         // Clients that were stopped because too much waited for this are resumed by a flush.
@@ -563,7 +612,6 @@ impl Relay {
         }
         let (pool, node, owner) = (upstream.pool, upstream.node, upstream.owner);
         let needs_auth = upstream.link.needs_auth();
-        let id = upstream.link.connection_id();
         let way = self.upstream.pools[pool].way(node);
         way.failed = None;
         if std::mem::take(&mut way.reported) {
@@ -574,14 +622,19 @@ impl Relay {
         let again = owner == Owner::Pool
             && std::mem::take(&mut self.upstream.pools[pool].way(node).was_lost);
         self.note_reachable(slot, again);
-        self.give_in_turn(slot);
-        let owner = self.upstream.links.get(slot).map_or(owner, |upstream| upstream.owner);
-        match owner {
-            Owner::Pool if !needs_auth => {
+        true
+    }
+
+    /// A link is ready, and whose it is is settled: what is to be asked on it first.
+    pub(crate) fn begin_on(&mut self, slot: usize) {
+        let Some(upstream) = self.upstream.links.get(slot) else { return };
+        match upstream.owner {
+            Owner::Pool if !upstream.link.needs_auth() => {
                 self.ask_commands(slot);
                 self.ask_topology(slot);
             }
             Owner::Client(key) => {
+                let id = upstream.link.connection_id();
                 if let Some(client) = self.clients.get(key) {
                     client.record.set_upstream_id(id);
                 }
@@ -643,6 +696,7 @@ impl Relay {
             abandoned.clear();
         }
         let told = error_line(&text);
+        let failure = Rc::new(Failure::new(error, text));
         let each = |(ticket, count)| std::iter::repeat_n(ticket, count as usize);
         for ticket in abandoned.into_iter().flat_map(each) {
             if let Some(replayed) = suspects.pop().replayed {
@@ -657,7 +711,7 @@ impl Relay {
                 Purpose::Redirect(_) | Purpose::Part { .. } => self.effects.conclude(ticket, &told),
                 Purpose::Session => {
                     self.end_redirect(ticket);
-                    self.session_failed(ticket, error, &text);
+                    self.effects.push(Effect::SessionFailed(ticket, Rc::clone(&failure)));
                 }
                 Purpose::Commands => self.forget_commands(),
                 Purpose::Topology => self.forget_topology_question(),
@@ -676,7 +730,7 @@ impl Relay {
             }
         }
         if let Owner::Client(key) = owner {
-            self.dedicated_link_lost(key, slot, error, &text);
+            self.effects.push(Effect::DedicatedLost(key, slot, failure));
         }
         // The pool may have gone with the last that hoped for it.
         if let Some(pool) = self.upstream.pools.get_mut(pool) {
@@ -684,13 +738,10 @@ impl Relay {
         }
     }
 
-    /// Links that take too long, and pools and spare links nobody needs.
-    pub(crate) fn look_after_pools(&mut self) {
-        self.look_around();
-        self.look_after_spares();
-        let timeouts = self.live.timeouts.clone();
-        let overdue: Vec<_> = self
-            .upstream
+    /// Links that take too long, each with its generation, and why they are to be given up.
+    pub(crate) fn overdue_links(&self) -> Vec<(usize, u32, LinkError)> {
+        let timeouts = &self.live.timeouts;
+        self.upstream
             .links
             .iter()
             .filter_map(|(slot, upstream)| {
@@ -721,13 +772,11 @@ impl Relay {
                 let error = upstream.link.overdue(self.now, connect, silence)?;
                 Some((slot, upstream.generation, error))
             })
-            .collect();
-        for (slot, generation, error) in overdue {
-            // What is in its place may be another by now.
-            if self.upstream.links.get(slot).is_some_and(|link| link.generation == generation) {
-                self.lose_link(slot, &error);
-            }
-        }
+            .collect()
+    }
+
+    /// Gives up pools that nobody needs.
+    pub(crate) fn look_after_pools(&mut self) {
         let unused: Vec<_> = self
             .upstream
             .pools

@@ -24,7 +24,7 @@ use heatsink_resp::encode;
 
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::{Request, spans};
-use crate::relay::Relay;
+use crate::session::Sessions;
 use crate::session::dedicated::{Dedicated, Expected};
 use crate::upstream::nodes::NodeId;
 
@@ -103,14 +103,15 @@ impl Dedicated {
     }
 }
 
-impl Relay {
+impl Sessions<'_> {
     /// A request was sent on a client's dedicated connection: if it is about what servers tell of their
     /// keys, it is for the other primaries, too.
     pub(crate) fn tell_everywhere(&mut self, key: ClientKey, bytes: &[u8], expected: Expected) {
         let Expected::Subscription { subscription, .. } = expected else { return };
         let Some(args) = spans(bytes) else { return };
         let request = Request { bytes, args: &args };
-        let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+        let Some(dedicated) =
+            self.relay.clients.get(key).and_then(|client| client.dedicated.as_mut())
         else {
             return;
         };
@@ -122,7 +123,7 @@ impl Relay {
             dedicated.note_events(*link, names);
         }
         for link in told {
-            self.upstream.links[link].requests += 1;
+            self.relay.upstream.links[link].requests += 1;
             self.push_dedicated(key, link, &said);
         }
         if subscription.subscribe || is_known {
@@ -132,9 +133,9 @@ impl Relay {
 
     /// Listens at primaries that a client does not listen to yet, and leaves those that are none.
     fn listen_everywhere(&mut self, key: ClientKey) {
-        let Some(view) = &self.cluster.view else { return };
+        let Some(view) = &self.relay.cluster.view else { return };
         let primaries: Vec<NodeId> = view.routes.shards.iter().map(|shard| shard.primary).collect();
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let pool = client.pool;
         let Some(dedicated) =
             client.dedicated.as_mut().filter(|dedicated| !dedicated.everywhere.is_empty())
@@ -153,21 +154,21 @@ impl Relay {
         let new: Vec<_> =
             primaries.into_iter().filter(|node| !dedicated.hears_events_of(*node)).collect();
         for link in left {
-            self.drop_link(link);
+            self.relay.drop_link(link);
         }
         for node in new {
             match self.side_link(key, pool, node) {
                 Ok(link) => {
                     if let Some(dedicated) =
-                        self.clients.get(key).and_then(|c| c.dedicated.as_mut())
+                        self.relay.clients.get(key).and_then(|c| c.dedicated.as_mut())
                     {
                         dedicated.note_events(link, names);
                     }
-                    self.upstream.links[link].requests += 1;
+                    self.relay.upstream.links[link].requests += 1;
                     self.push_dedicated(key, link, &said);
                 }
                 // Tried again before long.
-                Err(_) => self.cluster.is_listening_in_vain = true,
+                Err(_) => self.relay.cluster.is_listening_in_vain = true,
             }
         }
         // Its own connection may have waited for one that was left.
@@ -176,13 +177,13 @@ impl Relay {
 
     /// The map has changed, or a primary could not be reached.
     pub(crate) fn listen_to_new_nodes(&mut self) {
-        self.cluster.is_listening_in_vain = false;
+        self.relay.cluster.is_listening_in_vain = false;
         let listens = |(slot, client): (usize, &crate::downstream::connection::Client)| {
             let dedicated = client.dedicated.as_ref()?;
             let key = ClientKey { slot: slot as u32, generation: client.generation };
             (!dedicated.everywhere.is_empty()).then_some(key)
         };
-        let listening: Vec<_> = self.clients.slab.iter().filter_map(listens).collect();
+        let listening: Vec<_> = self.relay.clients.slab.iter().filter_map(listens).collect();
         for key in listening {
             self.listen_everywhere(key);
         }

@@ -21,7 +21,7 @@ use heatsink_upstream::link::Framing;
 use crate::cluster::redirects::{MAX_HOPS, given_up};
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
-use crate::relay::Relay;
+use crate::session::Sessions;
 use crate::session::dedicated::{Confirmations, Dedicated, Expected};
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::Owner;
@@ -167,24 +167,24 @@ impl Dedicated {
     }
 }
 
-impl Relay {
+impl Sessions<'_> {
     /// A node has not executed `SSUBSCRIBE` or `SUNSUBSCRIBE` of a client that listens already: it
     /// is sent where it belongs, beside the client's dedicated connection.
     pub(crate) fn subscribe_beside(&mut self, key: ClientKey, error: &[u8]) {
-        let Some(client) = self.clients.get_ref(key) else { return };
+        let Some(client) = self.relay.clients.get_ref(key) else { return };
         let Some(dedicated) = &client.dedicated else { return };
         let (pool, hops, current) = (client.pool, dedicated.hops, dedicated.current.clone());
         let from = dedicated.sides.iter().find(|side| dedicated.asked == Some(side.link));
         let from = from.map_or(dedicated.node, |side| side.node);
         let Some(redirect) = redirect::parse(error)
-            .filter(|redirect| self.is_servers_own(*redirect, error, &current))
+            .filter(|redirect| self.relay.is_servers_own(*redirect, error, &current))
         else {
             return self.answer_own(key, error);
         };
-        self.want_topology();
+        self.relay.want_topology();
         let to = match redirect {
             Redirect::Moved { host, port, .. } if hops <= MAX_HOPS => {
-                self.named_node(from, host, port)
+                self.relay.named_node(from, host, port)
             }
             _ => None,
         };
@@ -194,12 +194,12 @@ impl Relay {
         match self.side_link(key, pool, to) {
             Ok(link) => {
                 if let Some(dedicated) =
-                    self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+                    self.relay.clients.get(key).and_then(|client| client.dedicated.as_mut())
                 {
                     dedicated.asked = Some(link);
                 }
-                self.upstream.links[link].requests += 1;
-                self.upstream.links[link].link.expect_answer(self.now);
+                self.relay.upstream.links[link].requests += 1;
+                self.relay.upstream.links[link].link.expect_answer(self.relay.now);
                 self.push_dedicated(key, link, &current);
             }
             Err(why) => self.answer_own(key, &error_line(&why)),
@@ -213,7 +213,8 @@ impl Relay {
         pool: usize,
         node: NodeId,
     ) -> Result<usize, String> {
-        let dedicated = self.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
+        let dedicated =
+            self.relay.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
         if let Some(dedicated) = dedicated {
             if dedicated.node == node {
                 return Ok(dedicated.link);
@@ -222,9 +223,10 @@ impl Relay {
                 return Ok(side.link);
             }
         }
-        let link = self.take_link(pool, node, Owner::Client(key))?;
-        self.upstream.links[link].link.set_framing(Framing::Frames);
-        if let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+        let link = self.relay.take_link(pool, node, Owner::Client(key))?;
+        self.relay.upstream.links[link].link.set_framing(Framing::Frames);
+        if let Some(dedicated) =
+            self.relay.clients.get(key).and_then(|client| client.dedicated.as_mut())
         {
             dedicated.sides.push(Side { link, node, shards: 0, events: false, unconfirmed: 0 });
         }
@@ -234,7 +236,8 @@ impl Relay {
     /// Gives back connections beside on which nothing is listened to, and reads those again that
     /// had to wait.
     pub(crate) fn look_beside(&mut self, key: ClientKey) {
-        let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+        let Some(dedicated) =
+            self.relay.clients.get(key).and_then(|client| client.dedicated.as_mut())
         else {
             return;
         };
@@ -245,14 +248,14 @@ impl Relay {
             if dedicated.is_settled() { dedicated.take_unused_sides() } else { Vec::new() };
         let others: Vec<_> = dedicated.links().collect();
         for link in others {
-            if self.upstream.links.get(link).is_some_and(|upstream| upstream.readable) {
-                self.upstream.eager_links.push(link);
+            if self.relay.upstream.links.get(link).is_some_and(|upstream| upstream.readable) {
+                self.relay.upstream.eager_links.push(link);
             }
         }
         for side in unused {
             if side.events {
                 // It may still tell of events, or confirm that it does no more.
-                self.drop_link(side.link);
+                self.relay.drop_link(side.link);
             } else {
                 self.spare_link(side.link);
             }
@@ -262,7 +265,8 @@ impl Relay {
     /// A connection beside was lost on which nothing was listened to yet: the request that it was
     /// opened for has failed, or is said again later. False if it was another.
     pub(crate) fn unused_side_lost(&mut self, key: ClientKey, link: usize, text: &str) -> bool {
-        let Some(dedicated) = self.clients.get(key).and_then(|client| client.dedicated.as_mut())
+        let Some(dedicated) =
+            self.relay.clients.get(key).and_then(|client| client.dedicated.as_mut())
         else {
             return false;
         };
@@ -270,7 +274,7 @@ impl Relay {
             side.link == link && side.shards == 0 && (!side.events || side.unconfirmed > 0)
         };
         let Some(at) = dedicated.sides.iter().position(unused) else { return false };
-        self.cluster.is_listening_in_vain |= dedicated.sides.swap_remove(at).events;
+        self.relay.cluster.is_listening_in_vain |= dedicated.sides.swap_remove(at).events;
         if dedicated.asked == Some(link) {
             dedicated.asked = Some(dedicated.link);
             self.answer_own(key, &error_line(text));
@@ -282,8 +286,14 @@ impl Relay {
     /// Closes what is left of a client's connections.
     pub(crate) fn drop_dedicated_links(&mut self, key: ClientKey, dedicated: &Dedicated) {
         for link in dedicated.links() {
-            if self.upstream.links.get(link).is_some_and(|link| link.owner == Owner::Client(key)) {
-                self.drop_link(link);
+            if self
+                .relay
+                .upstream
+                .links
+                .get(link)
+                .is_some_and(|link| link.owner == Owner::Client(key))
+            {
+                self.relay.drop_link(link);
             }
         }
     }

@@ -40,6 +40,7 @@ use heatsink_upstream::link::Framing;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
 use crate::relay::Relay;
+use crate::session::Sessions;
 use crate::session::dedicated::{Dedicated, Expected};
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
@@ -59,75 +60,85 @@ impl Dedicated {
 /// A connection that is kept beforehand and could not be had is tried again after this.
 const SPARE_RETRY: Duration = Duration::from_secs(1);
 
-impl Relay {
+impl Sessions<'_> {
     /// A client has sent a blocking command: others will, and are not to wait for a connection.
     pub(crate) fn note_blocking(&mut self, key: ClientKey) {
-        let Some(client) = self.clients.get_ref(key) else { return };
+        let Some(client) = self.relay.clients.get_ref(key) else { return };
         let Some(node) = client.dedicated.as_ref().map(|dedicated| dedicated.node) else { return };
         let pool = client.pool;
-        self.node(node).blocks.store(true, Ordering::Relaxed);
+        self.relay.node(node).blocks.store(true, Ordering::Relaxed);
         self.keep_spare(pool, node);
     }
 
     /// Opens a connection for the next client that needs one, if there is none and clients block there.
     pub(crate) fn keep_spare(&mut self, pool: usize, node: NodeId) {
-        let there =
-            |slot: &usize| self.upstream.links.get(*slot).is_some_and(|link| link.node == node);
-        if self.upstream.pools[pool].spare.iter().any(there)
-            || !self.node(node).blocks.load(Ordering::Relaxed)
+        let there = |slot: &usize| {
+            self.relay.upstream.links.get(*slot).is_some_and(|link| link.node == node)
+        };
+        if self.relay.upstream.pools[pool].spare.iter().any(there)
+            || !self.relay.node(node).blocks.load(Ordering::Relaxed)
             // Nobody waits for it: a server that has no room is not asked at each tick.
-            || self.upstream.has_failed_within(self.now, pool, node, SPARE_RETRY)
+            || self.relay.upstream.has_failed_within(self.relay.now, pool, node, SPARE_RETRY)
         {
             return;
         }
-        if let Ok(slot) = self.open_link(pool, node, Owner::Spare) {
-            self.upstream.pools[pool].spare.push(slot);
+        if let Ok(slot) = self.relay.open_link(pool, node, Owner::Spare) {
+            self.relay.upstream.pools[pool].spare.push(slot);
         }
     }
 
     /// Opens a spare connection for each pool where clients may block, because those of other workers do.
     pub(crate) fn look_after_spares(&mut self) {
         let used = |(slot, pool): (usize, &Pool)| (pool.clients > 0).then_some(slot);
-        let pools: Vec<usize> = self.upstream.pools.iter().filter_map(used).collect();
+        let pools: Vec<usize> = self.relay.upstream.pools.iter().filter_map(used).collect();
         for pool in pools {
-            let nodes: Vec<NodeId> = self.upstream.connected_nodes(pool).collect();
+            let nodes: Vec<NodeId> = self.relay.upstream.connected_nodes(pool).collect();
             for node in nodes {
                 self.keep_spare(pool, node);
             }
         }
     }
 
+    /// A client needs a connection no more, and it carries no state: whoever waits for one gets it.
+    pub(crate) fn spare_link(&mut self, slot: usize) {
+        self.relay.spare_link(slot);
+        self.give_in_turn(slot);
+    }
+
     /// A connection is ready, and free or somebody's own: whoever has waited longest gets it.
     pub(crate) fn give_in_turn(&mut self, slot: usize) {
-        let Some(upstream) = self.upstream.links.get_mut(slot) else { return };
+        let Some(upstream) = self.relay.upstream.links.get_mut(slot) else { return };
         if !upstream.link.is_ready() {
             return;
         }
         upstream.link.hold_back(false);
         let (pool, node, owner) = (upstream.pool, upstream.node, upstream.owner);
-        if self.upstream.pools[pool].waiting.is_empty() || upstream.link.is_shut() {
+        if self.relay.upstream.pools[pool].waiting.is_empty() || upstream.link.is_shut() {
             return;
         }
         let holder = match owner {
             Owner::Spare => None,
             // Not a connection beside its own.
-            Owner::Client(key) if self.clients.dedicated_link_of(key) == Some(slot) => Some(key),
+            Owner::Client(key) if self.relay.clients.dedicated_link_of(key) == Some(slot) => {
+                Some(key)
+            }
             _ => return,
         };
         let Some(first) = self.first_in_line(pool, node, holder) else { return };
-        let Some(theirs) = self.clients.dedicated_link_of(first).filter(|_| holder != Some(first))
+        let Some(theirs) =
+            self.relay.clients.dedicated_link_of(first).filter(|_| holder != Some(first))
         else {
             return;
         };
         // What is queued on either is not sent yet.
-        let queued = self.upstream.take_queued(theirs);
-        let holders = holder.map(|holder| (holder, self.upstream.take_queued(slot)));
+        let queued = self.relay.upstream.take_queued(theirs);
+        let holders = holder.map(|holder| (holder, self.relay.upstream.take_queued(slot)));
         self.move_to_link(first, slot, &queued);
         if let Some((holder, queued)) = holders {
             self.move_to_link(holder, theirs, &queued);
         } else {
-            self.upstream.pools[pool].spare.retain(|spare| *spare != slot);
-            self.upstream.links[theirs].name = Vec::new();
+            self.relay.upstream.pools[pool].spare.retain(|spare| *spare != slot);
+            self.relay.upstream.links[theirs].name = Vec::new();
             self.spare_link(theirs);
         }
     }
@@ -140,7 +151,7 @@ impl Relay {
         node: NodeId,
         holder: Option<ClientKey>,
     ) -> Option<ClientKey> {
-        let Self { clients, upstream: upstream::Room { pools, links, .. }, .. } = self;
+        let Relay { clients, upstream: upstream::Room { pools, links, .. }, .. } = &mut *self.relay;
         let waits = |key: ClientKey| {
             let dedicated = clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
             let dedicated = dedicated.filter(|dedicated| dedicated.node == node && !dedicated.shut);
@@ -157,8 +168,8 @@ impl Relay {
 
     /// A client's dedicated connection is another one from now on, on which is said what it had queued.
     fn move_to_link(&mut self, key: ClientKey, link: usize, queued: &[u8]) {
-        let now = self.now;
-        let Self { clients, upstream: upstream::Room { links, .. }, .. } = self;
+        let now = self.relay.now;
+        let Relay { clients, upstream: upstream::Room { links, .. }, .. } = &mut *self.relay;
         let (Some(client), Some(upstream)) = (clients.get(key), links.get_mut(link)) else {
             return;
         };
@@ -179,7 +190,7 @@ impl Relay {
             upstream.link.expect_answer(now);
         }
         client.record.set_upstream_id(upstream.link.connection_id());
-        self.upstream.touch_link(link);
+        self.relay.upstream.touch_link(link);
     }
 }
 

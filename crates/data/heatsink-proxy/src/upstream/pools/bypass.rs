@@ -131,7 +131,7 @@ impl Relay {
     }
 
     /// Looks whether there are links to go around, and closes second ones that nobody needs.
-    pub(super) fn look_around(&mut self) {
+    pub(crate) fn look_around(&mut self) {
         self.upstream.goes_around = false;
         let mut unused = Vec::new();
         for (_, pool) in &self.upstream.pools {

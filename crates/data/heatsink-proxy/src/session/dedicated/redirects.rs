@@ -14,29 +14,29 @@ use heatsink_upstream::Protocol;
 use crate::cluster::redirects::{Later, MAX_HOPS, RETRY_PAUSE, given_up};
 use crate::cluster::transactions::{CROSS_SLOT, MULTI};
 use crate::downstream::connection::{ClientKey, Lost};
-use crate::relay::Relay;
 use crate::relay::effects::Effect;
+use crate::session::Sessions;
 use crate::session::dedicated::{Expected, Transaction};
 use crate::upstream::nodes::NodeId;
 
 /// After this long, being sent on again is not the same search any more.
 const ANOTHER_STORY: Duration = Duration::from_secs(2);
 
-impl Relay {
+impl Sessions<'_> {
     /// A node has not executed the request that is under way on a client's dedicated connection.
     pub(crate) fn dedicated_redirected(&mut self, key: ClientKey, error: &[u8]) {
-        let until = self.now + self.live.timeouts.cluster_retry;
-        let Some(client) = self.clients.get(key) else { return };
+        let until = self.relay.now + self.relay.live.timeouts.cluster_retry;
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &mut client.dedicated else { return };
         let from = dedicated.node;
-        if dedicated.retry_until.is_some_and(|until| self.now > until + ANOTHER_STORY) {
+        if dedicated.retry_until.is_some_and(|until| self.relay.now > until + ANOTHER_STORY) {
             // A command that waits for long may be sent on more than once in its life.
             dedicated.retry_until = None;
             dedicated.hops = 0;
         }
         dedicated.hops += 1;
-        let give_up =
-            *dedicated.retry_until.get_or_insert(until) <= self.now || dedicated.hops > MAX_HOPS;
+        let give_up = *dedicated.retry_until.get_or_insert(until) <= self.relay.now
+            || dedicated.hops > MAX_HOPS;
         let expected = dedicated.expected.front().copied();
         let in_transaction = client.transaction.is_some();
         let (watched, bound_to) = match &client.transaction {
@@ -49,10 +49,10 @@ impl Relay {
         let queueing = dedicated.transaction == Transaction::Queueing;
         let current = dedicated.current.clone();
         let confined = dedicated.is_confined();
-        let slot = self.slot_of_request(&current);
+        let slot = self.relay.slot_of_request(&current);
         if confined && !matches!(expected, Some(Expected::Subscription { .. })) {
             // A server without slots looks at this first.
-            let name = self.name_of_request(&current);
+            let name = self.relay.name_of_request(&current);
             let text = format!(
                 "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
                  RESET are allowed in this context"
@@ -76,14 +76,14 @@ impl Relay {
             self.watch_moved(key);
             return;
         }
-        if watched && let Some(client) = self.clients.get(key) {
+        if watched && let Some(client) = self.relay.clients.get(key) {
             client.lost = Lost::Moved;
         }
         // `EXEC` names no key, and a command that nobody knows may say anything.
         let believed = |redirect: &Redirect<'_>| match expected {
             Some(Expected::Exec) => true,
             Some(Expected::Unknown) => false,
-            _ => self.is_servers_own(*redirect, error, &current),
+            _ => self.relay.is_servers_own(*redirect, error, &current),
         };
         let Some(redirect) = redirect::parse(error).filter(believed) else {
             self.answer_own(key, error);
@@ -95,11 +95,11 @@ impl Relay {
         }
         let to = match redirect {
             Redirect::Moved { host, port, .. } | Redirect::Ask { host, port, .. } => {
-                self.named_node(from, host, port)
+                self.relay.named_node(from, host, port)
             }
             _ => None,
         };
-        self.want_topology();
+        self.relay.want_topology();
         match to {
             Some(to) => {
                 self.replay_dedicated(key, Some(to), matches!(redirect, Redirect::Ask { .. }));
@@ -110,46 +110,49 @@ impl Relay {
 
     /// The request under way is said again after a pause, wherever it belongs then.
     fn try_dedicated_again(&mut self, key: ClientKey) {
-        let at = self.now + RETRY_PAUSE;
-        let Some(client) = self.clients.get(key) else { return };
+        let at = self.relay.now + RETRY_PAUSE;
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &mut client.dedicated else { return };
         // Trying again is not going further.
         dedicated.hops = 0;
         let link = dedicated.link;
-        if let Some(generation) = self.upstream.links.get(link).map(|upstream| upstream.generation)
+        if let Some(generation) =
+            self.relay.upstream.links.get(link).map(|upstream| upstream.generation)
         {
-            self.cluster.later.push(Later::Dedicated { at, client: key, link, generation });
-            self.next_tick = self.next_tick.min(at);
+            self.relay.cluster.later.push(Later::Dedicated { at, client: key, link, generation });
+            self.relay.next_tick = self.relay.next_tick.min(at);
         }
     }
 
     /// The request under way is answered with this.
     pub(crate) fn answer_own(&mut self, key: ClientKey, frame: &[u8]) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &mut client.dedicated else { return };
         let link = dedicated.link;
         dedicated.answer(frame);
-        self.clients.reply(key, frame);
+        self.relay.clients.reply(key, frame);
         self.look_at_dedicated(crate::upstream::pools::Owner::Client(key));
-        self.look_at_passing(link);
+        if self.relay.look_at_passing(link) {
+            self.give_in_turn(link);
+        }
     }
 
     /// Gives the client a connection to another node, or a new one to the node that has its
     /// slot now, and says there what is to be said.
     pub(crate) fn replay_dedicated(&mut self, key: ClientKey, to: Option<NodeId>, asking: bool) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = client.dedicated.take() else { return };
         client.record.set_upstream_id(None);
         let in_transaction = client.transaction.is_some();
-        let slot = self.slot_of_request(&dedicated.current).or_else(|| {
-            self.clients.get_ref(key).and_then(|client| client.transaction.as_ref()?.slot)
+        let slot = self.relay.slot_of_request(&dedicated.current).or_else(|| {
+            self.relay.clients.get_ref(key).and_then(|client| client.transaction.as_ref()?.slot)
         });
-        let home = self.home(key);
-        let to = to.unwrap_or_else(|| slot.map_or(home, |slot| self.primary_of(slot, key)));
+        let home = self.relay.home(key);
+        let to = to.unwrap_or_else(|| slot.map_or(home, |slot| self.relay.primary_of(slot, key)));
         if dedicated.transaction == Transaction::None {
             self.spare_link(dedicated.link);
         } else {
-            self.drop_link(dedicated.link);
+            self.relay.drop_link(dedicated.link);
         }
         let expected = dedicated.expected.back().copied().unwrap_or(Expected::Plain);
         let opened = if in_transaction {
@@ -163,17 +166,17 @@ impl Relay {
         };
         if let Err(why) = opened {
             self.dedicated_unavailable(key, expected, &why);
-            if in_transaction && let Some(client) = self.clients.get(key) {
+            if in_transaction && let Some(client) = self.relay.clients.get(key) {
                 client.transaction = None;
                 let ended = matches!(expected, Expected::Exec | Expected::Discard);
                 client.lost = if ended { Lost::Nothing } else { Lost::Transaction };
             }
-            self.clients.resume.push(key);
+            self.relay.clients.resume.push(key);
             return;
         }
         self.send_dedicated(key, to, &dedicated.current, expected);
         // Still the same request.
-        if let Some(client) = self.clients.get(key)
+        if let Some(client) = self.relay.clients.get(key)
             && let Some(new) = &mut client.dedicated
         {
             new.hops = dedicated.hops;
@@ -184,7 +187,7 @@ impl Relay {
             }
         }
         // The client may have left meanwhile.
-        self.effects.push(Effect::CloseIfDone(key));
+        self.relay.effects.push(Effect::CloseIfDone(key));
     }
 
     /// Opens a connection to the transaction's node and says there what was queued so far.
@@ -200,7 +203,7 @@ impl Relay {
             self.say_unasked(key, b"*1\r\n$6\r\nASKING\r\n", 1);
         }
         self.say_unasked(key, MULTI, 1);
-        let Some(client) = self.clients.get(key) else { return Ok(()) };
+        let Some(client) = self.relay.clients.get(key) else { return Ok(()) };
         let Some(transaction) = &client.transaction else { return Ok(()) };
         let (queued, count) = (transaction.queued.clone(), transaction.count);
         if let Some(dedicated) = &mut client.dedicated {
@@ -215,31 +218,31 @@ impl Relay {
     /// The keys that a client watches are on their way to another node, so they have been
     /// touched: its transaction fails as if somebody had written to them.
     fn watch_moved(&mut self, key: ClientKey) {
-        let Some(client) = self.clients.get(key) else { return };
+        let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = client.dedicated.take() else { return };
         client.record.set_upstream_id(None);
         let pool = client.pool;
         let expected = dedicated.expected.back().copied().unwrap_or(Expected::Plain);
-        let resp3 = self.upstream.pools[pool].login.protocol == Protocol::Resp3;
-        self.drop_link(dedicated.link);
-        let Some(client) = self.clients.get(key) else { return };
+        let resp3 = self.relay.upstream.pools[pool].login.protocol == Protocol::Resp3;
+        self.relay.drop_link(dedicated.link);
+        let Some(client) = self.relay.clients.get(key) else { return };
         match (dedicated.transaction, expected) {
             (_, Expected::Exec) => {
                 client.lost = Lost::Nothing;
-                self.clients.reply(key, null(resp3));
+                self.relay.clients.reply(key, null(resp3));
             }
             (Transaction::Queueing, _) => {
                 client.lost = Lost::MovedTransaction;
-                self.clients.reply(key, b"+QUEUED\r\n");
+                self.relay.clients.reply(key, b"+QUEUED\r\n");
             }
             _ => {
                 client.lost = Lost::Moved;
-                self.clients.reply(key, b"+OK\r\n");
+                self.relay.clients.reply(key, b"+OK\r\n");
             }
         }
-        self.clients.resume.push(key);
-        self.want_topology();
-        self.next_tick = self.next_tick.min(self.now + Duration::from_millis(20));
+        self.relay.clients.resume.push(key);
+        self.relay.want_topology();
+        self.relay.next_tick = self.relay.next_tick.min(self.relay.now + Duration::from_millis(20));
     }
 }
 
