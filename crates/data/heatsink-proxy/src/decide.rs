@@ -8,14 +8,13 @@
 #[cfg(test)]
 mod tests;
 
-use crate::session::lost::LostStep;
 use heatsink_resp::command::{Command, Role};
 
 use crate::downstream::connection::{Client, Lost};
-use crate::downstream::request::BIG_REQUEST_BYTES;
-use crate::downstream::request::Request;
+use crate::downstream::request::{BIG_REQUEST_BYTES, Request};
 use crate::reserved::{listings, names};
 use crate::session::dedicated::{Dedicated, Expected, Transaction};
+use crate::session::lost::LostStep;
 
 /// What a client is in the middle of, as far as that matters to its next request.
 #[derive(Clone, Copy, Debug)]

@@ -78,8 +78,7 @@ use slab::Slab;
 use crate::config;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::{Client, ClientKey};
-use crate::downstream::request::Flow;
-use crate::downstream::request::Request;
+use crate::downstream::request::{Flow, Request};
 use crate::hot_keys::{HotKeys, Treatment};
 use crate::observe::Mark;
 use crate::relay::Relay;
@@ -518,7 +517,7 @@ impl Mitigations {
 
 impl Clients {
     /// Whether a client waits for reads or changes of hot keys.
-    pub(crate) fn awaits_hot(&self, key: ClientKey) -> bool {
+    pub(in crate::hot) fn awaits_hot(&self, key: ClientKey) -> bool {
         self.get_ref(key).is_some_and(|client| client.hot.awaits())
     }
 }

@@ -13,8 +13,6 @@
 pub(crate) mod effects;
 pub(crate) mod moved_values;
 
-use crate::upstream::pools::Purpose;
-use crate::upstream::pools::Ticket;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +30,7 @@ use crate::observe::{Mark, Observer, Writer};
 use crate::runtime::shared::Shared;
 use crate::runtime::world::World;
 use crate::upstream::nodes::{Node, NodeId};
+use crate::upstream::pools::{Purpose, Ticket};
 use crate::{cluster, upstream};
 use effects::{Effect, Effects};
 use moved_values::MovedValues;

@@ -5,8 +5,7 @@ use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
 use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Flow;
-use crate::downstream::request::Request;
+use crate::downstream::request::{Flow, Request};
 use crate::relay::Relay;
 use crate::relay::effects::{Effect, Question};
 

@@ -6,8 +6,7 @@
 //! Invariant: requests of a client that took another way, by a map that no longer holds, are
 //! answered before the next one is sent.
 
-use crate::downstream::clients::Clients;
-use crate::downstream::clients::MAX_OUTSTANDING;
+use crate::downstream::clients::{Clients, MAX_OUTSTANDING};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::observe::Mark;

@@ -3,11 +3,10 @@
 //! Called by: links with what the server sent, other stages with what is answered here.
 //! Invariant: replies leave in the order of the requests, see [`crate::downstream::order`].
 
-use heatsink_resp::request::ProtocolError;
-use heatsink_resp::request::RequestScan;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use heatsink_resp::request::{ProtocolError, RequestScan};
 use heatsink_upstream::outgoing::Outgoing;
 use slab::Slab;
 

@@ -7,6 +7,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use heatsink_resp::request::RequestScan;
+use heatsink_upstream::outgoing::Outgoing;
+
 use crate::cluster::own_writes::Written;
 use crate::cluster::transactions::Transaction;
 use crate::downstream::directory::ClientRecord;
@@ -16,8 +19,6 @@ use crate::observe::QueuedKeys;
 use crate::runtime::socket::Socket;
 use crate::session::dedicated::Dedicated;
 use crate::session::switch::Session;
-use heatsink_resp::request::RequestScan;
-use heatsink_upstream::outgoing::Outgoing;
 
 /// A client's place in its worker; the generation tells a later client in the same place
 /// apart, so that a reply that comes too late is never given to it.

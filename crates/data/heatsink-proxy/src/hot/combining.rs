@@ -7,9 +7,6 @@
 //! key waits until its changes are answered, and a change waits for those, unless it goes the
 //! same way as the changes before it. A batch whose outcome is unknown is not sent again.
 
-use crate::hot::Incoming;
-use crate::hot::mitigation::{Mitigation, Reply, Verdict};
-use heatsink_resp::command::Access;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -18,6 +15,7 @@ use heatsink_cache::combine::{
     Added, Answer, BatchId, BatchLimits, Batches, Change, Hold, PoolId, Shape, integer,
 };
 use heatsink_cache::identity::LoginId;
+use heatsink_resp::command::Access;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
@@ -27,6 +25,8 @@ use super::{Mitigations, longest_wait};
 use crate::config;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::request::Flow;
+use crate::hot::Incoming;
+use crate::hot::mitigation::{Mitigation, Reply, Verdict};
 use crate::relay::Relay;
 use crate::relay::moved_values::PATIENCE;
 use crate::upstream::pools::{Purpose, Ticket};
@@ -271,7 +271,7 @@ impl Mitigations {
     }
 
     /// The server has answered a batch.
-    pub(crate) fn batch_arrived(&mut self, relay: &mut Relay, id: u32, frame: &[u8]) {
+    pub(in crate::hot) fn batch_arrived(&mut self, relay: &mut Relay, id: u32, frame: &[u8]) {
         if frame.starts_with(OUR_ERROR) {
             return self.batch_lost(relay, id, frame);
         }
@@ -334,7 +334,7 @@ impl Mitigations {
     }
 
     /// Nobody knows what became of the batch, or nothing could be sent.
-    pub(crate) fn batch_lost(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
+    pub(in crate::hot) fn batch_lost(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
         let Some((sent, told)) = self.end_batch(relay, id) else { return };
         let mut waiters = Vec::new();
         let next = self.combining.batches.lost(sent.batch, &mut waiters);
@@ -384,7 +384,7 @@ impl Mitigations {
 
 impl Mitigations {
     /// The way that a batch takes, which shards have refused, and how long it may wait in all.
-    pub(crate) fn patience_with(
+    pub(in crate::hot) fn patience_with(
         &mut self,
         now: Instant,
         id: u32,
@@ -394,11 +394,11 @@ impl Mitigations {
         Some(((sent.pool, sent.serial), until))
     }
 
-    pub(crate) fn shape_of(&self, id: u32) -> Option<Shape> {
+    pub(in crate::hot) fn shape_of(&self, id: u32) -> Option<Shape> {
         self.combining.batches.shape(self.combining.sent.get(&id)?.batch)
     }
 
-    pub(crate) fn go_on(&mut self, next: Option<PoolId>, sent: &SentBatch) {
+    pub(in crate::hot) fn go_on(&mut self, next: Option<PoolId>, sent: &SentBatch) {
         if let Some(changes) = next {
             let SentBatch { pool, serial, .. } = *sent;
             self.combining.departing.push(Departure { changes, pool, serial });

@@ -31,25 +31,22 @@
 //! A write that has begun goes on to the end, also if the record is gone meanwhile: what is settled
 //! without it would be written to later. So later versions of the hot keys wait for it; see `draining`.
 
-use crate::hot::Incoming;
-use crate::hot::mitigation::{self, Answers, Mitigation, Verdict};
-use heatsink_resp::command::Unnamed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use heatsink_cache::commands::cacheable;
-use heatsink_resp::command::Access;
+use heatsink_resp::command::{Access, Unnamed};
 use heatsink_resp::encode;
 use heatsink_split::layout;
 
 use super::Mitigations;
 use crate::cluster::scatter_gather::Asker;
-use crate::downstream::clients::Clients;
-use crate::downstream::clients::MAX_OUTSTANDING;
+use crate::downstream::clients::{Clients, MAX_OUTSTANDING};
 use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Flow;
-use crate::downstream::request::only_key;
+use crate::downstream::request::{Flow, only_key};
+use crate::hot::Incoming;
+use crate::hot::mitigation::{self, Answers, Mitigation, Verdict};
 use crate::hot_keys::Copies;
 use crate::observe::Mark;
 use crate::relay::Relay;
@@ -283,7 +280,7 @@ impl Mitigations {
     }
 
     /// A copy has answered.
-    pub(crate) fn copy_read(
+    pub(in crate::hot) fn copy_read(
         &mut self,
         relay: &mut Relay,
         asker: Asker,
@@ -344,7 +341,7 @@ impl Mitigations {
     }
 
     /// The key, or its copies, have answered.
-    pub(crate) fn copied_write(
+    pub(in crate::hot) fn copied_write(
         &mut self,
         relay: &mut Relay,
         asker: Asker,
@@ -436,7 +433,7 @@ impl Relay {
     }
 
     /// The key itself has answered, where a copy could not.
-    pub(crate) fn key_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
+    pub(in crate::hot) fn key_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
         self.clients.end_copy_read(asker);
         self.tell(asker, mark, reply);
     }
@@ -450,7 +447,7 @@ impl Clients {
         if waits { Served::Done(Flow::Wait) } else { Served::Pass }
     }
 
-    pub(crate) fn end_copy_read(&mut self, asker: Asker) {
+    pub(in crate::hot) fn end_copy_read(&mut self, asker: Asker) {
         if let Some(client) = self.get(asker.client) {
             client.hot.copies.reads -= 1;
             if client.hot.copies.reads == 0 {

@@ -19,11 +19,11 @@
 //! Such a write belongs to the version that it began under. Later versions wait for it; its own, and
 //! earlier ones, do not, so that new writes keep none from being settled.
 
-use crate::hot::Mitigations;
 use heatsink_cache::identity::LoginId;
 
 use crate::cluster;
 use crate::downstream::connection::{Client, ClientKey};
+use crate::hot::Mitigations;
 use crate::relay::Relay;
 use crate::upstream;
 use crate::upstream::pools::{Owner, Upstream};

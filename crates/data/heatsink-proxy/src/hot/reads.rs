@@ -3,15 +3,6 @@
 //! Invariant: nobody is given a reply that was read before it asked; see
 //! [`heatsink_cache::flights`].
 
-use crate::hot::Incoming;
-use crate::hot::mitigation::{self, Mitigation, Verdict};
-use crate::hot::reads::broadcast::Listening;
-use crate::hot::reads::stale_replies::StaleReplies;
-use crate::hot::reads::stale_replies::max_stale;
-use crate::hot::reads::stale_replies::may_be_told;
-use heatsink_cache::local::Limits;
-use heatsink_cache::local::LocalCache;
-use heatsink_resp::command::Access;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -19,10 +10,16 @@ use foldhash::fast::RandomState;
 use heatsink_cache::commands::{Cacheable, Fields, cacheable};
 use heatsink_cache::flights::{FlightId, FlightLimits, Flights, Joined};
 use heatsink_cache::identity::{LoginId, Protocol as Spoken, Reader};
-use heatsink_cache::local::{FillToken, LinkId, Ttl};
+use heatsink_cache::local::{FillToken, Limits, LinkId, LocalCache, Ttl};
+use heatsink_resp::command::Access;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 use heatsink_upstream::error::LinkError;
+
+use crate::hot::Incoming;
+use crate::hot::mitigation::{self, Mitigation, Verdict};
+use crate::hot::reads::broadcast::Listening;
+use crate::hot::reads::stale_replies::{StaleReplies, max_stale, may_be_told};
 
 pub(super) mod broadcast;
 mod hash_fields;
@@ -485,7 +482,7 @@ impl Mitigations {
     }
 
     /// A read is answered; `redirected` if not by the link that it was sent along.
-    pub(crate) fn fill_arrived(
+    pub(in crate::hot) fn fill_arrived(
         &mut self,
         relay: &mut Relay,
         id: u32,
@@ -579,7 +576,7 @@ impl Mitigations {
     }
 
     /// How long the key lives, right behind the reply.
-    pub(crate) fn fill_ttl_arrived(&mut self, relay: &mut Relay, id: u32, frame: &[u8]) {
+    pub(in crate::hot) fn fill_ttl_arrived(&mut self, relay: &mut Relay, id: u32, frame: &[u8]) {
         let Some(fill) = self.reads.fills.get_mut(&id) else { return };
         if fill.reply.is_none() {
             // The read itself has been sent elsewhere.
@@ -614,7 +611,7 @@ impl Mitigations {
     }
 
     /// A read will not be answered.
-    pub(crate) fn fill_failed(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
+    pub(in crate::hot) fn fill_failed(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
         let Some(fill) = self.reads.fills.remove(&id) else { return };
         if let Some(observer) = &mut relay.observer {
             observer.given_up(fill.mark);
@@ -642,7 +639,7 @@ impl Mitigations {
     /// [`super::SILENCE`], say, or the server does not tell this user of changes. The key is an
     /// ordinary one then: the read goes the usual way, once, and nothing is kept of it. That it may be
     /// executed twice does not matter, as it changes nothing and only one reply is passed on.
-    pub(crate) fn fill_as_usual(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
+    pub(in crate::hot) fn fill_as_usual(&mut self, relay: &mut Relay, id: u32, error: &[u8]) {
         let Some(fill) = self.reads.fills.get_mut(&id) else { return };
         (fill.tracked, fill.link, fill.converts) = (false, None, false);
         (fill.token, fill.sent_at) = (None, relay.world.now());
@@ -693,7 +690,7 @@ impl Mitigations {
 }
 
 impl upstream::Room {
-    pub(crate) fn reader(&self, pool: usize) -> Reader {
+    pub(in crate::hot) fn reader(&self, pool: usize) -> Reader {
         let pool = &self.pools[pool];
         let protocol = match pool.login.protocol {
             Protocol::Resp2 => Spoken::Resp2,
@@ -704,13 +701,13 @@ impl upstream::Room {
 }
 
 impl Clients {
-    pub(crate) fn end_wait(&mut self, waiter: Waiter) {
+    pub(in crate::hot) fn end_wait(&mut self, waiter: Waiter) {
         if let Some(client) = self.get(waiter.client) {
             client.hot.reads.retain(|(place, _)| *place != waiter.place);
         }
     }
 
-    pub(crate) fn begin_wait(&mut self, waiter: Waiter, flight: FlightId) {
+    pub(in crate::hot) fn begin_wait(&mut self, waiter: Waiter, flight: FlightId) {
         if let Some(client) = self.get(waiter.client) {
             client.hot.reads.push((waiter.place, flight));
         }
@@ -719,7 +716,7 @@ impl Clients {
 
 impl Mitigations {
     /// When the fields of a reply end, before [`Self::fill_ttl_arrived`].
-    pub(crate) fn fill_fields_arrived(&mut self, id: u32, frame: &[u8]) {
+    pub(in crate::hot) fn fill_fields_arrived(&mut self, id: u32, frame: &[u8]) {
         let Some(fill) = self.reads.fills.get_mut(&id) else { return };
         let reply = fill.reply.as_ref().map(OwnedReply::bytes);
         match reply.map(|reply| hash_fields::first_end(frame, reply, fill.how.fields())) {
@@ -730,12 +727,12 @@ impl Mitigations {
     }
 
     /// Whether a read went along a link of the cache, so that the usual way is left if that is lost.
-    pub(crate) fn may_read_as_usual(&self, id: u32) -> bool {
+    pub(in crate::hot) fn may_read_as_usual(&self, id: u32) -> bool {
         self.reads.fills.get(&id).is_some_and(|fill| fill.tracked)
     }
 
     /// Its time to live will not come: the reply is not kept.
-    pub(crate) fn fill_ttl_failed(&mut self, id: u32) {
+    pub(in crate::hot) fn fill_ttl_failed(&mut self, id: u32) {
         // Unless its reply is still to come, or to be given up.
         if self.reads.fills.get(&id).is_some_and(|fill| fill.reply.is_some()) {
             self.reads.fills.remove(&id);

@@ -3,10 +3,10 @@
 //! Called by: the worker, with its other counts.
 //! Bound: one entry a hot key.
 
-use crate::hot::reads::Reads;
 use std::sync::atomic::Ordering;
 
 use super::Mitigations;
+use crate::hot::reads::Reads;
 use crate::hot_keys::{Guard, Told};
 use crate::relay::Relay;
 use crate::runtime::shared::CooledKeys;

@@ -16,14 +16,13 @@
 //! Bound: [`MOST`] requests; what comes behind them is judged anew. A look at the request behind each,
 //! which ends at the command's name if that is the same: pipelines of one command pay nothing.
 
-use crate::hot::Incoming;
-use crate::hot::Mitigations;
 use std::ops::Range;
 
 use heatsink_resp::command::{Access, CommandTable, Role};
 use heatsink_resp::request::{RequestScan, Status};
 
 use crate::downstream::request::Request;
+use crate::hot::{Incoming, Mitigations};
 use crate::relay::Relay;
 
 /// Requests that stay together.

@@ -22,9 +22,6 @@ mod pending;
 mod refused;
 mod write_counts;
 
-use crate::cluster::batch::RENAMED_BYTES;
-use crate::hot::Incoming;
-use crate::hot::mitigation::{Answers, Mitigation, Verdict};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,10 +36,12 @@ use heatsink_split::plan::{self, Context, Merge, Part, Plan};
 use heatsink_upstream::Protocol;
 
 use super::Mitigations;
+use crate::cluster::batch::RENAMED_BYTES;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Flow;
-use crate::downstream::request::{Request, only_key, reaches_other_databases};
+use crate::downstream::request::{Flow, Request, only_key, reaches_other_databases};
+use crate::hot::Incoming;
+use crate::hot::mitigation::{Answers, Mitigation, Verdict};
 use crate::relay::Relay;
 use crate::relay::moved_values::{MOVING, PATIENCE};
 use crate::splits::Splitting;

@@ -10,17 +10,14 @@
 //! server that does not tell is pending from before the request is sent until it is answered, failed
 //! or given up.
 
-use crate::hot::Incoming;
-use crate::hot::Mitigations;
 use std::sync::Arc;
 
 use heatsink_cache::local::WriteToken;
 use heatsink_resp::command::{Access, Role, Unnamed};
 
 use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Flow;
-use crate::downstream::request::is_untold;
-use crate::hot::Mitigated;
+use crate::downstream::request::{Flow, is_untold};
+use crate::hot::{Incoming, Mitigated, Mitigations};
 use crate::observe::Mark;
 use crate::relay::Relay;
 
@@ -209,7 +206,7 @@ impl Mitigations {
 
     /// A request went along a dedicated connection of the client, or in another unusual way: what
     /// it touches is pending until the client is settled.
-    pub(crate) fn touch_apart(&mut self, relay: &mut Relay, incoming: Incoming<'_>) {
+    pub(in crate::hot) fn touch_apart(&mut self, relay: &mut Relay, incoming: Incoming<'_>) {
         let Incoming { key, request, command, .. } = incoming;
         if !self.is_active() || !self.touches_hot_keys(request, command) {
             return;
@@ -219,7 +216,7 @@ impl Mitigations {
     }
 
     /// A transaction is executed: what it has named is touched now.
-    pub(crate) fn touch_executed(&mut self, relay: &mut Relay, key: ClientKey) {
+    pub(in crate::hot) fn touch_executed(&mut self, relay: &mut Relay, key: ClientKey) {
         if !self.is_active() {
             return;
         }

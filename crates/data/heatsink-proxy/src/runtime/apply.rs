@@ -8,8 +8,7 @@ use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::cluster::transactions::CROSS_SLOT;
 use crate::decide::Decision;
 use crate::downstream::connection::{Client, ClientKey};
-use crate::downstream::request::Flow;
-use crate::downstream::request::Request;
+use crate::downstream::request::{Flow, Request};
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::Expected;
 

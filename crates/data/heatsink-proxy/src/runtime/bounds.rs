@@ -1,11 +1,9 @@
 //! Sees to it that all clients together do not have too much output unread, or input held.
 
-use crate::downstream::connection::Client;
-use crate::downstream::connection::ClientKey;
+use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::input;
 use crate::downstream::input::WorkerInput;
-use crate::downstream::output::WorkerOutput;
-use crate::downstream::output::{LOG_INTERVAL, slowness};
+use crate::downstream::output::{LOG_INTERVAL, WorkerOutput, slowness};
 use crate::runtime::shared::Message;
 use crate::runtime::worker::Worker;
 

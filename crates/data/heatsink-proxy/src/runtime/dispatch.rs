@@ -5,16 +5,14 @@
 //! Invariant: a request is decided about again when it comes again, and counted once, when it is
 //! taken.
 
-use crate::hot::Incoming;
 use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::{ProtocolError, RequestScan};
 use heatsink_resp::{encode, inline};
 
 use crate::decide::{Decision, Situation, decide};
 use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Flow;
-use crate::downstream::request::Request;
-use crate::hot::Mitigated;
+use crate::downstream::request::{Flow, Request};
+use crate::hot::{Incoming, Mitigated};
 use crate::observe::Observer;
 use crate::reserved::names;
 use crate::runtime::worker::Worker;

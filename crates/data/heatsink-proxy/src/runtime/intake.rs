@@ -5,9 +5,6 @@
 //! can then be passed on piece by piece on a dedicated connection, else up to the limit of a request;
 //! or for one that has to wait. Nothing is read from a client that waits.
 
-use crate::downstream::request::BIG_REQUEST_BYTES;
-use crate::downstream::request::Flow;
-use crate::hot::Incoming;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::rc::Rc;
@@ -20,9 +17,9 @@ use crate::cluster::node_batches::Text;
 use crate::decide::Decision;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{ClientKey, Closing, Replies};
-use crate::downstream::request::Request;
+use crate::downstream::request::{BIG_REQUEST_BYTES, Flow, Request};
 use crate::hot::runs::Run;
-use crate::hot::{Hotness, Mitigated};
+use crate::hot::{Hotness, Incoming, Mitigated};
 use crate::observe::Mark;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::Expected;

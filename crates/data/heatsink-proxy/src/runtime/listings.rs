@@ -1,33 +1,28 @@
 //! Asks servers for names of keys, or their number, and leaves those of the fleet out of what they say;
 //! see [`crate::reserved::listings`].
 
+use heatsink_cluster::join::Join;
+use heatsink_cluster::{cursor, join, slot};
+use heatsink_resp::command::Command;
+use heatsink_resp::encode;
+use heatsink_split::layout::Names;
+use heatsink_split::{layout, placement};
+use heatsink_upstream::Protocol;
+
 use crate::cluster;
-use crate::cluster::scatter_gather::Asker;
-use crate::cluster::scatter_gather::Ending;
+use crate::cluster::scatter_gather::{Asker, Ending};
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Flow;
-use crate::downstream::request::Request;
+use crate::downstream::request::{Flow, Request};
 use crate::observe::Mark;
-use crate::reserved::listings::Telling;
 use crate::reserved::listings::{
-    MAX_ROUNDS, ROUND, bulk, count, list_of_scan, tells_names, without_dedicated,
+    MAX_ROUNDS, ROUND, Telling, bulk, count, list_of_scan, tells_names, without_dedicated,
 };
 use crate::reserved::names;
 use crate::runtime::shared::OwnKeys;
 use crate::runtime::worker::Worker;
 use crate::splits::Splitting;
 use crate::upstream::nodes::NodeId;
-use heatsink_cluster::cursor;
-use heatsink_cluster::join;
-use heatsink_cluster::join::Join;
-use heatsink_cluster::slot;
-use heatsink_resp::command::Command;
-use heatsink_resp::encode;
-use heatsink_split::layout;
-use heatsink_split::layout::Names;
-use heatsink_split::placement;
-use heatsink_upstream::Protocol;
 
 impl Worker {
     /// Asks what was asked, so that the reply can be told without names of the fleet.

@@ -4,10 +4,6 @@
 //! Bound: a link is read [`READS_PER_TURN`] times a turn; on a client's own link only while
 //! the client takes what was read before.
 
-use crate::cluster::scatter_gather::Gathered;
-use crate::cluster::scatter_gather::GatheredFor;
-use crate::hot::mitigation::Reply;
-use crate::relay::Relay;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,9 +14,12 @@ use heatsink_upstream::link::{Delivery, Received};
 
 use crate::cluster::redirects::{Kept, Standing};
 use crate::cluster::replay::{Outcome, Refusing, Suspect, SuspectReplies};
+use crate::cluster::scatter_gather::{Gathered, GatheredFor};
 use crate::downstream::clients::{BULKY_BYTES, Clients};
 use crate::downstream::connection::ClientKey;
+use crate::hot::mitigation::Reply;
 use crate::observe::{Mark, Observer};
+use crate::relay::Relay;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::{Expected, Pass};
 use crate::upstream;

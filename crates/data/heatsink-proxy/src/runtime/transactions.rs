@@ -1,14 +1,12 @@
 //! Requests inside a transaction on a cluster, one at a time; see [`crate::cluster::transactions`].
 
+use heatsink_resp::command::{Command, Role};
+
 use crate::cluster::route::Slots;
-use crate::decide::Situation;
-use crate::decide::decide_by_role;
+use crate::decide::{Situation, decide_by_role};
 use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Flow;
-use crate::downstream::request::Request;
+use crate::downstream::request::{Flow, Request};
 use crate::runtime::worker::Worker;
-use heatsink_resp::command::Command;
-use heatsink_resp::command::Role;
 
 impl Worker {
     /// A request inside a transaction.

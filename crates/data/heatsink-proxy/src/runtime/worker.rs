@@ -5,9 +5,10 @@
 //! in one write per link, and all replies in one write per client.
 //! Bound: each socket is read a few times a turn at most, so no client starves the others.
 
+use std::net::SocketAddr;
+
 use crate::session;
 use crate::session::Sessions;
-use std::net::SocketAddr;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
 use std::ops::Range;

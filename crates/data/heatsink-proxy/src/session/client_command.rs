@@ -14,8 +14,7 @@ use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::{ClientKey, Replies};
 use crate::downstream::directory::ClientRecord;
-use crate::downstream::request::Flow;
-use crate::downstream::request::Request;
+use crate::downstream::request::{Flow, Request};
 use crate::runtime::shared::Message;
 use crate::session::Sessions;
 use crate::session::client_tracking::redirect_at;
@@ -358,7 +357,7 @@ impl Sessions<'_> {
 
     /// The request with a client's id at `at` replaced by the id that the server knows the
     /// client's dedicated connection by.
-    pub(crate) fn with_upstream_id(&self, request: Request<'_>, at: usize) -> Vec<u8> {
+    pub(in crate::session) fn with_upstream_id(&self, request: Request<'_>, at: usize) -> Vec<u8> {
         let id = request
             .arg(at)
             .and_then(parse)
@@ -418,7 +417,7 @@ impl Sessions<'_> {
     }
 
     /// The server has agreed.
-    pub(crate) fn give_answer(&mut self, key: ClientKey, answer: Answer) {
+    pub(in crate::session) fn give_answer(&mut self, key: ClientKey, answer: Answer) {
         let Some(client) = self.relay.clients.get_ref(key) else { return };
         let record = std::sync::Arc::clone(&client.record);
         let dedicated = client.dedicated.as_ref().map(|dedicated| dedicated.protocol);
@@ -490,12 +489,12 @@ impl Sessions<'_> {
 }
 
 impl Clients {
-    pub(crate) fn has_dedicated(&self, key: ClientKey) -> bool {
+    pub(in crate::session) fn has_dedicated(&self, key: ClientKey) -> bool {
         self.get_ref(key).is_some_and(|client| client.dedicated.is_some())
     }
 
     /// Where the client's changes are redirected to, if it tracks any.
-    pub(crate) fn tracking_of(&self, key: ClientKey) -> Option<i64> {
+    pub(in crate::session) fn tracking_of(&self, key: ClientKey) -> Option<i64> {
         self.get_ref(key)?.dedicated.as_ref()?.tracking
     }
 }

@@ -24,8 +24,7 @@
 use heatsink_resp::encode;
 
 use crate::downstream::connection::{Client, ClientKey};
-use crate::downstream::request::Flow;
-use crate::downstream::request::Request;
+use crate::downstream::request::{Flow, Request};
 use crate::runtime::shared::Message;
 use crate::session::Sessions;
 use crate::session::client_command::{NO_ID, parse};
@@ -53,7 +52,11 @@ pub(crate) struct Redirected {
 
 impl Sessions<'_> {
     /// `CLIENT TRACKING ON …`
-    pub(crate) fn begin_tracking(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
+    pub(in crate::session) fn begin_tracking(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+    ) -> Flow {
         // Of a split key the server would tell by the names of its shards.
         if let Some(flow) = self.relay.wait_for_whole(key) {
             return flow;
@@ -77,7 +80,12 @@ impl Sessions<'_> {
     }
 
     /// Sends a request on the client's dedicated connection, which is pinned if the server agrees.
-    pub(crate) fn pin(&mut self, key: ClientKey, bytes: &[u8], expected: Expected) -> Flow {
+    pub(in crate::session) fn pin(
+        &mut self,
+        key: ClientKey,
+        bytes: &[u8],
+        expected: Expected,
+    ) -> Flow {
         let node = self.relay.home(key);
         self.send_dedicated(key, node, bytes, expected)
     }

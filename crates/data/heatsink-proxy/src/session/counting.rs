@@ -1,12 +1,12 @@
 //! Which keys a request that did not go the usual way is counted for.
 
+use heatsink_resp::command::{Command, Role};
+
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
 use crate::observe::Writer;
 use crate::session::Sessions;
 use crate::session::dedicated::Expected;
-use heatsink_resp::command::Command;
-use heatsink_resp::command::Role;
 
 impl Sessions<'_> {
     /// Counts the keys of a request that did not go the usual way; those of a transaction are

@@ -20,8 +20,7 @@ use heatsink_resp::command::{Role, Subscription, SubscriptionKind};
 use heatsink_resp::value::Value;
 use heatsink_upstream::Protocol;
 
-use crate::observe::Answer;
-use crate::observe::{Mark, QueuedKeys, Upload, is_nothing};
+use crate::observe::{Answer, Mark, QueuedKeys, Upload, is_nothing};
 use crate::reserved::names;
 use crate::session::dedicated::keyspace_events::Everywhere;
 use crate::session::dedicated::sharded_channels::{Aside, Side};
@@ -242,7 +241,7 @@ impl Dedicated {
     }
 
     /// The server remembers something of the connection.
-    pub(crate) fn is_pinned(&self) -> bool {
+    pub(in crate::session) fn is_pinned(&self) -> bool {
         self.pinned || self.tracks
     }
 
@@ -358,7 +357,7 @@ impl Dedicated {
     }
 
     /// It tells of the commands that the server gets.
-    pub(crate) fn is_monitor(&self) -> bool {
+    pub(in crate::session) fn is_monitor(&self) -> bool {
         self.monitors || self.expected.contains(&Expected::Monitor)
     }
 

@@ -11,11 +11,9 @@ use heatsink_resp::request::RequestScan;
 use heatsink_upstream::Protocol;
 use heatsink_upstream::link::Framing;
 
-use crate::downstream::clients::Clients;
-use crate::downstream::clients::MAX_OUTSTANDING;
+use crate::downstream::clients::{Clients, MAX_OUTSTANDING};
 use crate::downstream::connection::{ClientKey, Lost};
-use crate::downstream::request::Flow;
-use crate::downstream::request::Request;
+use crate::downstream::request::{Flow, Request};
 use crate::observe::Writer;
 use crate::relay::Relay;
 use crate::relay::effects::Effect;
@@ -25,8 +23,7 @@ use crate::session::dedicated::{Dedicated, Expected, Transaction};
 use crate::session::lost::LostStep;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::BACKLOG_BYTES;
-use crate::upstream::pools::{Failure, Owner};
+use crate::upstream::pools::{BACKLOG_BYTES, Failure, Owner};
 
 impl Sessions<'_> {
     /// Sends a request on the client's dedicated connection.
@@ -91,7 +88,7 @@ impl Sessions<'_> {
     }
 
     /// Says something on the client's dedicated connection that the client does not know of.
-    pub(crate) fn say_unasked(&mut self, key: ClientKey, bytes: &[u8], count: usize) {
+    pub(in crate::session) fn say_unasked(&mut self, key: ClientKey, bytes: &[u8], count: usize) {
         let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &mut client.dedicated else { return };
         let link = dedicated.link;
@@ -268,7 +265,7 @@ impl Sessions<'_> {
         passed
     }
 
-    pub(crate) fn push_dedicated(&mut self, key: ClientKey, link: usize, bytes: &[u8]) {
+    pub(in crate::session) fn push_dedicated(&mut self, key: ClientKey, link: usize, bytes: &[u8]) {
         let upstream = &mut self.relay.upstream.links[link];
         upstream.link.push_unmatched(bytes);
         if !upstream.dirty {
@@ -301,7 +298,11 @@ impl Sessions<'_> {
     }
 
     /// Gives a client a connection to a node; it has none.
-    pub(crate) fn open_dedicated(&mut self, key: ClientKey, node: NodeId) -> Result<(), String> {
+    pub(in crate::session) fn open_dedicated(
+        &mut self,
+        key: ClientKey,
+        node: NodeId,
+    ) -> Result<(), String> {
         let Some(client) = self.relay.clients.get(key) else { return Ok(()) };
         let pool = client.pool;
         let link = self.relay.take_link(pool, node, Owner::Client(key))?;
@@ -322,7 +323,7 @@ impl Sessions<'_> {
 
     /// Gives a client's dedicated connection the client's name, if it has another one: a queued
     /// `CLIENT GETNAME` is the server's to answer.
-    pub(crate) fn name_dedicated(&mut self, key: ClientKey) {
+    pub(in crate::session) fn name_dedicated(&mut self, key: ClientKey) {
         let Relay { clients, upstream: upstream::Room { links, dirty_links, .. }, .. } =
             &mut *self.relay;
         let Some(client) = clients.get(key) else { return };
@@ -409,7 +410,12 @@ impl Sessions<'_> {
 
     /// There is no connection to be had: the answer is an error, and a transaction that could
     /// not begin must not have its commands executed outside of it.
-    pub(crate) fn dedicated_unavailable(&mut self, key: ClientKey, expected: Expected, why: &str) {
+    pub(in crate::session) fn dedicated_unavailable(
+        &mut self,
+        key: ClientKey,
+        expected: Expected,
+        why: &str,
+    ) {
         let Some(client) = self.relay.clients.get(key) else { return };
         match expected {
             Expected::Multi => self.step_lost(key, LostStep::Begin),
@@ -488,7 +494,7 @@ impl Sessions<'_> {
 
 impl Clients {
     /// A client that waits to leave may be waiting for just what has happened.
-    pub(crate) fn finish_if_leaving(&mut self, key: ClientKey) {
+    pub(in crate::session) fn finish_if_leaving(&mut self, key: ClientKey) {
         if let Some(client) = self.get(key)
             && (client.eof
                 || client.hung_up

@@ -48,7 +48,11 @@ impl Count {
 
 impl Attempts {
     /// Whether something may be tried, or when.
-    pub(crate) fn may_try(&mut self, address: IpAddr, now: Instant) -> Result<(), Instant> {
+    pub(in crate::session) fn may_try(
+        &mut self,
+        address: IpAddr,
+        now: Instant,
+    ) -> Result<(), Instant> {
         let count = self.count(address, now);
         match count.refused.checked_sub(BURST) {
             Some(over) => Err(count.since + PERIOD * (over + 1)),

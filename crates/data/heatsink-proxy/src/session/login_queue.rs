@@ -99,7 +99,7 @@ pub(crate) enum Turn {
 
 impl Sessions<'_> {
     /// Whether a client may try what it wants now.
-    pub(crate) fn login_turn(&mut self, key: ClientKey, wanted: Wanted<'_>) -> Turn {
+    pub(in crate::session) fn login_turn(&mut self, key: ClientKey, wanted: Wanted<'_>) -> Turn {
         let Some(client) = self.relay.clients.get_ref(key) else { return Turn::Never };
         let hasher = &self.room.logins.hasher;
         let tried = Tried(match wanted {
@@ -180,7 +180,7 @@ impl Sessions<'_> {
     }
 
     /// What a client tried was refused.
-    pub(crate) fn login_refused(&mut self, key: ClientKey, tried: Tried) {
+    pub(in crate::session) fn login_refused(&mut self, key: ClientKey, tried: Tried) {
         let refused = &mut self.room.logins.refused;
         if let Some((_, at)) = refused.iter_mut().find(|(other, _)| *other == tried) {
             *at = self.relay.now;
@@ -210,7 +210,7 @@ impl Sessions<'_> {
 
     /// What to ask the server about the user of a pool that has just been accepted, if it has so
     /// many pools that any password may do. Not on a cluster, where another node may need one.
-    pub(crate) fn question_of_any(&self, pool: usize) -> Option<[&[u8]; 3]> {
+    pub(in crate::session) fn question_of_any(&self, pool: usize) -> Option<[&[u8]; 3]> {
         let Credentials { user, password } =
             self.relay.upstream.pools[pool].login.credentials.as_ref()?;
         let is_asked = self.relay.cluster.view.is_none()
@@ -220,7 +220,7 @@ impl Sessions<'_> {
     }
 
     /// On a cluster, pools that nobody is in are given up where a user has too many.
-    pub(crate) fn shed_siblings(&mut self, pool: usize) {
+    pub(in crate::session) fn shed_siblings(&mut self, pool: usize) {
         if self.relay.cluster.view.is_some()
             && self.relay.upstream.siblings(pool).count() > MAX_PASSWORDS
         {
@@ -251,7 +251,7 @@ impl Sessions<'_> {
 
     /// Any password does for the user of this pool, says the server: the pool that they share, which
     /// a client enters that leaves this one.
-    pub(crate) fn enter_shared_pool(&mut self, pool: usize) -> usize {
+    pub(in crate::session) fn enter_shared_pool(&mut self, pool: usize) -> usize {
         let login = with_any_password(&self.relay.upstream.pools[pool].login);
         let Some(shared) = login.and_then(|login| self.relay.pool_for(&login)) else { return pool };
         self.relay.set_proven(shared, true);
@@ -268,7 +268,7 @@ impl Sessions<'_> {
 impl upstream::Room {
     /// The pool that the server can be asked on about a login: its own, or the one that all
     /// passwords of its user share.
-    pub(crate) fn pool_that_can_tell(&self, login: &Login) -> Option<usize> {
+    pub(in crate::session) fn pool_that_can_tell(&self, login: &Login) -> Option<usize> {
         self.find_pool(login).or_else(|| {
             let shared = self.find_pool(&with_any_password(login)?)?;
             self.pools[shared].is_proven.then_some(shared)
@@ -277,7 +277,7 @@ impl upstream::Room {
 
     /// The pools of the same user, database and protocol, itself included, that were accepted: not
     /// those that somebody is just guessing.
-    pub(crate) fn siblings(&self, pool: usize) -> impl Iterator<Item = (usize, &Pool)> {
+    pub(in crate::session) fn siblings(&self, pool: usize) -> impl Iterator<Item = (usize, &Pool)> {
         let login = &self.pools[pool].login;
         self.pools.iter().filter(move |(_, other)| {
             let same = other.login.db == login.db && other.login.protocol == login.protocol;

@@ -5,8 +5,7 @@
 //! Invariant: nothing of a transaction is executed of which a part is lost.
 
 use crate::downstream::clients::Clients;
-use crate::downstream::connection::ClientKey;
-use crate::downstream::connection::Lost;
+use crate::downstream::connection::{ClientKey, Lost};
 use crate::session::Sessions;
 use crate::session::dedicated::Transaction;
 use crate::session::dedicated::redirects::null;

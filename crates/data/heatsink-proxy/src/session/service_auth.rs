@@ -50,7 +50,7 @@ pub(crate) struct Verification {
 
 impl Sessions<'_> {
     /// `HELLO`, well-formed.
-    pub(crate) fn hello_service(
+    pub(in crate::session) fn hello_service(
         &mut self,
         key: ClientKey,
         login: Login,
@@ -72,7 +72,7 @@ impl Sessions<'_> {
     }
 
     /// Has a login checked; nothing else of the client is looked at meanwhile.
-    pub(crate) fn verify(
+    pub(in crate::session) fn verify(
         &mut self,
         key: ClientKey,
         user: &[u8],

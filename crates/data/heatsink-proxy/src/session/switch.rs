@@ -11,8 +11,7 @@ use heatsink_upstream::address::Credentials;
 use heatsink_upstream::{Login, Protocol};
 
 use crate::downstream::connection::{ClientKey, Lost, Replies};
-use crate::downstream::request::Flow;
-use crate::downstream::request::Request;
+use crate::downstream::request::{Flow, Request};
 use crate::session::Sessions;
 use crate::session::client_command::Answer;
 use crate::session::client_tracking::Redirected;
@@ -165,7 +164,7 @@ impl Sessions<'_> {
     }
 
     /// Has a client ask the server to be somebody else, when it is its turn.
-    pub(crate) fn try_move(
+    pub(in crate::session) fn try_move(
         &mut self,
         key: ClientKey,
         login: &Login,
@@ -295,7 +294,7 @@ impl Sessions<'_> {
     }
 
     /// A client's dedicated connection is not read from while something else is being answered.
-    pub(crate) fn read_dedicated_again(&mut self, key: ClientKey) {
+    pub(in crate::session) fn read_dedicated_again(&mut self, key: ClientKey) {
         if let Some(client) = self.relay.clients.get(key)
             && let Some(dedicated) = &client.dedicated
         {

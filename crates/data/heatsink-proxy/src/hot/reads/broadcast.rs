@@ -27,7 +27,6 @@
 //! Heatsink, nor of a change whose Heatsink died before it could say so, or may not `PUBLISH`. So
 //! what is kept by them is kept for a second at most (`reads::RIGHTS_TIME`).
 
-use crate::hot::reads::Reads;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -42,6 +41,7 @@ use heatsink_upstream::link::Framing;
 
 use crate::downstream::connection::ClientKey;
 use crate::hot::Mitigations;
+use crate::hot::reads::Reads;
 use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Owner, Purpose, TRACKING_RETRY, Ticket};
@@ -83,7 +83,7 @@ enum Refusal {
 }
 
 impl Listening {
-    pub(crate) fn is_open(&self) -> bool {
+    pub(in crate::hot) fn is_open(&self) -> bool {
         self.is_open
     }
 
@@ -308,7 +308,7 @@ impl Mitigations {
     }
 
     /// Something came on the link: word of the server's, or of others.
-    pub(crate) fn heard(&mut self, items: &[Value]) {
+    pub(in crate::hot) fn heard(&mut self, items: &[Value]) {
         let word = items.first().and_then(Value::text).unwrap_or_default();
         match (word, items.get(2).and_then(Value::text)) {
             (b"message", Some([ONE, name @ ..])) => self.on_invalidation(Some(name)),

@@ -25,7 +25,6 @@
 //!
 //! [`Client::has_passed_reads`]: crate::downstream::connection::Client::has_passed_reads
 
-use crate::hot::Incoming;
 use std::hash::BuildHasher;
 
 use heatsink_cache::joins::Joins;
@@ -33,8 +32,8 @@ use heatsink_resp::command::{Access, Command};
 
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
-use crate::hot::Mitigations;
 use crate::hot::reads::Reads;
+use crate::hot::{Incoming, Mitigations};
 use crate::relay::Relay;
 
 impl Mitigations {

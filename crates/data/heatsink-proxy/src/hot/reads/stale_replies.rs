@@ -15,7 +15,6 @@
 //! So each is kept with the time at which its read was sent, and A has to get one that was sent after
 //! A's last write was answered. What others wrote does not matter: they may be told v1.
 
-use crate::hot::Mitigations;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -25,8 +24,8 @@ use slab::Slab;
 
 use crate::config::Live;
 use crate::downstream::clients::{Clients, error_line};
-use crate::hot::reads::Reads;
-use crate::hot::reads::{RIGHTS_TIME, Waiter};
+use crate::hot::Mitigations;
+use crate::hot::reads::{RIGHTS_TIME, Reads, Waiter};
 use crate::relay::Relay;
 use crate::upstream;
 use crate::upstream::pools::Pool;

@@ -1,6 +1,5 @@
 //! The links of the cache: what the server tells by itself, and whether it is still there.
 
-use crate::upstream::pools::SILENCE;
 use std::time::{Duration, Instant};
 
 use heatsink_cache::identity::{LoginId, NodeId as CacheNode};
@@ -10,7 +9,7 @@ use heatsink_resp::value::Value;
 use crate::hot::Mitigations;
 use crate::hot::reads::TrackedLink;
 use crate::relay::Relay;
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::pools::{Purpose, SILENCE, Ticket};
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
@@ -133,14 +132,14 @@ impl Mitigations {
 
 impl Mitigations {
     /// What the cache calls a link, once it is ready.
-    pub(crate) fn link_id(&self, relay: &Relay, slot: usize) -> Option<LinkId> {
+    pub(in crate::hot) fn link_id(&self, relay: &Relay, slot: usize) -> Option<LinkId> {
         let generation = relay.upstream.links.get(slot)?.generation;
         self.reads.links.iter().find(|link| link.generation == generation).map(|link| link.id)
     }
 
     /// A read along a link of the cache is answered that was sent at that time: what the server had to
     /// tell until then has been heard.
-    pub(crate) fn heard_on(&mut self, id: LinkId, sent_at: Instant) {
+    pub(in crate::hot) fn heard_on(&mut self, id: LinkId, sent_at: Instant) {
         if let Some(link) = self.reads.links.iter_mut().find(|link| link.id == id) {
             link.heard_up_to = link.heard_up_to.max(sent_at);
         }

@@ -82,7 +82,7 @@ impl Clients {
     }
 
     /// A request of a client may touch any key, or take for ever.
-    pub(crate) fn keep_unseen(&mut self, key: ClientKey) {
+    pub(in crate::hot) fn keep_unseen(&mut self, key: ClientKey) {
         if let Some(client) = self.get(key) {
             client.hot.apart = true;
             client.hot.unknown = true;

@@ -7,8 +7,6 @@
 //! Whatever needs a closer look is left to that, behind the batch: so a client's requests reach
 //! each link in its order.
 
-use crate::hot::Incoming;
-use crate::hot::Mitigations;
 use heatsink_resp::command::Access;
 use heatsink_split::layout::{Kind, Names};
 use heatsink_split::plan::{self, Context, Plan};
@@ -16,6 +14,7 @@ use heatsink_upstream::Protocol;
 
 use super::FEW_ARGS;
 use crate::cluster::node_batches::NodeBatches;
+use crate::hot::{Incoming, Mitigations};
 use crate::hot_keys::SplitKey;
 use crate::relay::Relay;
 use crate::splits::Splitting;

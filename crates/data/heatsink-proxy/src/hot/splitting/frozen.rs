@@ -42,8 +42,6 @@
 //! Another split of the same key can be committed only after this worker has heard of it. So what
 //! is known when a reply comes tells whether there is another one to ask about.
 
-use crate::cluster::redirects::WRONG_TYPE;
-use crate::hot::Incoming;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -51,22 +49,20 @@ use heatsink_cluster::frame::is_error;
 use heatsink_cluster::join::{self, Join};
 use heatsink_resp::command::Access;
 use heatsink_resp::encode;
-use heatsink_split::Layout;
 use heatsink_split::layout::Names;
-use heatsink_split::moving;
 use heatsink_split::plan::{self, Context, Merge, Plan};
+use heatsink_split::{Layout, moving};
 use heatsink_upstream::Protocol;
 
 use super::gather::Collected;
 use super::{ANOTHER_USER, MOVING, PATIENCE, pair};
+use crate::cluster::redirects::WRONG_TYPE;
 use crate::cluster::scatter_gather::Asker;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Flow;
-use crate::downstream::request::spans;
-use crate::hot::Mitigations;
+use crate::downstream::request::{Flow, spans};
 use crate::hot::mitigation::Inquiry;
-use crate::hot::splitting;
+use crate::hot::{Incoming, Mitigations, splitting};
 use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::splits::Splitting;
@@ -267,7 +263,7 @@ impl Mitigations {
     }
 
     /// What was asked last is answered.
-    pub(crate) fn frozen_read(
+    pub(in crate::hot) fn frozen_read(
         &mut self,
         relay: &mut Relay,
         asker: Asker,
@@ -474,7 +470,7 @@ impl Mitigations {
 
 impl Mitigations {
     /// A split has come to be known since the read was sent.
-    pub(crate) fn is_outdated(&self, read: &FrozenRead) -> bool {
+    pub(in crate::hot) fn is_outdated(&self, read: &FrozenRead) -> bool {
         let known = |id: &str| read.open.iter().any(|open| open.layout.id == id);
         self.open_splits(read).iter().any(|open| !known(&open.layout.id))
     }

@@ -55,27 +55,24 @@
 //! was in them. Until that is known the client sends nothing: a read behind this one, whose marker was
 //! still there, would tell of an older value than this one told of.
 
-use crate::cluster::redirects::WRONG_TYPE;
-use crate::hot::Mitigations;
 use std::sync::Arc;
 use std::time::Instant;
 
 use heatsink_cluster::frame::is_error;
 use heatsink_resp::command::Access;
-use heatsink_split::Layout;
 use heatsink_split::layout::{Kind, Names};
-use heatsink_split::moving;
 use heatsink_split::plan::{self, Context, Merge, Merged, Part, Plan};
+use heatsink_split::{Layout, moving};
 
 use super::refused::{Fenced, GIVEN_UP};
 use super::{MOVING, PATIENCE, side_by_side};
+use crate::cluster::redirects::WRONG_TYPE;
 use crate::cluster::scatter_gather::Asker;
-use crate::downstream::clients::Clients;
-use crate::downstream::clients::error_line;
+use crate::downstream::clients::{Clients, error_line};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::spans;
 use crate::hot::mitigation::Inquiry;
-use crate::hot::splitting;
+use crate::hot::{Mitigations, splitting};
 use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::splits::Splitting;
@@ -261,7 +258,7 @@ impl Mitigations {
     }
 
     /// All shards have answered.
-    pub(crate) fn collected(
+    pub(in crate::hot) fn collected(
         &mut self,
         relay: &mut Relay,
         asker: Asker,
@@ -519,7 +516,7 @@ impl Relay {
 
 impl Clients {
     /// The pool of a client that is still there.
-    pub(crate) fn pool_of(&self, asker: Asker) -> Option<usize> {
+    pub(in crate::hot) fn pool_of(&self, asker: Asker) -> Option<usize> {
         self.get_ref(asker.client).map(|client| client.pool)
     }
 }

@@ -15,7 +15,7 @@ use crate::downstream::request::Flow;
 
 impl Clients {
     /// Counts a request that went to shards, if it was taken.
-    pub(crate) fn note_taken(&mut self, key: ClientKey, flow: Flow) -> Flow {
+    pub(in crate::hot) fn note_taken(&mut self, key: ClientKey, flow: Flow) -> Flow {
         if flow == Flow::Taken {
             self.note_asked(key);
         }
@@ -23,7 +23,7 @@ impl Clients {
     }
 
     /// Whether requests of the client are not answered yet.
-    pub(crate) fn has_asked(&self, key: ClientKey) -> bool {
+    pub(in crate::hot) fn has_asked(&self, key: ClientKey) -> bool {
         self.get_ref(key).is_some_and(|client| client.order.outstanding() > 0)
     }
 
@@ -36,7 +36,7 @@ impl Clients {
     /// 4. A: MOVED, GET shard -> B, executed last: it tells of the increment behind it
     ///
     /// So they are not taken before it is answered.
-    pub(crate) fn note_read(&mut self, key: ClientKey, layout: &Layout) {
+    pub(in crate::hot) fn note_read(&mut self, key: ClientKey, layout: &Layout) {
         if layout.kind == Kind::Counter
             && let Some(client) = self.get(key)
         {
@@ -54,7 +54,7 @@ impl Clients {
 
     /// A request of the client goes to shards, or to the marker: what it sent there before must not
     /// be sent again.
-    pub(crate) fn note_asked(&mut self, key: ClientKey) {
+    pub(in crate::hot) fn note_asked(&mut self, key: ClientKey) {
         if let Some(client) = self.get(key) {
             client.held_since = None;
             client.hot.asked_shards = client.hot.asked_shards.wrapping_add(1);

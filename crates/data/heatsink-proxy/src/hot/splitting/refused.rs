@@ -83,29 +83,26 @@
 //!
 //! So what is under way by an older map when it is planned anew is about other keys or members.
 
-use crate::cluster::redirects::WRONG_TYPE;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heatsink_cluster::frame::is_error;
 use heatsink_resp::command::{Access, Command};
 use heatsink_resp::encode;
-use heatsink_split::Layout;
 use heatsink_split::layout::{Kind, Names};
-use heatsink_split::moving;
 use heatsink_split::plan::{self, Context, Plan};
+use heatsink_split::{Layout, moving};
 use heatsink_upstream::Protocol;
 
 use super::gather::Collected;
 use super::{ANOTHER_USER, MOVING, PATIENCE, is_step};
-use crate::cluster::redirects::Refusal;
+use crate::cluster::redirects::{Refusal, WRONG_TYPE};
 use crate::cluster::scatter_gather::Asker;
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::{Request, only_key, spans};
-use crate::hot::Mitigations;
 use crate::hot::mitigation::Inquiry;
-use crate::hot::splitting;
+use crate::hot::{Mitigations, splitting};
 use crate::hot_keys::HotKeys;
 use crate::observe::Mark;
 use crate::relay::Relay;
@@ -287,7 +284,7 @@ impl Mitigations {
     }
 
     /// What stands at the key is known.
-    pub(crate) fn fence_seen(
+    pub(in crate::hot) fn fence_seen(
         &mut self,
         relay: &mut Relay,
         fenced: Fenced,
@@ -448,7 +445,7 @@ impl Relay {
 
 impl upstream::Room {
     /// Whether the pool that it came along is still there.
-    pub(crate) fn has_way(&self, fenced: &Fenced) -> bool {
+    pub(in crate::hot) fn has_way(&self, fenced: &Fenced) -> bool {
         self.pools.get(fenced.pool).is_some_and(|pool| pool.serial == fenced.serial)
     }
 }

@@ -106,7 +106,12 @@ impl Dedicated {
 impl Sessions<'_> {
     /// A request was sent on a client's dedicated connection: if it is about what servers tell of their
     /// keys, it is for the other primaries, too.
-    pub(crate) fn tell_everywhere(&mut self, key: ClientKey, bytes: &[u8], expected: Expected) {
+    pub(in crate::session) fn tell_everywhere(
+        &mut self,
+        key: ClientKey,
+        bytes: &[u8],
+        expected: Expected,
+    ) {
         let Expected::Subscription { subscription, .. } = expected else { return };
         let Some(args) = spans(bytes) else { return };
         let request = Request { bytes, args: &args };

@@ -125,7 +125,7 @@ impl Sessions<'_> {
     }
 
     /// The request under way is answered with this.
-    pub(crate) fn answer_own(&mut self, key: ClientKey, frame: &[u8]) {
+    pub(in crate::session) fn answer_own(&mut self, key: ClientKey, frame: &[u8]) {
         let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &mut client.dedicated else { return };
         let link = dedicated.link;

@@ -170,7 +170,7 @@ impl Dedicated {
 impl Sessions<'_> {
     /// A node has not executed `SSUBSCRIBE` or `SUNSUBSCRIBE` of a client that listens already: it
     /// is sent where it belongs, beside the client's dedicated connection.
-    pub(crate) fn subscribe_beside(&mut self, key: ClientKey, error: &[u8]) {
+    pub(in crate::session) fn subscribe_beside(&mut self, key: ClientKey, error: &[u8]) {
         let Some(client) = self.relay.clients.get_ref(key) else { return };
         let Some(dedicated) = &client.dedicated else { return };
         let (pool, hops, current) = (client.pool, dedicated.hops, dedicated.current.clone());
@@ -235,7 +235,7 @@ impl Sessions<'_> {
 
     /// Gives back connections beside on which nothing is listened to, and reads those again that
     /// had to wait.
-    pub(crate) fn look_beside(&mut self, key: ClientKey) {
+    pub(in crate::session) fn look_beside(&mut self, key: ClientKey) {
         let Some(dedicated) =
             self.relay.clients.get(key).and_then(|client| client.dedicated.as_mut())
         else {
@@ -264,7 +264,12 @@ impl Sessions<'_> {
 
     /// A connection beside was lost on which nothing was listened to yet: the request that it was
     /// opened for has failed, or is said again later. False if it was another.
-    pub(crate) fn unused_side_lost(&mut self, key: ClientKey, link: usize, text: &str) -> bool {
+    pub(in crate::session) fn unused_side_lost(
+        &mut self,
+        key: ClientKey,
+        link: usize,
+        text: &str,
+    ) -> bool {
         let Some(dedicated) =
             self.relay.clients.get(key).and_then(|client| client.dedicated.as_mut())
         else {

@@ -62,7 +62,7 @@ const SPARE_RETRY: Duration = Duration::from_secs(1);
 
 impl Sessions<'_> {
     /// A client has sent a blocking command: others will, and are not to wait for a connection.
-    pub(crate) fn note_blocking(&mut self, key: ClientKey) {
+    pub(in crate::session) fn note_blocking(&mut self, key: ClientKey) {
         let Some(client) = self.relay.clients.get_ref(key) else { return };
         let Some(node) = client.dedicated.as_ref().map(|dedicated| dedicated.node) else { return };
         let pool = client.pool;
@@ -71,7 +71,7 @@ impl Sessions<'_> {
     }
 
     /// Opens a connection for the next client that needs one, if there is none and clients block there.
-    pub(crate) fn keep_spare(&mut self, pool: usize, node: NodeId) {
+    pub(in crate::session) fn keep_spare(&mut self, pool: usize, node: NodeId) {
         let there = |slot: &usize| {
             self.relay.upstream.links.get(*slot).is_some_and(|link| link.node == node)
         };
@@ -196,7 +196,7 @@ impl Sessions<'_> {
 
 impl upstream::Room {
     /// A client has got a connection. If that is not ready, the client waits in line.
-    pub(crate) fn wait_in_line(&mut self, key: ClientKey, link: usize) {
+    pub(in crate::session) fn wait_in_line(&mut self, key: ClientKey, link: usize) {
         let Some(upstream) = self.links.get_mut(link) else { return };
         if !upstream.link.is_ready() {
             upstream.link.hold_back(true);
@@ -204,7 +204,7 @@ impl upstream::Room {
         }
     }
 
-    pub(crate) fn take_queued(&mut self, link: usize) -> Vec<u8> {
+    pub(in crate::session) fn take_queued(&mut self, link: usize) -> Vec<u8> {
         let Some(upstream) = self.links.get_mut(link) else { return Vec::new() };
         upstream.link.hold_back(true);
         let queued = upstream.link.take_unmatched();
@@ -214,7 +214,7 @@ impl upstream::Room {
 }
 
 impl Clients {
-    pub(crate) fn dedicated_link_of(&self, key: ClientKey) -> Option<usize> {
+    pub(in crate::session) fn dedicated_link_of(&self, key: ClientKey) -> Option<usize> {
         Some(self.get_ref(key)?.dedicated.as_ref()?.link)
     }
 }
