@@ -55,7 +55,14 @@ const FOREIGN: &[(&str, &[&str])] = &[
     ),
     (
         "Redis's, which no source needs to know",
-        &["REWRITE", "LASTSAVE", "SETINFO", "replybufsize", "scripting"],
+        &[
+            "REWRITE",
+            "LASTSAVE",
+            "SETINFO",
+            "replybufsize",
+            "scripting",
+            "number_of_cached_scripts",
+        ],
     ),
     ("made when something runs", &["target/release/heatsink", "target/test-env", "fuzz/artifacts"]),
     ("examples and headings", &["products/2", "REQ/S", "timeout_ms"]),
