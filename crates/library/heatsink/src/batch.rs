@@ -67,8 +67,12 @@ where
     /// Gives the values; those that are not here are asked of `loader` in one call. A key that is
     /// neither in its answer nor in this one is absent, and kept as such.
     ///
-    /// The loader is called once as a rule; again, with a key by itself, if another process that
-    /// was loading the key did not bring it. Stale values are served only if the loader fails.
+    /// The loader is called once as a rule, also for values that are past their time to live; again,
+    /// with a key by itself, if another process that was loading the key did not bring it. Stale
+    /// values are served only if the loader fails. Refreshes ahead of the expiry are left to
+    /// [`get`](Cache::get).
+    ///
+    /// If one key fails, so does the call; what was loaded for the others is kept.
     pub async fn load<F, Fut, E>(self, loader: F) -> Result<HashMap<K, Entry<V>>, Error<E>>
     where
         F: Fn(Vec<K>) -> Fut + Send + Sync + 'static,
@@ -130,12 +134,13 @@ where
                 Outcome::Value(record, source) | Outcome::Instead(record, source, _) => {
                     let is_stale = is_stale(&record, source, now);
                     let source = if leads { source } else { Source::Joined };
-                    inner.count(match source {
-                        _ if is_stale => Count::Stale,
-                        Source::Loaded => Count::Loaded,
-                        Source::Shared => Count::Shared,
-                        _ => Count::Joined,
-                    });
+                    match source {
+                        _ if is_stale => inner.count(Count::Stale),
+                        Source::Loaded => inner.count(Count::Loaded),
+                        Source::Shared => inner.count(Count::Shared),
+                        Source::Local => inner.counters.hit(),
+                        Source::Joined => inner.count(Count::Joined),
+                    }
                     answers.extend(entry(key, &record, source, now));
                 }
                 Outcome::Failed(failure) => {
@@ -191,6 +196,18 @@ where
         },
         None => led,
     };
+    let mut absent = Vec::with_capacity(led.len());
+    for landing in led {
+        // As for a single key: another flight may have brought it before this one began.
+        match inner.look_again(&landing.key) {
+            Some(record) => landing.land(Outcome::Value(record, Source::Local)),
+            None => absent.push(landing),
+        }
+    }
+    let led = absent;
+    if led.is_empty() {
+        return;
+    }
     let fences: Vec<_> = led
         .iter()
         .map(|landing| {

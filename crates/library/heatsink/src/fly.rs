@@ -146,7 +146,14 @@ where
     alone(inner, key, flight, job, deadline, Some(fence), Ms::MAX).await
 }
 
-/// Loads without a shared tier, and keeps what comes for so long in this process.
+/// Loads without a shared tier, and keeps what comes for so long in this process. First it looks again:
+///
+/// ```text
+/// one                         other
+///   leads a flight            finds nothing
+///   loads, keeps, lands
+///                             leads a flight: it is there by now
+/// ```
 async fn alone<K, V>(
     inner: &Arc<Inner<K, V>>,
     key: &K,
@@ -160,6 +167,12 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
+    if !job.refreshes
+        && !job.insists
+        && let Some(record) = inner.look_again(key)
+    {
+        return Outcome::Value(record, Source::Local);
+    }
     let stale = job.known.clone();
     let result = match run(inner, job, stale.as_ref(), deadline, None).await {
         Ok(result) => result,

@@ -128,6 +128,15 @@ where
         self.fences.holds(record.fence(), now).then_some(record)
     }
 
+    /// What there is by now, if it is fresh.
+    pub(crate) fn look_again(&self, key: &K) -> Option<Arc<Record<V>>> {
+        let now = self.clock.now();
+        let is_fresh = |record: &Arc<Record<V>>| {
+            now < record.local_until && record.age(now) < record.life.fresh_for
+        };
+        self.look(key, now).filter(is_fresh)
+    }
+
     /// What a value is good for. One of a hot key is refreshed before it expires, as if it had
     /// been drawn.
     pub(crate) fn freshness(

@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use shuttle::future::block_on;
+use shuttle::scheduler::RandomScheduler;
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;
@@ -64,8 +65,11 @@ impl World {
 /// A query for this fails.
 const FAILS: u64 = u64::MAX;
 
-fn explore(run: impl Fn() + Send + Sync + 'static) {
-    shuttle::check_random(run, SCHEDULES);
+pub(crate) fn explore(run: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    // The future of a load needs more than the default.
+    config.stack_size = 1 << 19;
+    shuttle::Runner::new(RandomScheduler::new(SCHEDULES), config).run(run);
 }
 
 #[test]

@@ -8,14 +8,13 @@ use shuttle::thread;
 
 use super::{Core, Store, Watch};
 use crate::fence::Fence;
-
-const SCHEDULES: usize = 10_000;
+use crate::schedules::explore;
 
 /// A store of one number that is reached in no time, and a memory with one place before it.
 struct World {
     stored: AtomicU64,
     memory: Mutex<Option<(u64, Fence)>>,
-    core: std::sync::Arc<Core>,
+    core: Arc<Core>,
 }
 
 impl World {
@@ -59,7 +58,7 @@ fn what_was_read_before_a_change_is_never_served_after_it() {
         }
         assert_ne!(world.cached(), Some(0));
     };
-    shuttle::check_random(run, SCHEDULES);
+    explore(run);
 }
 
 /// A waiter that missed the word would never return, which is found as a deadlock.
@@ -91,5 +90,5 @@ fn who_waits_for_a_change_is_woken_by_it_whenever_it_comes() {
         }
         assert_eq!(world.core.watchers.len(), 0);
     };
-    shuttle::check_random(run, SCHEDULES);
+    explore(run);
 }
