@@ -57,6 +57,11 @@ impl Shop {
         answer
     }
 
+    /// Why Redis cannot be asked, if so.
+    pub(crate) fn redis_trouble(&self) -> Option<String> {
+        self.instances[0].redis_trouble()
+    }
+
     /// Changes a price: first in the database, and when that is committed, in the caches. `None`:
     /// there is no such product.
     pub(crate) async fn set_price(&self, id: i64, price_cents: i64) -> Result<Option<()>, Failure> {

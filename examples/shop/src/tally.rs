@@ -122,10 +122,7 @@ impl Tally {
     pub(crate) fn demand(&self) -> Demand<'_> {
         let mut numbers = self.lock();
         numbers.wanting += 1;
-        if numbers.burst.is_none() {
-            numbers.burst = Some(0);
-            numbers.each(|counts| counts.expiries += 1);
-        }
+        numbers.burst.get_or_insert(0);
         Demand(self)
     }
 
@@ -179,6 +176,8 @@ impl Demand<'_> {
         *burst += 1;
         let burst = *burst;
         numbers.each(|counts| {
+            // One whose queries cannot be sent, because the database is down, is none.
+            counts.expiries += u64::from(burst == 1);
             counts.queries += 1;
             counts.worst = counts.worst.max(burst);
         });
@@ -262,6 +261,15 @@ mod tests {
         tally.demand().sent();
         let counts = tally.total(Way::Naive).counts;
         assert_eq!((counts.queries, counts.expiries, counts.worst), (3, 2, 2));
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_no_expiry() {
+        let tally = Tally::default();
+        drop(tally.demand());
+        tally.demand().sent();
+        let counts = tally.total(Way::Naive).counts;
+        assert_eq!((counts.queries, counts.expiries, counts.worst), (1, 1, 1));
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod by_hand;
 
 use std::time::Duration;
 
-use heatsink::{Cache, Source};
+use heatsink::{Cache, Source, StoreState};
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
@@ -82,6 +82,7 @@ impl Instance {
             .ttl(ttl)
             .early(1.0) // refreshed before it expires, by one instance
             .stale(ttl) // and if that is late: served while the refresh runs
+            .stale_if_error(Duration::from_secs(60)) // and for longer while the database is down
             .redis(redis_url)
             .build()
             .await?;
@@ -114,6 +115,14 @@ impl Instance {
             is_stale: entry.is_stale(),
             product: entry.into_value(),
         }))
+    }
+
+    /// Why Redis cannot be asked, if so.
+    pub(crate) fn redis_trouble(&self) -> Option<String> {
+        match self.cache.shared_state()? {
+            StoreState::CutOff(words) => Some(words.to_string()),
+            _ => None,
+        }
     }
 
     /// After a product was changed and the change committed.

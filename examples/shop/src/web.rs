@@ -92,6 +92,8 @@ struct Stats {
     query_ms: u128,
     instances: u8,
     connections: u8,
+    /// Why Redis cannot be asked; nothing if it can.
+    redis_trouble: Option<String>,
     /// What Postgres says; nothing if it does not count.
     postgres_calls: Option<i64>,
     ways: Vec<Total>,
@@ -105,6 +107,7 @@ async fn stats(State(Context { shop, load, .. }): State<Context>) -> Json<Stats>
         query_ms: shop.settings.query.as_millis(),
         instances: shop.settings.instances,
         connections: shop.settings.connections,
+        redis_trouble: shop.redis_trouble(),
         postgres_calls: shop.database.calls().await,
         ways: shop.tallies.totals(),
         seconds: load.seconds(),

@@ -78,7 +78,12 @@ function show(stats) {
       `in the last second of load, ${NAMES[last.way]}: p50 ${ms(last.p50_us)}, p99 ${ms(last.p99_us)}, ` +
       `${number(last.counts.local + last.counts.shared)} hits, ${number(last.counts.joined)} waited for another, ` +
       `${number(last.counts.stale)} stale`;
+    const failed = last.counts.failed + last.counts.shed;
+    element('live-failed').textContent = failed > 0 ? `${number(failed)} failed` : '';
   }
+  element('trouble').textContent = stats.redis_trouble === null
+    ? ''
+    : `Redis cannot be asked (${stats.redis_trouble}): each instance queries for itself, once a second.`;
   const runs = stats.load.rate > 0;
   if (runs && !isFollowing) {
     // Somebody else has begun, or this page was opened again.
