@@ -444,10 +444,10 @@ mod tests {
         assert!(measured.allocations.abs() < f64::EPSILON, "{}", measured.allocations);
         assert!(measured.ns > 0.0);
 
-        // The detector is told of looks in batches, by the key's name, which is made for that.
+        // Nor for the detector, which is told of looks in batches.
         let mut cache = Of::<Heatsink>(None);
         cache.fill(&runtime, 1);
-        let measured = cache.hits(&runtime, 1, &keys, 10_000);
-        assert!(measured.allocations < 0.05, "{}", measured.allocations);
+        let measured = cache.hits(&runtime, 1, &keys, 100_000);
+        assert!(measured.allocations.abs() < f64::EPSILON, "{}", measured.allocations);
     }
 }

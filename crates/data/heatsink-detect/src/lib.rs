@@ -33,7 +33,7 @@
 //!   in the window with probability 98 %; [`truth`] measures what it really is.
 //! - **Cost.** A request costs one hash, four counters of two bytes (16 KiB in all) and one
 //!   look at a cache line of tags; nothing is allocated, nothing shared is written.
-//! - **Memory.** About 2.2 MiB per worker, whatever the number of keys, plus at most 1024
+//! - **Memory.** About 2.3 MiB per worker, whatever the number of keys, plus at most 1024
 //!   names of at most 1 KiB ([`heavy::WorkerCounter::memory_bytes`] tells).
 //!
 //! # Example

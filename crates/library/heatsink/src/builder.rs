@@ -184,7 +184,8 @@ where
     }
 
     /// How long a loader may run before it is given up. A refresh in the background is given up
-    /// earlier: when the value that it is to replace is gone, but not before the hard timeout.
+    /// when the value that it is to replace is gone, so that those who come then do not wait for
+    /// it; but it gets four times what the last load took, and 100 ms at least.
     #[must_use]
     pub fn load_timeout(mut self, timeout: Duration) -> Self {
         self.settings.load_timeout = timeout;
@@ -234,7 +235,8 @@ where
         self
     }
 
-    /// Settings of the detector of hot keys; `None`: no detector, and no key is hot.
+    /// Settings of the detector of hot keys, which takes 2.3 MiB; `None`: no detector, and no key is
+    /// hot.
     #[must_use]
     pub fn detector(mut self, settings: Option<heatsink_detect::config::Settings>) -> Self {
         self.settings.detector = settings;
@@ -403,7 +405,7 @@ mod shared {
             self
         }
 
-        /// Larger values are not stored in the shared tier, 1 MiB by default.
+        /// Larger values are kept by nobody, and loaded each time; 1 MiB by default.
         #[must_use]
         pub fn max_value_bytes(mut self, bytes: usize) -> Self {
             self.settings.max_value_bytes = bytes;

@@ -91,8 +91,9 @@ where
 
     /// Puts a value, here and in the shared tier. Loads that are under way will not overwrite it.
     ///
-    /// The change goes on if the caller gives up. With a shared tier the value is fetched from
-    /// there by the next `get`, which costs it a round trip.
+    /// The change goes on if the caller gives up. With a shared tier it takes two round trips, so
+    /// that it brings nothing back however late it arrives, and the next `get` fetches the value
+    /// from there. A value over [`Builder::max_value_bytes`] deletes what was there, and is not kept.
     pub async fn put(&self, key: &K, value: V) -> Result<(), Unconfirmed> {
         let inner = &self.inner;
         inner.count(Count::Invalidations);

@@ -2,7 +2,7 @@
 //!
 //! Called by: every look at an entry, so reading it must cost little.
 //! Bound: the system's coarse monotonic clock lags behind by up to 4 ms; nothing here is promised
-//! more precisely than that.
+//! more precisely than that. It stands still while the machine is suspended.
 //! Invariant: it never goes back, and no clock of another machine is compared with it.
 
 use std::sync::Arc;
