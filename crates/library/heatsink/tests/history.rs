@@ -20,8 +20,8 @@ use heatsink_testkit::{RedisServer, eventually, seed_from};
 const KEYS: u32 = 4;
 const SILENCE: Duration = Duration::from_millis(400);
 /// What a process that cannot hear the store may be behind: the silence, for entries of a link; the
-/// silence again, for what it loaded by itself before. And what this machine is late.
-const BEHIND: Duration = Duration::from_millis(2 * 400 + 200);
+/// silence again, for what it loaded by itself before; and a push. And what this machine is late.
+const BEHIND: Duration = Duration::from_secs(1);
 /// What it may be behind while nothing is wrong: a push.
 const CALM: Duration = Duration::from_millis(100);
 
