@@ -137,8 +137,7 @@ impl Connection {
     /// Sends what is due, as far as there is room.
     pub(crate) fn top_up(&mut self, round: &Round<'_>, now: Duration, outcome: &mut Outcome) {
         let over = now >= round.end && !self.has_backlog(round);
-        let is_connected =
-            self.pipe.as_mut().is_some_and(|pipe| matches!(pipe.connected(), Ok(true)));
+        let is_connected = self.pipe.as_ref().is_some_and(Pipe::is_connected);
         if !is_connected || self.greeting_left > 0 || over {
             return;
         }
@@ -207,7 +206,7 @@ impl Connection {
 
     /// Its socket is ready for something.
     pub(crate) fn on_event(&mut self, round: &Round<'_>, outcome: &mut Outcome) {
-        match self.pipe.as_mut().map(Pipe::connected) {
+        match self.pipe.as_mut().map(Pipe::connect) {
             None | Some(Ok(false)) => return,
             Some(Ok(true)) => {}
             Some(Err(error)) => return self.lose(round, outcome, &error),

@@ -47,8 +47,13 @@ impl Pipe {
         }
     }
 
-    /// Whether the other side is there; an error if it will never be.
-    pub(crate) fn connected(&mut self) -> io::Result<bool> {
+    /// Whether [`Pipe::connect`] has found the other side there.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// Looks whether the other side is there, after an event; an error if it will never be.
+    pub(crate) fn connect(&mut self) -> io::Result<bool> {
         if !self.is_connected {
             self.socket.take_error()?;
             self.is_connected = self.socket.is_connected();
