@@ -5,9 +5,6 @@
 //! Bound: an answer of at most [`ANSWER_BYTES`] within the timeout, at most [`PAGES`] pages of
 //! a list.
 //! Invariant: an error says what was tried and what to do.
-//!
-//! The HTTP is written by hand (`exchange`): one request, one answer, no TLS, no redirects.
-//! A client library would be the largest dependency of the binary for that.
 
 mod exchange;
 
