@@ -290,7 +290,8 @@ impl Relay {
         }
     }
 
-    fn link_apart(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
+    /// A connection of which nobody else expects a reply, until it has given one.
+    pub(crate) fn link_apart(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
         let link = self.take_link(pool, node, Owner::Once)?;
         self.upstream.links[link].link.set_framing(heatsink_upstream::link::Framing::Replies);
         Ok(link)

@@ -4,19 +4,27 @@
 //! sent on the pool it would move to, whose connections were opened with just these
 //! credentials, database and protocol, and only its success moves the client.
 //! Invariant: a client is in a pool only after the server accepted the client's own
-//! credentials for it.
+//! credentials for it. And no password is sent behind requests that are not answered, since servers from
+//! Redis 7.2 on, and Valkey, do not answer a wrong one there (`addAuthErrReply`):
+//!
+//! ```text
+//! others: GET a, GET b     C: AUTH app old-password     others: GET c      on one connection
+//! server: a, b             nothing                      c
+//! told:   a, b             c, to C                      what comes next, to each the next one's
+//! ```
 
 use heatsink_resp::encode;
 use heatsink_upstream::address::Credentials;
 use heatsink_upstream::{Login, Protocol};
 
 use crate::downstream::connection::{ClientKey, Lost, Replies};
-use crate::downstream::request::{Flow, Request};
+use crate::downstream::request::{Flow, Request, spans};
 use crate::session::Sessions;
 use crate::session::client_command::Answer;
 use crate::session::client_tracking::Redirected;
 use crate::session::login_queue::{Tried, Turn, Wanted};
 use crate::session::service_auth::{Attempt, Verification};
+use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Failure, Purpose, Ticket};
 
 /// What happens when the server has agreed.
@@ -44,6 +52,16 @@ pub(crate) struct Move {
     hello: bool,
     /// What is remembered if the server refuses.
     tried: Option<Tried>,
+}
+
+/// Whether a request that moves a client is `AUTH`, or `HELLO` with it. What is not sent as an array is not
+/// looked into.
+fn may_say_a_password(bytes: &[u8]) -> bool {
+    let Some(args) = spans(bytes) else { return true };
+    let is_auth = |at: usize| {
+        args.get(at).is_some_and(|arg| bytes[arg.clone()].eq_ignore_ascii_case(b"auth"))
+    };
+    is_auth(0) || is_auth(2)
 }
 
 impl Sessions<'_> {
@@ -203,7 +221,13 @@ impl Sessions<'_> {
 
     /// Asks the server on a pool's shared link; what it says decides about `switch`.
     pub(crate) fn ask(&mut self, key: ClientKey, pool: usize, bytes: &[u8], session: Session) {
-        match self.relay.link_for(key, pool, self.relay.home(key)) {
+        let node = self.relay.home(key);
+        let link = if matches!(session, Session::Move(_)) && may_say_a_password(bytes) {
+            self.link_for_password(key, pool, node)
+        } else {
+            self.relay.link_for(key, pool, node)
+        };
+        match link {
             Ok(link) => {
                 let Some((client, buffers)) = self.relay.clients.get_with_buffers(key) else {
                     return;
@@ -219,6 +243,18 @@ impl Sessions<'_> {
                 self.relay.clients.error(key, &why);
             }
         }
+    }
+
+    /// A link on which the server owes no reply.
+    fn link_for_password(
+        &mut self,
+        key: ClientKey,
+        pool: usize,
+        node: NodeId,
+    ) -> Result<usize, String> {
+        let link = self.relay.link_for(key, pool, node)?;
+        let owes = self.relay.upstream.links.get(link).is_some_and(|it| it.link.waiting() > 0);
+        if owes { self.relay.link_apart(pool, node) } else { Ok(link) }
     }
 
     /// The server has answered; `frame` is its reply.
@@ -260,11 +296,8 @@ impl Sessions<'_> {
         let Some(question) = self.question_of_any(to.pool) else { return false };
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &question);
-        let Some(link) =
-            self.relay.upstream.pools[to.pool].open_link(self.relay.home(ticket.client))
-        else {
-            return false;
-        };
+        let node = self.relay.home(ticket.client);
+        let Ok(link) = self.link_for_password(ticket.client, to.pool, node) else { return false };
         self.relay.upstream.push_to_link(self.relay.now, link, &bytes, ticket, 1);
         true
     }
@@ -386,6 +419,35 @@ fn as_standalone(frame: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::scripted::Rig;
+
+    /// See the head of this module.
+    #[test]
+    fn no_password_is_sent_behind_requests_that_are_not_answered() {
+        let mut rig = Rig::new();
+        let (one, other) = (rig.client(), rig.client());
+        for login in ["AUTH default any", "HELLO 2 AUTH default any"] {
+            rig.ask(one, login);
+            // Of whoever is logged in like this, the server has not answered a request yet.
+            rig.send(one, &["GET k"]);
+            rig.send(other, &[login]);
+            rig.turns();
+            let says = |request: &Vec<u8>, word: &[u8]| {
+                request.windows(word.len()).any(|window| window == word)
+            };
+            let mut queues = rig.servers[0].connections.iter().map(|one| &one.requests);
+            let asked = queues.find(|queue| queue.iter().any(|request| says(request, b"AUTH")));
+            let asked = asked.unwrap_or_else(|| panic!("{login}: nobody was asked"));
+            assert!(!asked.iter().any(|request| says(request, b"GET")), "{login}: behind others");
+            rig.settle();
+            assert_eq!(rig.replies(one), ["$-1\r\n"]);
+            assert_eq!(rig.replies(other).len(), 1);
+            // Nothing is under way: the connection that is there will do.
+            let connections = rig.servers[0].connections.len();
+            rig.ask(other, login);
+            assert_eq!(rig.servers[0].connections.len(), connections, "{login}");
+        }
+    }
 
     #[test]
     fn hello_shows_the_clients_own_id() {
