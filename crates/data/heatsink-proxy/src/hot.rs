@@ -384,7 +384,7 @@ impl Mitigations {
     #[inline]
     pub(crate) fn notice_pause_in_turn(&mut self, relay: &Relay) {
         if self.is_active() && relay.world.now().saturating_duration_since(relay.now) > PAUSE {
-            self.map_changed();
+            self.reads.cache.flushed();
         }
     }
 

@@ -1,7 +1,11 @@
-//! What passes requests on to the servers, and replies back, as they are: clients, links, dedicated
-//! connections, the cluster. Mitigations stand on top of it, and it knows nothing of them.
+//! What passes requests on to the servers, and replies back, as they are: clients, links and the
+//! cluster. Sessions and mitigations stand on top of it, and it knows nothing of them.
 //!
+//! Owns: the rooms of clients (`downstream`), of links (`upstream`) and of the cluster, the counts of keys,
+//! the settings, and the time of the turn. The links' and the cluster's methods are its own, as each needs
+//! the other: a link that is lost has requests on it that are sent elsewhere, which opens links.
 //! Called by: the event loop, and the rooms above, to which it is the way to clients and servers.
+//! Bound: those of its rooms.
 //! Invariant: nothing here calls up. What a room above has to do is put among the [`Effects`], which
 //! the event loop carries out as soon as the call that led to it has returned.
 //!

@@ -1,8 +1,8 @@
 //! What rooms below want from rooms above, in the order in which they want it.
 //!
-//! A room never calls up: not every room below has all of its work done when it finds that, say, a
-//! reply will not come, and the one that has to hear of it may want to send something at once. So it
-//! is noted here, and carried out by the event loop when the call has returned.
+//! A room never calls one above it. What that has to hear of, that a reply will not come, say, is noted
+//! here, and carried out by the event loop when the call has returned: then the room below is done with
+//! what it was about, and may be asked to send something.
 //!
 //! Called by: the rooms of the relay and the mitigations, to note something; the event loop, to carry
 //! it out, after each step.
