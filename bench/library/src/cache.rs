@@ -1,7 +1,8 @@
 //! What a hit and a miss cost, what an entry takes, and how often a cache finds what is asked for.
 //!
 //! Called by: `main`.
-//! Bound: rounds x rivals x (hits and misses of one round); about three minutes with the defaults.
+//! Bound: rounds x rivals x (hits and misses of one round), and [`PATIENCE`] for each rival's memory and
+//! hit ratios: one that searches all its entries to make room would take hours.
 //! Invariant: rivals take turns within a round, and the first one changes from round to round. A
 //! measurement of hits in which anything was loaded is an error.
 
@@ -26,6 +27,9 @@ const GOAL_PART: f64 = 0.6;
 
 /// Operations that are not counted at the start of each measurement.
 const WARM_UP: usize = 1000;
+
+/// CPU time after which a rival's memory or hit ratio is given up.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Columns of the table that are about hits.
 const HITS: usize = 4;
@@ -93,10 +97,16 @@ trait Contestant {
     fn hits(&self, runtime: &Runtime, threads: usize, keys: &Keys, each: usize) -> Measured;
     /// Looks up keys that are not there, in a cache that is full; a thread for each list of keys.
     fn misses(&self, runtime: &Runtime, entries: usize, keys: &[Keys]) -> Measured;
-    /// Bytes of a full cache, by entry.
-    fn memory(&self, runtime: &Runtime, entries: usize) -> f64;
-    /// The part of requests that needed no load.
-    fn ratio(&self, runtime: &Runtime, entries: usize, zipf: &Arc<Zipf>, requests: usize) -> f64;
+    /// Bytes of a full cache, by entry; nothing if it takes too long to fill.
+    fn memory(&self, runtime: &Runtime, entries: usize) -> Option<f64>;
+    /// The part of requests that needed no load; nothing if that takes too long.
+    fn ratio(
+        &self,
+        runtime: &Runtime,
+        entries: usize,
+        zipf: &Arc<Zipf>,
+        requests: usize,
+    ) -> Option<f64>;
 }
 
 /// A rival, and its cache once it was filled.
@@ -176,13 +186,22 @@ fn on<T: Send + 'static>(runtime: &Runtime, work: impl Future<Output = T> + Send
     runtime.block_on(runtime.spawn(work)).expect("it ran")
 }
 
-/// A cache that was shown twice as many keys as it has room for.
-async fn full<R: Rival>(entries: usize) -> R {
+/// A cache that was shown twice as many keys as it has room for; nothing if that takes too long.
+async fn full<R: Rival>(entries: usize) -> Option<R> {
+    let begun = cpu_time();
     let rival = R::build(entries).await;
     for number in 0..entries * 2 {
+        if is_too_long(begun, number) {
+            return None;
+        }
         rival.get(&trace::name(number)).await;
     }
-    rival
+    Some(rival)
+}
+
+/// Looks at the clock now and then.
+fn is_too_long(begun: Duration, turn: usize) -> bool {
+    turn.is_multiple_of(1024) && cpu_time().saturating_sub(begun) > PATIENCE
 }
 
 impl<R: Rival> Contestant for Of<R> {
@@ -218,7 +237,8 @@ impl<R: Rival> Contestant for Of<R> {
     }
 
     fn misses(&self, runtime: &Runtime, entries: usize, keys: &[Keys]) -> Measured {
-        let rival = Arc::new(on(runtime, full::<R>(entries)));
+        let rival = on(runtime, full::<R>(entries)).expect("a small cache is full in time");
+        let rival = Arc::new(rival);
         let lists: Vec<_> = keys.iter().map(|keys| (Arc::clone(keys), WARM_UP)).collect();
         let before = loads();
         let count = keys[0].len() - WARM_UP;
@@ -228,25 +248,34 @@ impl<R: Rival> Contestant for Of<R> {
         measured
     }
 
-    fn memory(&self, runtime: &Runtime, entries: usize) -> f64 {
+    fn memory(&self, runtime: &Runtime, entries: usize) -> Option<f64> {
         let (rival, bytes) = allocations::kept_by(|| on(runtime, full::<R>(entries)));
-        drop(rival);
-        bytes as f64 / entries as f64
+        rival.map(|_| bytes as f64 / entries as f64)
     }
 
-    fn ratio(&self, runtime: &Runtime, entries: usize, zipf: &Arc<Zipf>, requests: usize) -> f64 {
+    fn ratio(
+        &self,
+        runtime: &Runtime,
+        entries: usize,
+        zipf: &Arc<Zipf>,
+        requests: usize,
+    ) -> Option<f64> {
         let zipf = Arc::clone(zipf);
         on(runtime, async move {
+            let begun = cpu_time();
             let rival = R::build(entries).await;
             let mut rng = fastrand::Rng::with_seed(42);
             let mut before = 0;
             for number in 0..requests * 2 {
+                if is_too_long(begun, number) {
+                    return None;
+                }
                 if number == requests {
                     before = loads();
                 }
                 rival.get(&trace::name(zipf.draw(&mut rng))).await;
             }
-            1.0 - (loads() - before) as f64 / requests as f64
+            Some(1.0 - (loads() - before) as f64 / requests as f64)
         })
     }
 }
@@ -396,16 +425,19 @@ fn figures(
          ratio, 10 % |\n|---|---|--:|--:|--:|--:|\n",
     );
     for (at, contestant) in contestants.iter().enumerate() {
-        let ratio =
-            |part| 100.0 * contestant.ratio(runtime, sizes.keys / part, zipf, sizes.ratio_requests);
+        let ratio = |part| {
+            let ratio = contestant.ratio(runtime, sizes.keys / part, zipf, sizes.ratio_requests);
+            ratio.map_or("-".to_owned(), |ratio| format!("{:.1} %", 100.0 * ratio))
+        };
+        let memory = contestant.memory(runtime, sizes.full);
         let most = |most: f64, column: &Column| most.max(column.allocations(at));
         let allocations = columns[..HITS].iter().fold(0.0, most);
         let _ = writeln!(
             text,
-            "| {} | {} | {allocations:.2} | {:.0} | {:.1} % | {:.1} % |",
+            "| {} | {} | {allocations:.2} | {} | {} | {} |",
             contestant.name(),
             contestant.promises(),
-            contestant.memory(runtime, sizes.full),
+            memory.map_or("-".to_owned(), |bytes| format!("{bytes:.0}")),
             ratio(100),
             ratio(10),
         );

@@ -1,7 +1,7 @@
 //! The library beside its rivals on this machine.
 //!
 //! Called by: `cargo run --release -p heatsink-bench-library -- cache` (or `expiry`).
-//! Bound: three to five minutes with the defaults, a few seconds with `--quick`.
+//! Bound: minutes with the defaults, a few seconds with `--quick`.
 //! Invariant: rivals are measured in the same run, in turns; a figure of one alone says more about
 //! the machine and the hour than about the cache.
 
