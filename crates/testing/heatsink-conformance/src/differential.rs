@@ -63,7 +63,7 @@ pub use sequence::difference;
 use heatsink_proxy::hot_keys::{HotKeys, Treatment};
 use heatsink_testkit::{RedisCluster, RedisClusterBuilder, RedisServer, RedisServerBuilder, Reply};
 
-use crate::{ClusterRig, Rig};
+use crate::{ClusterRig, RigBuilder};
 
 /// Most commands in one burst.
 pub const BURST_COMMANDS: usize = 200;
@@ -140,7 +140,7 @@ pub fn compare_cluster(
 /// One step is one command.
 pub fn compare(seed: u64, steps: usize, mode: Mode) {
     let reference = settings().start();
-    let rig = Rig::with_server(settings(), 2);
+    let rig = RigBuilder::before(settings()).workers(2).start();
     runner::Runner::new(reference.addr(), rig.addr(), seed, mode, Keys::Free).run(steps);
 }
 
@@ -149,7 +149,7 @@ pub fn compare(seed: u64, steps: usize, mode: Mode) {
 /// later.
 pub fn compare_hot(seed: u64, steps: usize, mode: Mode) {
     let reference = settings().start();
-    let rig = Rig::with_server(settings(), 1);
+    let rig = RigBuilder::before(settings()).workers(1).start();
     let treatment = heat_of(seed);
     let names = words::Words::new(seed, Keys::Free).all_keys();
     let hot = names.into_iter().map(|key| (key, treatment)).collect();

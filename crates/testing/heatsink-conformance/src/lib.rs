@@ -13,4 +13,4 @@ mod rig;
 
 pub use log::Log;
 pub use relay::{Relay, Way};
-pub use rig::{ClusterRig, Heatsink, Rig};
+pub use rig::{ClusterRig, Heatsink, Rig, RigBuilder, Servers};

@@ -1,5 +1,17 @@
 //! Servers with Heatsink in front of them, in this process.
 //!
+//! ```no_run
+//! use heatsink_conformance::Rig;
+//! use heatsink_proxy::hot_keys::Treatment;
+//!
+//! let rig = Rig::cluster()
+//!     .servers(|cluster| cluster.replicas_per_primary(0))
+//!     .workers(2)
+//!     .hot(&["k"], Treatment::COHERENT)
+//!     .start();
+//! rig.client().command(&["GET", "k"]);
+//! ```
+//!
 //! Called by: every test that looks at Heatsink from a client's side.
 //! Bound: shutdown waits at most `SHUTDOWN_BOUND`.
 //! Invariant: the proxy ends before the servers, so that nothing is logged about a lost
@@ -10,6 +22,7 @@ use std::time::Duration;
 
 use heatsink_detect::config::Settings;
 use heatsink_proxy::config::{Config, Target, Upstream};
+use heatsink_proxy::hot_keys::Treatment;
 use heatsink_proxy::{Detector, Proxy};
 use heatsink_testkit::{
     RawClient, RedisCluster, RedisClusterBuilder, RedisServer, RedisServerBuilder,
@@ -65,6 +78,12 @@ impl Heatsink {
         RawClient::connect(self.addr)
     }
 
+    /// Makes these keys hot, and no others; returns the version of this set.
+    pub fn heat(&self, keys: &[impl AsRef<[u8]>], treatment: Treatment) -> u64 {
+        let hot = keys.iter().map(|key| (key.as_ref().to_vec(), treatment)).collect();
+        self.proxy().handle().set_hot_keys(hot)
+    }
+
     /// Shuts it down; returns how many requests it left unanswered.
     pub fn shutdown(&mut self, bound: Duration) -> usize {
         self.proxy.take().map_or(0, |proxy| proxy.shutdown(bound))
@@ -77,6 +96,106 @@ impl Drop for Heatsink {
     }
 }
 
+/// What a Heatsink can be put before.
+pub trait Servers {
+    /// The servers with the Heatsink before them.
+    type Rig;
+
+    /// Starts the servers and the Heatsink.
+    fn start(self, adjust: impl FnOnce(&mut Config)) -> Self::Rig;
+
+    /// The Heatsink of a rig.
+    fn heatsink(rig: &Self::Rig) -> &Heatsink;
+}
+
+impl Servers for RedisServerBuilder {
+    type Rig = Rig;
+
+    #[track_caller]
+    fn start(self, adjust: impl FnOnce(&mut Config)) -> Rig {
+        let server = self.start();
+        let endpoint = Endpoint::tcp("127.0.0.1", server.port());
+        let heatsink = Heatsink::before(Upstream::new(Target::Server(endpoint)), adjust);
+        Rig { heatsink, server }
+    }
+
+    fn heatsink(rig: &Rig) -> &Heatsink {
+        &rig.heatsink
+    }
+}
+
+impl Servers for RedisClusterBuilder {
+    type Rig = ClusterRig;
+
+    #[track_caller]
+    fn start(self, adjust: impl FnOnce(&mut Config)) -> ClusterRig {
+        let cluster = self.start();
+        let heatsink = Heatsink::before_url(&cluster.seed_url(), adjust);
+        ClusterRig { heatsink, cluster }
+    }
+
+    fn heatsink(rig: &ClusterRig) -> &Heatsink {
+        &rig.heatsink
+    }
+}
+
+type Adjustment<'a> = Box<dyn FnOnce(&mut Config) + 'a>;
+
+/// What is to be started; see [`Rig::one_server`] and [`Rig::cluster`].
+#[must_use]
+pub struct RigBuilder<'a, S> {
+    servers: S,
+    adjustments: Vec<Adjustment<'a>>,
+    hot: Option<(Vec<Vec<u8>>, Treatment)>,
+}
+
+impl<'a, S: Servers> RigBuilder<'a, S> {
+    /// Before these servers.
+    pub fn before(servers: S) -> Self {
+        Self { servers, adjustments: Vec::new(), hot: None }
+    }
+
+    /// Settings of the servers.
+    pub fn servers(mut self, settings: impl FnOnce(S) -> S) -> Self {
+        self.servers = settings(self.servers);
+        self
+    }
+
+    /// Threads of the Heatsink.
+    pub fn workers(self, workers: usize) -> Self {
+        self.config(move |config| config.workers = workers)
+    }
+
+    /// How keys are counted.
+    pub fn detect(self, settings: Settings) -> Self {
+        self.config(|config| config.detect = Some(settings))
+    }
+
+    /// Any setting of the Heatsink; what is said later holds.
+    pub fn config(mut self, adjust: impl FnOnce(&mut Config) + 'a) -> Self {
+        self.adjustments.push(Box::new(adjust));
+        self
+    }
+
+    /// Keys that are hot from the start.
+    pub fn hot(mut self, keys: &[impl AsRef<[u8]>], treatment: Treatment) -> Self {
+        let keys = keys.iter().map(|key| key.as_ref().to_vec()).collect();
+        self.hot = Some((keys, treatment));
+        self
+    }
+
+    /// Starts all of it.
+    #[track_caller]
+    pub fn start(self) -> S::Rig {
+        let Self { servers, adjustments, hot } = self;
+        let rig = servers.start(|config| adjustments.into_iter().for_each(|adjust| adjust(config)));
+        if let Some((keys, treatment)) = hot {
+            S::heatsink(&rig).heat(&keys, treatment);
+        }
+        rig
+    }
+}
+
 /// A `redis-server` and a Heatsink that serves it.
 pub struct Rig {
     heatsink: Heatsink,
@@ -84,25 +203,26 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Starts a server with default settings and a proxy with `workers` threads.
+    /// One server, with a Heatsink before it.
+    pub fn one_server<'a>() -> RigBuilder<'a, RedisServerBuilder> {
+        RigBuilder::before(RedisServer::builder())
+    }
+
+    /// A cluster of three primaries with a replica each, with a Heatsink before it.
+    pub fn cluster<'a>() -> RigBuilder<'a, RedisClusterBuilder> {
+        RigBuilder::before(RedisCluster::builder())
+    }
+
+    /// One server and a Heatsink with `workers` threads.
     #[track_caller]
     pub fn new(workers: usize) -> Self {
-        Self::with_server(RedisServer::builder(), workers)
+        Self::one_server().workers(workers).start()
     }
 
-    /// Starts a server with settings of its own and a proxy with `workers` threads.
-    #[track_caller]
-    pub fn with_server(settings: RedisServerBuilder, workers: usize) -> Self {
-        Self::with(settings, |config| config.workers = workers)
-    }
-
-    /// Starts a server and a proxy, both with settings of their own.
+    /// A server and a Heatsink, both with settings of their own.
     #[track_caller]
     pub fn with(settings: RedisServerBuilder, adjust: impl FnOnce(&mut Config)) -> Self {
-        let server = settings.start();
-        let endpoint = Endpoint::tcp("127.0.0.1", server.port());
-        let heatsink = Heatsink::before(Upstream::new(Target::Server(endpoint)), adjust);
-        Self { heatsink, server }
+        RigBuilder::before(settings).config(adjust).start()
     }
 
     /// Where clients of Heatsink connect.
@@ -151,18 +271,16 @@ pub struct ClusterRig {
 }
 
 impl ClusterRig {
-    /// Starts a cluster and a proxy, both with settings of their own.
+    /// A cluster and a Heatsink, both with settings of their own.
     #[track_caller]
     pub fn with(settings: RedisClusterBuilder, adjust: impl FnOnce(&mut Config)) -> Self {
-        let cluster = settings.start();
-        let heatsink = Heatsink::before_url(&cluster.seed_url(), adjust);
-        Self { heatsink, cluster }
+        RigBuilder::before(settings).config(adjust).start()
     }
 
-    /// Three primaries with a replica each, and a proxy with `workers` threads.
+    /// Three primaries with a replica each, and a Heatsink with `workers` threads.
     #[track_caller]
     pub fn new(workers: usize) -> Self {
-        Self::with(RedisCluster::builder(), |config| config.workers = workers)
+        Rig::cluster().workers(workers).start()
     }
 
     /// A new connection to Heatsink.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{RawClient, RedisCluster, Reply, encode, eventually};
+use heatsink_conformance::{ClusterRig, Rig};
+use heatsink_testkit::{RawClient, Reply, encode, eventually};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -267,9 +267,7 @@ fn to_cluster_clients_it_is_a_cluster_of_one_node() {
 #[test]
 fn what_info_sums_up_is_reset_on_every_node() {
     // Others count meanwhile.
-    let rig = ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| {
-        config.workers = 1;
-    });
+    let rig = Rig::cluster().servers(|cluster| cluster.replicas_per_primary(0)).workers(1).start();
     let mut client = rig.client();
     for key in names("reset", 60) {
         client.command(&["GETRANGE", &key, "0", "1"]);

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{RawClient, RedisCluster, Reply, encode, eventually};
+use heatsink_conformance::{ClusterRig, Rig};
+use heatsink_testkit::{RawClient, Reply, encode, eventually};
 
 use crate::load::StopOnDrop;
 
@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(20);
 const MANY: usize = 60;
 
 fn rig() -> ClusterRig {
-    ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| config.workers = 1)
+    Rig::cluster().servers(|cluster| cluster.replicas_per_primary(0)).workers(1).start()
 }
 
 /// How often things gathered, with everything so far; `key` is on a node that answers.

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{RedisCluster, Reply, encode};
+use heatsink_testkit::{Reply, encode};
 
 /// One for all tests here: they only add keys, and count none but their own.
 static RIG: LazyLock<ClusterRig> = LazyLock::new(|| ClusterRig::new(1));
@@ -18,7 +18,7 @@ fn fill(prefix: &str) {
 /// Writes go along shared connections, `WAIT` along others.
 #[test]
 fn wait_speaks_of_writes_on_shared_connections() {
-    let mut rig = ClusterRig::with(RedisCluster::builder(), |config| config.workers = 1);
+    let mut rig = ClusterRig::new(1);
     let key = rig.cluster.key_on(0, "waited");
     let replica = rig.cluster.replicas_of(0)[0];
     let mut client = rig.client();

@@ -3,16 +3,10 @@
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::Heatsink;
-use heatsink_proxy::hot_keys::{Guard, HotKeys, Treatment};
+use heatsink_proxy::hot_keys::{Guard, Treatment};
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, encode, eventually};
 
 use crate::served::SOON;
-
-fn heat(heatsink: &Heatsink, keys: &[&str]) {
-    let treatment = Treatment::COHERENT;
-    let hot: HotKeys = keys.iter().map(|key| (key.as_bytes().to_vec(), treatment)).collect();
-    heatsink.proxy().handle().set_hot_keys(hot);
-}
 
 /// A line of the server's settings: it does not know `CLIENT TRACKING`, nor anything like it.
 const NO_CLIENT: &str = "rename-command CLIENT HIDDEN";
@@ -25,7 +19,7 @@ fn old_server() -> RedisServer {
 fn rig(server: &RedisServer) -> [Heatsink; 2] {
     [1, 2].map(|workers| {
         let heatsink = Heatsink::before_url(&server.url(), |config| config.workers = workers);
-        heat(&heatsink, &["k", "n"]);
+        heatsink.heat(&["k", "n"], Treatment::COHERENT);
         heatsink
     })
 }
@@ -148,7 +142,7 @@ fn so_it_is_before_a_cluster() {
     let cluster = RedisCluster::builder().line(NO_CLIENT).start();
     let heatsinks = [1, 1].map(|workers| {
         let heatsink = Heatsink::before_url(&cluster.seed_url(), |config| config.workers = workers);
-        heat(&heatsink, &["k", "n"]);
+        heatsink.heat(&["k", "n"], Treatment::COHERENT);
         heatsink
     });
     let [mut one, mut other] = heatsinks.each_ref().map(Heatsink::client);

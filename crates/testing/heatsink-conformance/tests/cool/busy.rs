@@ -4,16 +4,17 @@
 use std::time::Duration;
 
 use heatsink_conformance::{ClusterRig, Rig};
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
-use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, eventually};
+use heatsink_proxy::hot_keys::Treatment;
+use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually};
 
 use crate::served::SOON;
 
 fn rig(treatment: Treatment) -> Rig {
-    let rig = Rig::with_server(RedisServer::builder().arg("busy-reply-threshold", "50"), 1);
-    let hot: HotKeys =
-        ["k", "n"].into_iter().map(|key| (key.as_bytes().to_vec(), treatment)).collect();
-    rig.heatsink().proxy().handle().set_hot_keys(hot);
+    let rig = Rig::one_server()
+        .servers(|server| server.arg("busy-reply-threshold", "50"))
+        .workers(1)
+        .start();
+    rig.heatsink().heat(&["k", "n"], treatment);
     rig
 }
 
@@ -83,9 +84,7 @@ fn a_busy_node_of_a_cluster_holds_up_no_hot_key_for_those_who_come_later() {
     assert_eq!(other.command(&set), Reply::ok());
     for (treatment, tag) in [(Treatment::EXACT, "{a}"), (Treatment::COHERENT, "{b}")] {
         let [k, n, cold] = ["k", "n", "cold"].map(|name| format!("{tag}{name}"));
-        let hot: HotKeys =
-            [&k, &n].into_iter().map(|key| (key.clone().into_bytes(), treatment)).collect();
-        rig.heatsink.proxy().handle().set_hot_keys(hot);
+        rig.heatsink.heat(&[&k, &n], treatment);
         assert_eq!(other.command(&["SET", &k, "v"]), Reply::ok());
         assert_eq!(other.command(&["INCR", &n]), Reply::Integer(1));
         busy.send(&["EVAL", "while true do end", "1", &cold]);

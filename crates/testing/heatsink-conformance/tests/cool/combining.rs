@@ -22,11 +22,6 @@ pub(crate) fn increments() -> u64 {
     number.map_or(40_000, |text| text.parse().expect("a number"))
 }
 
-pub(crate) fn heat(heatsink: &Heatsink, keys: &[&str], treatment: Treatment) {
-    let hot: HotKeys = keys.iter().map(|key| (key.as_bytes().to_vec(), treatment)).collect();
-    heatsink.proxy().handle().set_hot_keys(hot);
-}
-
 fn calls(server: &RedisServer, commands: &[&str]) -> u64 {
     let stats = server.commandstats();
     commands.iter().filter_map(|name| stats.get(*name)).map(|stats| stats.calls).sum()
@@ -111,7 +106,7 @@ fn replies_are_all_numbers_and_respect_time() {
     let proxies: Vec<Heatsink> =
         (0..2).map(|_| Heatsink::before_url(&server.url(), |config| config.workers = 1)).collect();
     for heatsink in &proxies {
-        heat(heatsink, &["counter"], EXACT);
+        heatsink.heat(&["counter"], EXACT);
     }
     let addrs: Vec<SocketAddr> = proxies.iter().map(Heatsink::addr).collect();
     let total = increments();
@@ -126,7 +121,7 @@ fn replies_are_all_numbers_and_respect_time() {
 /// While an increment is out, all others wait, and then go as one.
 #[test]
 fn what_waits_for_an_answer_goes_together() {
-    let mut rig = Rig::with(RedisServer::builder(), |config| config.workers = 1);
+    let mut rig = Rig::new(1);
     let handle = rig.heatsink().proxy().handle();
     let hot: HotKeys = [(b"counter".to_vec(), EXACT)].into_iter().collect();
     let version = handle.set_hot_keys(hot);
@@ -179,7 +174,7 @@ fn a_server_that_is_killed_loses_no_acknowledged_increment() {
 pub(crate) fn killed_in_between(words: &'static [&'static str]) {
     let settings = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "always");
     let mut rig = Rig::with(settings, |config| config.workers = 2);
-    heat(rig.heatsink(), &["counter"], EXACT);
+    rig.heatsink().heat(&["counter"], EXACT);
     let proxy = rig.addr();
     let stop = Arc::new(AtomicBool::new(false));
     let acknowledged = Arc::new(AtomicU64::new(0));
@@ -233,7 +228,7 @@ pub(crate) fn killed_in_between(words: &'static [&'static str]) {
 fn a_clients_own_order_is_kept() {
     for treatment in [EXACT, Treatment::COHERENT] {
         let rig = Rig::new(1);
-        heat(rig.heatsink(), &["n", "h"], treatment);
+        rig.heatsink().heat(&["n", "h"], treatment);
         // Others keep a batch out nearly all the time.
         let stop = Arc::new(AtomicBool::new(false));
         let others: Vec<_> = (0..4)
@@ -292,7 +287,7 @@ fn a_clients_own_order_is_kept() {
 #[test]
 fn each_gets_the_error_that_is_its_own() {
     let rig = Rig::new(1);
-    heat(rig.heatsink(), &["n", "text"], EXACT);
+    rig.heatsink().heat(&["n", "text"], EXACT);
     let mut direct = rig.server().client();
     direct.command(&["SET", "n", "9223372036854775797"]);
     direct.command(&["SET", "text", "words"]);
@@ -349,7 +344,7 @@ fn switching_loses_and_reorders_nothing() {
         Treatment { coalesce: false, ..Treatment::COHERENT },
     ];
     for round in 0..200 {
-        heat(rig.heatsink(), &["h", "n"], ways[round % ways.len()]);
+        rig.heatsink().heat(&["h", "n"], ways[round % ways.len()]);
         let before = rig.server().info_u64("stats", "total_commands_processed");
         eventually(SOON, || {
             rig.server().info_u64("stats", "total_commands_processed") > before + 20
@@ -366,7 +361,7 @@ fn switching_loses_and_reorders_nothing() {
 fn a_pipeline_of_one_kind_is_executed_in_one_go() {
     const LENGTH: usize = 4;
     let rig = Rig::new(2);
-    heat(rig.heatsink(), &["n"], EXACT);
+    rig.heatsink().heat(&["n"], EXACT);
     let stop = Arc::<AtomicBool>::default();
     let clients: Vec<_> = (0..10)
         .map(|number| {

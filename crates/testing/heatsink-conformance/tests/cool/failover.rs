@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 
 use heatsink_conformance::Heatsink;
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_proxy::hot_keys::Treatment;
 use heatsink_testkit::{SentinelRig, encode, eventually};
 
 use crate::served::SOON;
@@ -20,8 +20,7 @@ fn a_failover_leaves_nothing_behind_that_is_waited_for() {
     let mut rig = SentinelRig::builder().replicas(1).start();
     let heatsink = Heatsink::before_url(&rig.url(), |config| config.workers = 1);
     let treatment = Treatment::COHERENT;
-    let hot: HotKeys = [(b"k".to_vec(), treatment)].into_iter().collect();
-    heatsink.proxy().handle().set_hot_keys(hot);
+    heatsink.heat(&["k"], treatment);
     let mut client = heatsink.client();
     let (stop, stopped) = mpsc::channel::<()>();
     let sender = thread::spawn(move || {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use heatsink_conformance::{Heatsink, Relay, Rig, Way};
 use heatsink_proxy::config::Config;
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_proxy::hot_keys::Treatment;
 use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
 
 use crate::served::{SOON, make_hot, rig, warm};
@@ -35,8 +35,7 @@ impl Arranged {
             config.workers = 1;
             adjust(config);
         });
-        let hot: HotKeys = [(b"k".to_vec(), treatment)].into_iter().collect();
-        heatsink.proxy().handle().set_hot_keys(hot);
+        heatsink.heat(&["k"], treatment);
         assert_eq!(server.client().command(&["SET", "k", "old"]), Reply::ok());
         let arranged = Self { heatsink, relay, server };
         // Links are there, also those of the cache.

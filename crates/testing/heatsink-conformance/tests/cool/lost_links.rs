@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::{Rig, Way};
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
-use heatsink_testkit::{RawClient, RedisServer, Reply, eventually};
+use heatsink_proxy::hot_keys::Treatment;
+use heatsink_testkit::{RawClient, Reply, eventually};
 
 use crate::interleavings::{Arranged, BOTH, assert_waits};
 use crate::served::SOON;
@@ -123,10 +123,9 @@ fn reads_that_were_out_or_queued_when_the_link_was_lost_are_answered() {
 #[test]
 fn a_server_that_stands_still_for_a_moment_fails_no_request() {
     for treatment in [Treatment::EXACT, Treatment::COHERENT, Treatment::RELAXED] {
-        let mut rig = Rig::with(RedisServer::builder(), |config| config.workers = 2);
+        let mut rig = Rig::new(2);
         let keys = [b"k".to_vec(), b"n".to_vec()];
-        let hot: HotKeys = keys.into_iter().map(|key| (key, treatment)).collect();
-        rig.heatsink().proxy().handle().set_hot_keys(hot);
+        rig.heatsink().heat(&keys, treatment);
         // Both are written all the time: reads are out when it stops.
         rig.client().command(&["SET", "n", "0"]);
         let stop = Arc::<AtomicBool>::default();

@@ -7,9 +7,8 @@ use std::thread;
 
 use heatsink_conformance::{ClusterRig, Heatsink, Rig, Way};
 use heatsink_proxy::hot_keys::{Cooled, HotKeys, Treatment};
-use heatsink_testkit::{RawClient, RedisServer, Reply, encode, eventually};
+use heatsink_testkit::{RawClient, Reply, encode, eventually};
 
-use crate::combining::heat;
 use crate::interleavings::{Arranged, assert_waits};
 use crate::served::SOON;
 
@@ -70,8 +69,8 @@ fn size(_: usize, _: usize) -> Vec<u8> {
 #[test]
 fn different_reads_pass_and_equal_ones_are_joined_again() {
     const CLIENTS: usize = 20;
-    let rig = Rig::with(RedisServer::builder(), |config| config.workers = 1);
-    heat(rig.heatsink(), &["s"], EXACT);
+    let rig = Rig::new(1);
+    rig.heatsink().heat(&["s"], EXACT);
     rig.server().client().command(&["SADD", "s", "m0", "x", "y"]);
     rig.server().client().command(&["SREM", "s", "m0"]);
 
@@ -98,7 +97,7 @@ fn different_reads_pass_and_equal_ones_are_joined_again() {
 fn before_a_cluster_different_reads_pass_as_well() {
     const CLIENTS: usize = 10;
     let rig = ClusterRig::new(1);
-    heat(&rig.heatsink, &["s"], EXACT);
+    rig.heatsink.heat(&["s"], EXACT);
     assert_eq!(rig.client().command(&["SADD", "s", "x", "y"]), Reply::Integer(2));
     storm(rig.heatsink.addr(), CLIENTS, 50, member, &Reply::Integer(0));
     let different = (CLIENTS * 50 * 16) as u64;
@@ -114,8 +113,8 @@ fn before_a_cluster_different_reads_pass_as_well() {
 /// What may be kept has to fly: it is what the next reads are answered with.
 #[test]
 fn reads_of_a_key_that_is_cached_do_not_pass() {
-    let rig = Rig::with(RedisServer::builder(), |config| config.workers = 1);
-    heat(rig.heatsink(), &["s"], Treatment::COHERENT);
+    let rig = Rig::new(1);
+    rig.heatsink().heat(&["s"], Treatment::COHERENT);
     rig.server().client().command(&["SADD", "s", "x"]);
     storm(rig.addr(), 4, 20, member, &Reply::Integer(0));
     let before = rig.server().calls("sismember");
@@ -173,10 +172,10 @@ fn what_passes_sees_the_writes_before_it_and_none_behind_it() {
             clustered = ClusterRig::new(1);
             (&clustered.heatsink, clustered.client())
         } else {
-            plain = Rig::with(RedisServer::builder(), |config| config.workers = 1);
+            plain = Rig::new(1);
             (plain.heatsink(), plain.client())
         };
-        heat(heatsink, &["k"], EXACT);
+        heatsink.heat(&["k"], EXACT);
         let range = |last: u32| encode(&["GETRANGE", "k", "0", &(20 + last).to_string()]);
         client.command(&["SET", "k", "0"]);
         for last in 0..MANY {
@@ -227,8 +226,8 @@ fn pipelines() -> u64 {
 #[test]
 fn time_never_goes_backwards_while_ways_change() {
     const CLIENTS: u64 = 12;
-    let rig = Rig::with(RedisServer::builder(), |config| config.workers = 1);
-    heat(rig.heatsink(), &["k"], EXACT);
+    let rig = Rig::new(1);
+    rig.heatsink().heat(&["k"], EXACT);
     rig.server().client().command(&["SET", "k", "0"]);
     let (proxy, server) = (rig.addr(), rig.server().addr());
     let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -287,15 +286,15 @@ fn time_never_goes_backwards_while_ways_change() {
 /// A key that passed and is cached from now on is kept again; one that cools down is not.
 #[test]
 fn another_treatment_ends_it() {
-    let rig = Rig::with(RedisServer::builder(), |config| config.workers = 1);
-    heat(rig.heatsink(), &["k"], EXACT);
+    let rig = Rig::new(1);
+    rig.heatsink().heat(&["k"], EXACT);
     let mut client = rig.client();
     client.command(&["SET", "k", "1"]);
     for last in 0..MANY {
         client.command(&["GETRANGE", "k", "0", &last.to_string()]);
     }
     assert!(cooled(rig.heatsink(), "k", u64::from(MANY)).passed > 0);
-    heat(rig.heatsink(), &["k"], Treatment::COHERENT);
+    rig.heatsink().heat(&["k"], Treatment::COHERENT);
     crate::served::warm(&rig, "k");
     rig.heatsink().proxy().handle().set_hot_keys(HotKeys::default());
     eventually(SOON, || {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::Rig;
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_proxy::hot_keys::Treatment;
 use heatsink_testkit::{RawClient, Reply, eventually};
 
 use crate::served::SOON;
@@ -16,8 +16,7 @@ const COMMON_BOUND: Duration = Duration::from_secs(9);
 /// `k` is hot and holds `secret`; `ann` may do all, `bob` may read, `eve` may read other keys.
 fn rig(treatment: Treatment, workers: usize) -> Rig {
     let rig = Rig::new(workers);
-    let hot: HotKeys = [(b"k".to_vec(), treatment)].into_iter().collect();
-    rig.heatsink().proxy().handle().set_hot_keys(hot);
+    rig.heatsink().heat(&["k"], treatment);
     let mut admin = rig.server().client();
     for rule in [
         &["ACL", "SETUSER", "ann", "on", ">ann-pw", "~*", "&*", "+@all"][..],

@@ -3,10 +3,10 @@
 //! A burst of one client is one batch: it arrives in one turn of the event loop.
 
 use heatsink_conformance::{ClusterRig, Heatsink, Rig};
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_proxy::hot_keys::Treatment;
 use heatsink_testkit::{RawClient, RedisServer, Reply, encode, key_slot};
 
-use crate::combining::{Counting, count_up, heat, increments, killed_in_between};
+use crate::combining::{Counting, count_up, increments, killed_in_between};
 
 const ZINCRBY: &str = "ZINCRBY";
 const INCRBYFLOAT: &str = "INCRBYFLOAT";
@@ -81,11 +81,7 @@ fn every_reply_is_that_of_a_plain_server_to_the_byte() {
         for name in [ZINCRBY, INCRBYFLOAT] {
             let rig = Rig::new(1);
             let keys = keys();
-            heat(
-                rig.heatsink(),
-                &keys.iter().map(String::as_str).collect::<Vec<_>>(),
-                Treatment::EXACT,
-            );
+            rig.heatsink().heat(&keys, Treatment::EXACT);
             let (mut client, mut plain) = (rig.client(), rig.server().client());
             for connection in [&mut client, &mut plain] {
                 connection.command(&["HELLO", protocol]);
@@ -114,7 +110,7 @@ fn every_reply_is_that_of_a_plain_server_to_the_byte() {
 fn a_burst_is_one_script_and_a_lone_one_is_none() {
     for name in [ZINCRBY, INCRBYFLOAT] {
         let rig = Rig::new(1);
-        heat(rig.heatsink(), &["k"], Treatment::EXACT);
+        rig.heatsink().heat(&["k"], Treatment::EXACT);
         let mut client = rig.client();
         client.command(&command(name, "k", "1"));
         assert_eq!(rig.server().calls("eval"), 0);
@@ -131,7 +127,7 @@ fn a_burst_is_one_script_and_a_lone_one_is_none() {
 #[test]
 fn what_is_refused_is_not_tried_again_and_again() {
     let rig = Rig::new(1);
-    heat(rig.heatsink(), &["z"], Treatment::EXACT);
+    rig.heatsink().heat(&["z"], Treatment::EXACT);
     let mut client = rig.client();
     rig.server().client().command(&["ZADD", "z", "0.5", "m"]);
     for round in 0..20 {
@@ -148,7 +144,7 @@ fn what_is_refused_is_not_tried_again_and_again() {
 #[test]
 fn where_few_come_at_once_most_go_the_ordinary_way() {
     let rig = Rig::new(1);
-    heat(rig.heatsink(), &["z"], Treatment::EXACT);
+    rig.heatsink().heat(&["z"], Treatment::EXACT);
     let mut client = rig.client();
     for round in 1..=400_u32 {
         let replies = burst(&mut client, ZINCRBY, "z", &["1"; 2]);
@@ -163,7 +159,7 @@ fn where_few_come_at_once_most_go_the_ordinary_way() {
 #[test]
 fn who_may_run_no_scripts_is_served_all_the_same() {
     let rig = Rig::new(1);
-    heat(rig.heatsink(), &["z", "n"], Treatment::EXACT);
+    rig.heatsink().heat(&["z", "n"], Treatment::EXACT);
     let mut admin = rig.server().client();
     for (user, rights) in
         [("plain", "-eval"), ("narrow", "-zscore"), ("blind", "-get"), ("none", "-zincrby")]
@@ -187,7 +183,7 @@ fn who_may_run_no_scripts_is_served_all_the_same() {
 #[test]
 fn a_clients_own_order_is_kept() {
     let rig = Rig::new(1);
-    heat(rig.heatsink(), &["n", "z"], Treatment::COHERENT);
+    rig.heatsink().heat(&["n", "z"], Treatment::COHERENT);
     let mut client = rig.client();
     for _ in 0..50 {
         let burst: [(&[&str], &str); 11] = [
@@ -221,7 +217,7 @@ fn replies_of_many_are_all_numbers_and_respect_time() {
             .map(|_| Heatsink::before_url(&server.url(), |config| config.workers = 1))
             .collect();
         for heatsink in &proxies {
-            heat(heatsink, &["counter"], Treatment::EXACT);
+            heatsink.heat(&["counter"], Treatment::EXACT);
         }
         let total = increments() / 2;
         let counting = Counting { words, total };
@@ -242,8 +238,7 @@ fn a_server_that_is_killed_loses_no_acknowledged_increment() {
 #[test]
 fn before_a_cluster_a_script_follows_its_key() {
     let rig = ClusterRig::new(1);
-    let hot: HotKeys = [(b"z".to_vec(), Treatment::EXACT)].into_iter().collect();
-    rig.heatsink.proxy().handle().set_hot_keys(hot);
+    rig.heatsink.heat(&["z"], Treatment::EXACT);
     let mut client = rig.client();
     let mut sum = 0;
     let mut add_up = |client: &mut RawClient| {

@@ -3,22 +3,20 @@
 use std::time::Duration;
 
 use heatsink_conformance::{ClusterRig, Rig};
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_proxy::hot_keys::Treatment;
 use heatsink_testkit::{RedisServer, Reply, encode, eventually};
 
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// A Heatsink for which these keys are hot.
 pub(crate) fn rig(keys: &[&str], workers: usize) -> Rig {
-    let rig = Rig::with(RedisServer::builder(), |config| config.workers = workers);
+    let rig = Rig::new(workers);
     make_hot(&rig, keys);
     rig
 }
 
 pub(crate) fn make_hot(rig: &Rig, keys: &[&str]) {
-    let treatment = Treatment::COHERENT;
-    let hot: HotKeys = keys.iter().map(|key| (key.as_bytes().to_vec(), treatment)).collect();
-    rig.heatsink().proxy().handle().set_hot_keys(hot);
+    rig.heatsink().heat(keys, Treatment::COHERENT);
 }
 
 fn gets(rig: &Rig) -> u64 {
@@ -205,8 +203,7 @@ fn a_read_that_waits_too_long_is_answered_or_gets_the_old_value() {
             config.workers = 1;
             config.live.coalesce.max_wait = wait;
         });
-        let hot: HotKeys = [(b"k".to_vec(), treatment)].into_iter().collect();
-        rig.heatsink().proxy().handle().set_hot_keys(hot);
+        rig.heatsink().heat(&["k"], treatment);
         let (mut client, mut other) = (rig.client(), rig.client());
         assert_eq!(client.command(&["SET", "k", "old"]), Reply::ok());
         assert_eq!(rig.client().command(&["GET", "k"]), Reply::bulk("old"));
@@ -242,8 +239,7 @@ fn whoever_wrote_a_key_is_never_given_what_was_there_before() {
         config.workers = 1;
         config.live.coalesce.max_wait = wait;
     });
-    let hot: HotKeys = [(b"k".to_vec(), Treatment::RELAXED)].into_iter().collect();
-    rig.heatsink().proxy().handle().set_hot_keys(hot);
+    rig.heatsink().heat(&["k"], Treatment::RELAXED);
     let script = "return redis.call('set', KEYS[1], 'new')";
     let multi = [encode(&["MULTI"]), encode(&["SET", "k", "new"]), encode(&["EXEC"])].concat();
     let changes = [
@@ -291,8 +287,7 @@ fn whoever_wrote_a_key_is_never_given_what_was_there_before() {
 #[test]
 fn before_a_cluster_a_pipeline_sees_its_own_writes() {
     let rig = ClusterRig::new(1);
-    let hot: HotKeys = [(b"k".to_vec(), Treatment::COHERENT)].into_iter().collect();
-    rig.heatsink.proxy().handle().set_hot_keys(hot);
+    rig.heatsink.heat(&["k"], Treatment::COHERENT);
     let mut client = rig.client();
     let get = encode(&["GET", "k"]);
     for round in 0..300 {

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::Heatsink;
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_proxy::hot_keys::Treatment;
 use heatsink_testkit::{RawClient, RedisServer, Reply};
 
 /// Time between two writes.
@@ -80,8 +80,7 @@ fn what_others_write_is_seen_soon() {
     acknowledged.push();
     let heatsinks = [(), ()].map(|()| {
         let heatsink = Heatsink::before_url(&server.url(), |config| config.workers = 2);
-        let hot: HotKeys = [(b"k".to_vec(), Treatment::COHERENT)].into_iter().collect();
-        heatsink.proxy().handle().set_hot_keys(hot);
+        heatsink.heat(&["k"], Treatment::COHERENT);
         heatsink
     });
     let left = Arc::new(AtomicU64::new(reads()));

@@ -3,7 +3,7 @@
 use std::thread;
 
 use heatsink_conformance::Rig;
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_proxy::hot_keys::Treatment;
 use heatsink_testkit::{Reply, encode};
 
 use crate::interleavings::BOTH;
@@ -13,8 +13,7 @@ const ROUNDS: usize = 100;
 
 fn rig(treatment: Treatment) -> Rig {
     let rig = Rig::new(1);
-    let hot: HotKeys = [(b"k".to_vec(), treatment)].into_iter().collect();
-    rig.heatsink().proxy().handle().set_hot_keys(hot);
+    rig.heatsink().heat(&["k"], treatment);
     rig
 }
 

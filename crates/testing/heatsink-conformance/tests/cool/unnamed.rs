@@ -2,7 +2,6 @@
 //! them sees what they did, and they see what was sent before them.
 
 use heatsink_conformance::Rig;
-use heatsink_proxy::hot_keys::HotKeys;
 use heatsink_testkit::{RawClient, RedisServer, encode};
 
 use crate::interleavings::BOTH;
@@ -53,8 +52,7 @@ fn fill(client: &mut RawClient) {
 fn a_pipeline_sees_what_it_does_to_keys_that_it_does_not_name() {
     for treatment in BOTH {
         let (rig, plain) = (Rig::new(1), RedisServer::builder().start());
-        let hot: HotKeys = HOT.iter().map(|key| (key.as_bytes().to_vec(), treatment)).collect();
-        rig.heatsink().proxy().handle().set_hot_keys(hot);
+        rig.heatsink().heat(&HOT, treatment);
         let (mut client, mut wanted) = (rig.client(), plain.client());
         let mut reader = rig.client();
         for round in 1..30 {

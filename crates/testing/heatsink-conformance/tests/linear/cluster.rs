@@ -11,8 +11,8 @@ use fastrand::Rng;
 use heatsink_testkit::{RedisCluster, key_slot, poll_until, seed_from};
 
 use crate::exact::{Totals, histories};
+use crate::fleet::Fleet;
 use crate::recorder::Session;
-use crate::rig::Fleet;
 use crate::workload::{Mix, Workload};
 
 const SHORT: usize = 6;

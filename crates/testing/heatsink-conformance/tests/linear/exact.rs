@@ -11,8 +11,8 @@ use fastrand::Rng;
 use heatsink_testkit::{RedisServer, seed_from};
 
 use crate::faults::Fault;
+use crate::fleet::{Fleet, Spared};
 use crate::recorder::{PATIENCE, Session};
-use crate::rig::{Fleet, Spared};
 use crate::workload::{Mix, Workload};
 
 const SHORT: usize = 40;

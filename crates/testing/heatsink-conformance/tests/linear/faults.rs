@@ -10,8 +10,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use heatsink_testkit::{RedisServer, Reply};
 
+use crate::fleet::Fleet;
 use crate::recorder::Session;
-use crate::rig::Fleet;
 
 /// So long that an impatient proxy notices, even if it was idle before.
 const LONG: Duration = Duration::from_millis(1200);

@@ -1,7 +1,7 @@
 //! Two proxies for whose clients nothing but speed may change.
 //!
 //! Called by: the tests that record through Heatsink, and by the faults.
-//! Bound: a rig serves a few histories, whose keys stay hot until it ends.
+//! Bound: a fleet serves a few histories, whose keys stay hot until it ends.
 //! Invariant: every key of a history is hot in exact mode, or none is.
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use heatsink_conformance::Heatsink;
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_proxy::hot_keys::Treatment;
 
 /// Longer than a worker that has nothing to do keeps to itself what it has counted.
 const TICK: Duration = Duration::from_millis(1100);
@@ -83,9 +83,8 @@ impl Fleet {
 
     /// Switches what one proxy does for its keys on or off.
     pub(crate) fn switch(&self, index: usize, is_on: bool) {
-        let keys = self.keys.iter().filter(|_| is_on);
-        let hot: HotKeys = keys.map(|key| (key.as_bytes().to_vec(), Treatment::EXACT)).collect();
-        self.proxies[index].1.proxy().handle().set_hot_keys(hot);
+        let keys = if is_on { self.keys.as_slice() } else { &[] };
+        self.proxies[index].1.heat(keys, Treatment::EXACT);
     }
 
     /// Ends a proxy at once and starts another in its place.

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use heatsink_conformance::{ClusterRig, Heatsink, Rig};
-use heatsink_proxy::hot_keys::{HotKeys, Treatment};
+use heatsink_proxy::hot_keys::Treatment;
 use heatsink_testkit::{RedisCluster, RedisServer, Reply, encode, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
 fn heat(heatsink: &Heatsink) {
-    let hot: HotKeys = [(b"k".to_vec(), Treatment::EXACT)].into_iter().collect();
-    heatsink.proxy().handle().set_hot_keys(hot);
+    heatsink.heat(&["k"], Treatment::EXACT);
 }
 
 /// Two reads of one connection, of one key, in the order in which they were sent.

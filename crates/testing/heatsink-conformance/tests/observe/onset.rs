@@ -6,12 +6,12 @@ use heatsink_conformance::Rig;
 use heatsink_detect::config::Settings;
 use heatsink_detect::heat::HeatKind;
 use heatsink_detect::tracker::{Event, Tracker};
-use heatsink_testkit::{RedisServer, encode};
+use heatsink_testkit::encode;
 
 #[test]
 fn a_key_that_gets_hot_is_reported_at_the_next_tick_and_cools_down() {
     let settings = Settings { hold_seconds: 1, ..Settings::default() };
-    let mut rig = Rig::with(RedisServer::builder(), |config| config.workers = 2);
+    let mut rig = Rig::new(2);
     let mut detector = rig.heatsink_mut().take_detector().expect("it counts");
     let mut tracker = Tracker::new(&settings);
     let mut client = rig.client();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::{Heatsink, Rig};
+use heatsink_conformance::{Heatsink, Rig, RigBuilder};
 use heatsink_proxy::config::Target;
 use heatsink_testkit::{RedisServer, Reply, encode, eventually};
 use heatsink_upstream::address::Endpoint;
@@ -239,7 +239,7 @@ fn something_that_is_no_server_is_not_asked_over_and_over() {
 #[test]
 fn acknowledged_increments_are_never_lost_nor_made_twice() {
     let settings = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "always");
-    let mut rig = Rig::with_server(settings, 2);
+    let mut rig = RigBuilder::before(settings).workers(2).start();
     let (acknowledged, unknown) = (AtomicI64::new(0), AtomicI64::new(0));
     let done = AtomicBool::new(false);
     let addr = rig.addr();

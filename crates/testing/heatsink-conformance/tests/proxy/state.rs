@@ -282,7 +282,10 @@ fn the_list_of_clients_tells_who_is_blocked() {
 #[test]
 fn wait_speaks_of_writes_on_the_shared_pipeline() {
     // Without the delay in which a primary hopes for further replicas.
-    let rig = Rig::with_server(RedisServer::builder().arg("repl-diskless-sync-delay", "0"), 1);
+    let rig = Rig::one_server()
+        .servers(|server| server.arg("repl-diskless-sync-delay", "0"))
+        .workers(1)
+        .start();
     let mut replica = RedisServer::start();
     let port = rig.server().port().to_string();
     replica.client().command(&["REPLICAOF", "127.0.0.1", &port]);
@@ -300,7 +303,10 @@ fn wait_speaks_of_writes_on_the_shared_pipeline() {
 
 #[test]
 fn a_script_that_does_not_end_can_be_killed() {
-    let rig = Rig::with_server(RedisServer::builder().arg("busy-reply-threshold", "50"), 1);
+    let rig = Rig::one_server()
+        .servers(|server| server.arg("busy-reply-threshold", "50"))
+        .workers(1)
+        .start();
     let (mut busy, mut other) = (rig.client(), rig.client());
     busy.send(&["EVAL", "while true do end", "0"]);
     // Until the server calls the script slow, it cannot be killed.
@@ -574,7 +580,10 @@ fn newcomer(rig: &Rig, command: &[&str]) -> Option<Reply> {
 #[test]
 fn a_script_is_noticed_as_soon_behind_a_pause_of_all_clients() {
     for _ in 0..3 {
-        let rig = Rig::with_server(RedisServer::builder().arg("busy-reply-threshold", "10"), 1);
+        let rig = Rig::one_server()
+            .servers(|server| server.arg("busy-reply-threshold", "10"))
+            .workers(1)
+            .start();
         let (mut busy, mut other) = (rig.client(), rig.client());
         // In a database that a new connection has to select first, which the server refuses then.
         assert_eq!(busy.command(&["SELECT", "9"]), Reply::ok());
@@ -593,7 +602,10 @@ fn a_script_is_noticed_as_soon_behind_a_pause_of_all_clients() {
 
 #[test]
 fn a_script_that_does_not_end_holds_up_nobody_who_comes_later() {
-    let rig = Rig::with_server(RedisServer::builder().arg("busy-reply-threshold", "50"), 1);
+    let rig = Rig::one_server()
+        .servers(|server| server.arg("busy-reply-threshold", "50"))
+        .workers(1)
+        .start();
     let (mut busy, mut behind, mut other) = (rig.client(), rig.client(), rig.client());
     let is_valkey = rig.server().is_valkey();
     busy.send(&["EVAL", "while true do end", "0"]);

@@ -108,7 +108,8 @@ fn transactions_and_blocking_commands_run_as_the_client() {
 
 #[test]
 fn a_password_is_demanded_by_the_server_and_small_requests_until_then() {
-    let rig = Rig::with_server(RedisServer::builder().arg("requirepass", "secret"), 1);
+    let rig =
+        Rig::one_server().servers(|server| server.arg("requirepass", "secret")).workers(1).start();
     let mut client = rig.client();
     assert!(client.command(&["GET", "a"]).error().starts_with("NOAUTH"));
     assert!(client.command(&["CLIENT", "ID"]).error().starts_with("NOAUTH"));
@@ -155,7 +156,8 @@ fn credentials_of_the_upstream_serve_clients_that_give_none() {
 
 #[test]
 fn the_limits_before_authentication_hold_for_inline_requests() {
-    let rig = Rig::with_server(RedisServer::builder().arg("requirepass", "secret"), 1);
+    let rig =
+        Rig::one_server().servers(|server| server.arg("requirepass", "secret")).workers(1).start();
     let mut bystander = rig.client();
     assert!(bystander.command(&["GET", "a"]).error().starts_with("NOAUTH"));
     let mut client = rig.client();

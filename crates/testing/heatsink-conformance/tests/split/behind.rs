@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use heatsink_conformance::{ClusterRig, Rig};
-use heatsink_testkit::{RawClient, RedisCluster, Reply, encode};
+use heatsink_testkit::{RawClient, Reply, encode};
 
 use crate::hand::Mover;
 
@@ -30,7 +30,7 @@ const SAMPLES: [(&str, &str, &[&str]); 6] = [
 
 /// With one worker, so that what may go to any shard goes to each in turn.
 fn rig() -> ClusterRig {
-    ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| config.workers = 1)
+    Rig::cluster().servers(|cluster| cluster.replicas_per_primary(0)).workers(1).start()
 }
 
 fn words(line: &str) -> Vec<&str> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::ClusterRig;
+use heatsink_conformance::{ClusterRig, Rig};
 use heatsink_proxy::Handle;
 use heatsink_proxy::hot_keys::{Copies, HotKeys};
 use heatsink_split::{layout, placement};
@@ -14,7 +14,7 @@ const KEY: &[u8] = b"{hot}value";
 const LIFE: Duration = Duration::from_secs(1);
 
 fn rig() -> ClusterRig {
-    ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| config.workers = 2)
+    Rig::cluster().servers(|cluster| cluster.replicas_per_primary(0)).workers(2).start()
 }
 
 /// Fills copies as a mover does, for one key.

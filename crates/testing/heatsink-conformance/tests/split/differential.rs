@@ -4,8 +4,8 @@
 use std::env;
 
 use fastrand::Rng;
-use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply, encode, seed_from};
+use heatsink_conformance::Rig;
+use heatsink_testkit::{RawClient, RedisServer, Reply, encode, seed_from};
 
 use crate::hand::Mover;
 
@@ -339,9 +339,7 @@ fn compare(kind: &Type, resp3: bool) {
     let seed = seed_from("HEATSINK_SPLIT_SEED", 7 + u64::from(resp3));
     let mut rng = Rng::with_seed(seed);
     let server = RedisServer::start();
-    let rig = ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| {
-        config.workers = 1;
-    });
+    let rig = Rig::cluster().servers(|cluster| cluster.replicas_per_primary(0)).workers(1).start();
     let mover = Mover::new(&rig.heatsink.proxy().handle());
     let mut sides = Sides { plain: server.client(), tested: rig.client() };
     if resp3 {

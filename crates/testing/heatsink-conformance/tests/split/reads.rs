@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually};
+use heatsink_conformance::{ClusterRig, Rig};
+use heatsink_testkit::{RawClient, Reply, eventually};
 
 use crate::hand::Mover;
 
@@ -100,7 +100,7 @@ const WHOLE: [&str; 9] = [
 const SCRIPT: &str = "return redis.call('TYPE', KEYS[1])";
 
 fn rig() -> ClusterRig {
-    ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| config.workers = 2)
+    Rig::cluster().servers(|cluster| cluster.replicas_per_primary(0)).workers(2).start()
 }
 
 /// A client, by its protocol.

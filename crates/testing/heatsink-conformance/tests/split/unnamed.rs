@@ -1,8 +1,8 @@
 //! Commands that touch split keys which they do not name, or name among their options: they find
 //! them whole.
 
-use heatsink_conformance::{ClusterRig, Rig};
-use heatsink_testkit::{RawClient, RedisCluster, RedisServer, Reply};
+use heatsink_conformance::Rig;
+use heatsink_testkit::{RawClient, RedisServer, Reply};
 
 use crate::hand::Mover;
 
@@ -159,9 +159,7 @@ fn a_scan_tells_the_types_that_clients_know() {
 /// Before a cluster a script without keys is executed by one node, and finds the keys of that node.
 #[test]
 fn keys_are_whole_before_a_cluster_too() {
-    let rig = ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| {
-        config.workers = 1;
-    });
+    let rig = Rig::cluster().servers(|cluster| cluster.replicas_per_primary(0)).workers(1).start();
     let mover = Mover::new(&rig.heatsink.proxy().handle());
     let mut client = rig.client();
     client.command(&["RPUSH", "{t}list", "a"]);

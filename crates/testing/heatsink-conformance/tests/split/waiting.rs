@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{RawClient, RedisCluster, Reply, eventually};
+use heatsink_conformance::{ClusterRig, Rig};
+use heatsink_testkit::{RawClient, Reply, eventually};
 
 use crate::hand::Mover;
 
 fn rig() -> ClusterRig {
-    ClusterRig::with(RedisCluster::builder().replicas_per_primary(0), |config| config.workers = 2)
+    Rig::cluster().servers(|cluster| cluster.replicas_per_primary(0)).workers(2).start()
 }
 
 #[test]
