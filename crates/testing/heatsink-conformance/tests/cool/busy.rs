@@ -11,7 +11,7 @@ use crate::served::SOON;
 
 fn rig(treatment: Treatment) -> Rig {
     let rig = Rig::one_server()
-        .servers(|server| server.arg("busy-reply-threshold", "50"))
+        .servers(|server| server.arg("busy-reply-threshold", "10"))
         .workers(1)
         .start();
     rig.heatsink().heat(&["k", "n"], treatment);
@@ -29,49 +29,64 @@ fn is_busy(reply: &Reply) -> bool {
     reply.is_error() && reply.error().starts_with("BUSY")
 }
 
+/// A machine that is busy itself may let the writers come when the connection is gone around already. They
+/// are refused then, like everybody who comes later, and have shown nothing.
+const ROUNDS: usize = 10;
+
 #[test]
 fn a_script_that_does_not_end_holds_up_no_hot_key_for_those_who_come_later() {
     for treatment in [Treatment::EXACT, Treatment::COHERENT, Treatment::RELAXED] {
         let rig = rig(treatment);
-        let (mut busy, mut other) = (rig.client(), rig.client());
-        let [mut reader, mut writer, mut setter] = [(); 3].map(|()| rig.client());
-        assert_eq!(other.command(&["SET", "k", "v"]), Reply::ok());
-        assert_eq!(other.command(&["INCR", "n"]), Reply::Integer(1));
-        busy.send(&["EVAL", "while true do end", "0"]);
-        // A read of a hot key goes along another connection, and could be there first.
-        let mut direct = rig.server().client();
-        eventually(SOON, || is_busy(&direct.command(&["PING"])));
-        // They wait behind it, and would be waited for.
-        reader.send(&["STRLEN", "k"]);
-        writer.send(&["INCR", "n"]);
-        setter.send(&["SET", "k", "w"]);
-        let commands: [&[&str]; 6] = [
-            &["GET", "k"],
-            &["STRLEN", "k"],
-            &["INCR", "n"],
-            &["SET", "k", "x"],
-            &["APPEND", "k", "y"],
-            &["MGET", "k", "n"],
-        ];
-        // The connection is gone around.
-        eventually(SOON, || newcomer(&rig, &["GET", "cold"]).is_some_and(|reply| is_busy(&reply)));
-        for command in commands {
-            let reply = newcomer(&rig, command).expect("nobody waits");
-            assert!(is_busy(&reply), "{command:?}, {treatment:?}: {reply}");
-            let reply = other.command(command);
-            assert!(is_busy(&reply), "{command:?}, {treatment:?}: {reply}");
-        }
-        eventually(SOON, || other.command(&["SCRIPT", "KILL"]) == Reply::ok());
-        assert!(busy.read_reply().error().contains("killed"));
-        // A link of its own may have told that the server is busy.
-        let length = reader.read_reply();
-        assert!(length == Reply::Integer(1) || is_busy(&length), "{length}, {treatment:?}");
-        assert_eq!(writer.read_reply(), Reply::Integer(2), "{treatment:?}");
-        assert_eq!(setter.read_reply(), Reply::ok(), "{treatment:?}");
-        assert_eq!(other.command(&["INCR", "n"]), Reply::Integer(3));
-        assert_eq!(other.command(&["GET", "k"]), Reply::bulk("w"));
-        assert_eq!(rig.client().command(&["GET", "k"]), Reply::bulk("w"));
+        let waited = (0..ROUNDS).any(|_| a_script_holds_up_no_hot_key(&rig, treatment));
+        assert!(waited, "the writers came too late each time, {treatment:?}");
     }
+}
+
+/// Whether the writers came early enough to wait behind the script.
+fn a_script_holds_up_no_hot_key(rig: &Rig, treatment: Treatment) -> bool {
+    let (mut busy, mut other) = (rig.client(), rig.client());
+    let [mut reader, mut writer, mut setter] = [(); 3].map(|()| rig.client());
+    assert_eq!(other.command(&["MSET", "k", "v", "n", "0"]), Reply::ok());
+    assert_eq!(other.command(&["INCR", "n"]), Reply::Integer(1));
+    busy.send(&["EVAL", "while true do end", "0"]);
+    // A read of a hot key goes along another connection, and could be there first.
+    let mut direct = rig.server().client();
+    eventually(SOON, || is_busy(&direct.command(&["PING"])));
+    // They wait behind it, and would be waited for.
+    reader.send(&["STRLEN", "k"]);
+    writer.send(&["INCR", "n"]);
+    setter.send(&["SET", "k", "w"]);
+    let commands: [&[&str]; 6] = [
+        &["GET", "k"],
+        &["STRLEN", "k"],
+        &["INCR", "n"],
+        &["SET", "k", "x"],
+        &["APPEND", "k", "y"],
+        &["MGET", "k", "n"],
+    ];
+    // The connection is gone around.
+    eventually(SOON, || newcomer(rig, &["GET", "cold"]).is_some_and(|reply| is_busy(&reply)));
+    for command in commands {
+        let reply = newcomer(rig, command).expect("nobody waits");
+        assert!(is_busy(&reply), "{command:?}, {treatment:?}: {reply}");
+        let reply = other.command(command);
+        assert!(is_busy(&reply), "{command:?}, {treatment:?}: {reply}");
+    }
+    eventually(SOON, || other.command(&["SCRIPT", "KILL"]) == Reply::ok());
+    assert!(busy.read_reply().error().contains("killed"));
+    // A link of its own may have told that the server is busy.
+    let length = reader.read_reply();
+    assert!(length == Reply::Integer(1) || is_busy(&length), "{length}, {treatment:?}");
+    let (counted, set) = (writer.read_reply(), setter.read_reply());
+    if is_busy(&counted) || is_busy(&set) {
+        return false;
+    }
+    assert_eq!(counted, Reply::Integer(2), "{treatment:?}");
+    assert_eq!(set, Reply::ok(), "{treatment:?}");
+    assert_eq!(other.command(&["INCR", "n"]), Reply::Integer(3));
+    assert_eq!(other.command(&["GET", "k"]), Reply::bulk("w"));
+    assert_eq!(rig.client().command(&["GET", "k"]), Reply::bulk("w"));
+    true
 }
 
 /// The same before a cluster, of which one node is busy.
