@@ -344,6 +344,34 @@ fn who_has_waited_before_waits_again_on_a_dedicated_connection() {
     }
 }
 
+/// See `session::switch`.
+#[test]
+fn no_password_is_sent_behind_requests_that_are_not_answered() {
+    let mut rig = Rig::new();
+    let (one, other) = (rig.client(), rig.client());
+    for login in ["AUTH default any", "HELLO 2 AUTH default any"] {
+        rig.ask(one, login);
+        // Of whoever is logged in like this, the server has not answered a request yet.
+        rig.send(one, &["GET k"]);
+        rig.send(other, &[login]);
+        rig.turns();
+        let says = |request: &Vec<u8>, word: &[u8]| {
+            request.windows(word.len()).any(|window| window == word)
+        };
+        let mut queues = rig.servers[0].connections.iter().map(|one| &one.requests);
+        let asked = queues.find(|queue| queue.iter().any(|request| says(request, b"AUTH")));
+        let asked = asked.unwrap_or_else(|| panic!("{login}: nobody was asked"));
+        assert!(!asked.iter().any(|request| says(request, b"GET")), "{login}: behind others");
+        rig.settle();
+        assert_eq!(rig.replies(one), ["$-1\r\n"]);
+        assert_eq!(rig.replies(other).len(), 1);
+        // Nothing is under way: the connection that is there will do.
+        let connections = rig.servers[0].connections.len();
+        rig.ask(other, login);
+        assert_eq!(rig.servers[0].connections.len(), connections, "{login}");
+    }
+}
+
 /// A transaction reads the server's value, and the cache is not asked between `MULTI` and `EXEC`.
 #[test]
 fn a_transaction_goes_past_the_cache() {
