@@ -40,7 +40,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
         ],
     ),
     ("programs that measure", &["perf", "taskset", "chrt"]),
-    ("crates that were turned down", &["sqlx", "charming", "plotly"]),
+    ("crates that were turned down", &["sqlx", "charming", "plotly", "figment"]),
     (
         "other caches', in how to come from them",
         &[
