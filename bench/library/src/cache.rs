@@ -68,7 +68,7 @@ impl CacheArgs {
             Sizes {
                 keys: 1_000_000,
                 hits: 1_000_000,
-                misses: 100_000,
+                misses: 20_000,
                 full: 100_000,
                 ratio_requests: 1_000_000,
             }
