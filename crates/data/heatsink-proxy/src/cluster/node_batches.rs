@@ -4,7 +4,7 @@
 //! What a link, a waiter and the order of replies need is looked up once for all requests to a
 //! node, not once for each.
 //! Bound: the requests of a batch.
-//! Invariant: the requests of a lot are in the client's order, and `requests` holds all of them in
+//! Invariant: the requests of one node are in the client's order, and `requests` holds all of them in
 //! that order.
 
 use std::ops::Range;

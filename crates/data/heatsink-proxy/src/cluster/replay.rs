@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Called by: `replies`, when a request is refused, and `redirects`.
-//! Bound: [`MAX_RECALLED_BYTES`] of requests for each that leads others, and for their replies
+//! Bound: [`MAX_REPLAYED_BYTES`] of requests for each that leads others, and for their replies
 //! `limits.max_output_bytes`. The client sends nothing more meanwhile (`Client::retrying`). A read
 //! is repeated once for each request before it that had to be tried again.
 //! Invariant: the leader is neither sent again nor answered before all that it leads have come

@@ -89,8 +89,9 @@ impl Order {
         way
     }
 
-    /// Requests go to several sources, so many to each; `route` tells for each of them, in their
-    /// order, which of these it is. `redirects_in_flight` gets the numbers of the ways that their replies come.
+    /// Notes requests that go to several sources. `sources` has each source with its number of requests;
+    /// `route` names the source of each request, in the client's order, by its index in `sources`. The
+    /// numbers of the ways that the replies come are appended to `ways`, one for each source.
     #[inline]
     pub(crate) fn expect_from(
         &mut self,
