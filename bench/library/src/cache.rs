@@ -1,8 +1,8 @@
 //! What a hit and a miss cost, what an entry takes, and how often a cache finds what is asked for.
 //!
 //! Called by: `main`.
-//! Bound: rounds x rivals x (hits and misses of one round), and [`PATIENCE`] for each rival's memory and
-//! hit ratios: one that searches all its entries to make room would take hours.
+//! Bound: rounds x rivals x (hits and misses of one round), and [`PATIENCE`] for each measurement of a
+//! rival: one that searches all its entries to make room would take hours.
 //! Invariant: rivals take turns within a round, and the first one changes from round to round. A
 //! measurement of hits in which anything was loaded is an error.
 
@@ -28,8 +28,11 @@ const GOAL_PART: f64 = 0.6;
 /// Operations that are not counted at the start of each measurement.
 const WARM_UP: usize = 1000;
 
-/// CPU time after which a rival's memory or hit ratio is given up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// CPU time after which a measurement of a rival is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Operations between two looks at the clock.
+const CHUNK: usize = 1024;
 
 /// Columns of the table that are about hits.
 const HITS: usize = 4;
@@ -93,10 +96,12 @@ trait Contestant {
     fn promises(&self) -> String;
     /// Sees to it that all keys are there.
     fn fill(&mut self, runtime: &Runtime, keys: usize);
-    /// Looks up keys that are there, by so many threads.
-    fn hits(&self, runtime: &Runtime, threads: usize, keys: &Keys, each: usize) -> Measured;
+    /// Looks up keys that are there, by so many threads; nothing if that takes too long.
+    fn hits(&self, runtime: &Runtime, threads: usize, keys: &Keys, each: usize)
+    -> Option<Measured>;
     /// Looks up keys that are not there, in a cache that is full; a thread for each list of keys.
-    fn misses(&self, runtime: &Runtime, entries: usize, keys: &[Keys]) -> Measured;
+    /// Nothing if that takes too long.
+    fn misses(&self, runtime: &Runtime, entries: usize, keys: &[Keys]) -> Option<Measured>;
     /// Bytes of a full cache, by entry; nothing if it takes too long to fill.
     fn memory(&self, runtime: &Runtime, entries: usize) -> Option<f64>;
     /// The part of requests that needed no load; nothing if that takes too long.
@@ -127,30 +132,36 @@ fn contestants(only: &str) -> Vec<Box<dyn Contestant>> {
 }
 
 /// Asks for `count` keys from `start` on, and again from the first one after the last; gives the
-/// allocations of one operation.
+/// allocations of one operation, or nothing if it takes too long.
 async fn ask<R: Rival>(
     rival: Arc<R>,
     keys: Keys,
     start: usize,
     count: usize,
     ready: Arc<Barrier>,
-) -> f64 {
+) -> Option<f64> {
     for at in 0..WARM_UP {
         let key = &keys[(start + keys.len() - WARM_UP + at) % keys.len()];
         black_box(rival.get(black_box(key)).await);
     }
     ready.wait();
-    let calls = allocations::calls();
+    let (calls, begun) = (allocations::calls(), cpu_time());
     let (before, after) = keys.split_at(start);
     let mut left = count;
-    while left > 0 {
-        for key in after.iter().chain(before).take(left) {
+    for chunk in after.chunks(CHUNK).chain(before.chunks(CHUNK)).cycle() {
+        if is_too_long(begun) {
+            return None;
+        }
+        for key in chunk.iter().take(left) {
             black_box(rival.get(black_box(key)).await);
         }
-        left = left.saturating_sub(keys.len());
+        left = left.saturating_sub(chunk.len());
+        if left == 0 {
+            break;
+        }
     }
     // A task that waits may go on in another thread; one that has hits alone does not.
-    allocations::calls().saturating_sub(calls) as f64 / count as f64
+    Some(allocations::calls().saturating_sub(calls) as f64 / count as f64)
 }
 
 /// What this process has used of the machine. Other processes slow the clock on the wall down, and
@@ -166,7 +177,7 @@ fn together<R: Rival>(
     rival: &Arc<R>,
     lists: &[(Keys, usize)],
     count: usize,
-) -> Measured {
+) -> Option<Measured> {
     let ready = Arc::new(Barrier::new(lists.len()));
     let begin = |(keys, start): &(Keys, usize)| {
         let (rival, keys, ready) = (Arc::clone(rival), Arc::clone(keys), Arc::clone(&ready));
@@ -174,11 +185,13 @@ fn together<R: Rival>(
     };
     let before = cpu_time();
     let tasks: Vec<_> = lists.iter().map(begin).collect();
-    let end = |task: JoinHandle<f64>| runtime.block_on(task).expect("it ran");
-    let allocations = tasks.into_iter().map(end).sum::<f64>() / lists.len() as f64;
+    let end = |task: JoinHandle<Option<f64>>| runtime.block_on(task).expect("it ran");
+    // All of them, before any is given up: what still runs would disturb the next one.
+    let allocations: Vec<_> = tasks.into_iter().map(end).collect();
+    let allocations = allocations.into_iter().sum::<Option<f64>>()? / lists.len() as f64;
     let operations = (count + WARM_UP) * lists.len();
     let ns = cpu_time().saturating_sub(before).as_nanos() as f64 / operations as f64;
-    Measured { ns, allocations }
+    Some(Measured { ns, allocations })
 }
 
 /// On a worker of the runtime, as a server's tasks are: what a load spawns runs beside it.
@@ -191,7 +204,7 @@ async fn full<R: Rival>(entries: usize) -> Option<R> {
     let begun = cpu_time();
     let rival = R::build(entries).await;
     for number in 0..entries * 2 {
-        if is_too_long(begun, number) {
+        if number.is_multiple_of(CHUNK) && is_too_long(begun) {
             return None;
         }
         rival.get(&trace::name(number)).await;
@@ -199,9 +212,8 @@ async fn full<R: Rival>(entries: usize) -> Option<R> {
     Some(rival)
 }
 
-/// Looks at the clock now and then.
-fn is_too_long(begun: Duration, turn: usize) -> bool {
-    turn.is_multiple_of(1024) && cpu_time().saturating_sub(begun) > PATIENCE
+fn is_too_long(begun: Duration) -> bool {
+    cpu_time().saturating_sub(begun) > PATIENCE
 }
 
 impl<R: Rival> Contestant for Of<R> {
@@ -226,7 +238,13 @@ impl<R: Rival> Contestant for Of<R> {
         self.0 = Some(Arc::new(rival));
     }
 
-    fn hits(&self, runtime: &Runtime, threads: usize, keys: &Keys, each: usize) -> Measured {
+    fn hits(
+        &self,
+        runtime: &Runtime,
+        threads: usize,
+        keys: &Keys,
+        each: usize,
+    ) -> Option<Measured> {
         let rival = self.0.as_ref().expect("it was filled");
         let part = keys.len() / threads;
         let lists: Vec<_> = (0..threads).map(|at| (Arc::clone(keys), at * part)).collect();
@@ -236,16 +254,15 @@ impl<R: Rival> Contestant for Of<R> {
         measured
     }
 
-    fn misses(&self, runtime: &Runtime, entries: usize, keys: &[Keys]) -> Measured {
-        let rival = on(runtime, full::<R>(entries)).expect("a small cache is full in time");
-        let rival = Arc::new(rival);
+    fn misses(&self, runtime: &Runtime, entries: usize, keys: &[Keys]) -> Option<Measured> {
+        let rival = Arc::new(on(runtime, full::<R>(entries))?);
         let lists: Vec<_> = keys.iter().map(|keys| (Arc::clone(keys), WARM_UP)).collect();
         let before = loads();
         let count = keys[0].len() - WARM_UP;
-        let measured = together(runtime, &rival, &lists, count);
+        let measured = together(runtime, &rival, &lists, count)?;
         let asked = (keys[0].len() * keys.len()) as u64;
         assert_eq!(loads() - before, asked, "{}: these were to be misses", R::NAME);
-        measured
+        Some(measured)
     }
 
     fn memory(&self, runtime: &Runtime, entries: usize) -> Option<f64> {
@@ -267,7 +284,7 @@ impl<R: Rival> Contestant for Of<R> {
             let mut rng = fastrand::Rng::with_seed(42);
             let mut before = 0;
             for number in 0..requests * 2 {
-                if is_too_long(begun, number) {
+                if number.is_multiple_of(CHUNK) && is_too_long(begun) {
                     return None;
                 }
                 if number == requests {
@@ -283,8 +300,8 @@ impl<R: Rival> Contestant for Of<R> {
 /// A measurement that is repeated.
 struct Column {
     heading: &'static str,
-    /// By contestant, by round.
-    figures: Vec<Vec<Measured>>,
+    /// By contestant, by round; nothing once a round has taken it too long.
+    figures: Vec<Option<Vec<Measured>>>,
 }
 
 impl Column {
@@ -292,25 +309,32 @@ impl Column {
         heading: &'static str,
         contestants: &[Box<dyn Contestant>],
         rounds: usize,
-        measure: impl Fn(&dyn Contestant) -> Measured,
+        measure: impl Fn(&dyn Contestant) -> Option<Measured>,
     ) -> Self {
         eprintln!("{heading}");
-        let mut figures = vec![Vec::new(); contestants.len()];
+        let mut figures = vec![Some(Vec::new()); contestants.len()];
         for round in 0..rounds {
             for turn in 0..contestants.len() {
                 let at = (round + turn) % contestants.len();
-                figures[at].push(measure(&*contestants[at]));
+                figures[at] = figures[at].take().and_then(|mut rounds: Vec<_>| {
+                    rounds.push(measure(&*contestants[at])?);
+                    Some(rounds)
+                });
             }
         }
         Self { heading, figures }
     }
 
-    fn ns(&self, contestant: usize) -> f64 {
-        median(self.figures[contestant].iter().map(|one| one.ns).collect())
+    fn ns(&self, contestant: usize) -> Option<f64> {
+        self.median_of(contestant, |one| one.ns)
     }
 
-    fn allocations(&self, contestant: usize) -> f64 {
-        median(self.figures[contestant].iter().map(|one| one.allocations).collect())
+    fn allocations(&self, contestant: usize) -> Option<f64> {
+        self.median_of(contestant, |one| one.allocations)
+    }
+
+    fn median_of(&self, contestant: usize, what: impl Fn(&Measured) -> f64) -> Option<f64> {
+        self.figures[contestant].as_ref().map(|rounds| median(rounds.iter().map(what).collect()))
     }
 }
 
@@ -382,7 +406,8 @@ fn table(contestants: &[Box<dyn Contestant>], columns: &[Column]) -> String {
     let rule = "--:|".repeat(columns.len());
     let mut text = format!("| ns | {} |\n|---|{rule}\n", headings.join(" | "));
     for (at, contestant) in contestants.iter().enumerate() {
-        let cells: Vec<_> = columns.iter().map(|column| format!("{:.0}", column.ns(at))).collect();
+        let cell = |column: &Column| column.ns(at).map_or("-".to_owned(), |ns| format!("{ns:.0}"));
+        let cells: Vec<_> = columns.iter().map(cell).collect();
         let _ = writeln!(text, "| {} | {} |", contestant.name(), cells.join(" | "));
     }
     text
@@ -402,10 +427,12 @@ fn goals(contestants: &[Box<dyn Contestant>], columns: &[Column], quick: bool) -
         "\n| hit of heatsink | ns, goal 60 | of the best rival, goal 0.6 | allocations |\n|---|--:|--:|--:|\n",
     );
     for column in &columns[..HITS] {
-        let ns = column.ns(own);
-        let rival = rivals.iter().filter_map(|name| place(name)).map(|at| column.ns(at));
+        let (Some(ns), Some(allocations)) = (column.ns(own), column.allocations(own)) else {
+            continue;
+        };
+        let rival = rivals.iter().filter_map(|name| column.ns(place(name)?));
         let part = ns / rival.fold(f64::INFINITY, f64::min);
-        let some = if column.allocations(own) == 0.0 { "none" } else { "**some**" };
+        let some = if allocations == 0.0 { "none" } else { "**some**" };
         let (of_ns, of_part) = (said(ns <= GOAL_NS), said(part <= GOAL_PART));
         let _ =
             writeln!(text, "| {} | {ns:.0}{of_ns} | {part:.2}{of_part} | {some} |", column.heading);
@@ -430,7 +457,7 @@ fn figures(
             ratio.map_or("-".to_owned(), |ratio| format!("{:.1} %", 100.0 * ratio))
         };
         let memory = contestant.memory(runtime, sizes.full);
-        let most = |most: f64, column: &Column| most.max(column.allocations(at));
+        let most = |most: f64, column: &Column| most.max(column.allocations(at).unwrap_or(0.0));
         let allocations = columns[..HITS].iter().fold(0.0, most);
         let _ = writeln!(
             text,
@@ -472,14 +499,14 @@ mod tests {
         let keys = Arc::new(trace::one_key(1024));
         let mut cache = Of::<WithoutDetector>(None);
         cache.fill(&runtime, 1);
-        let measured = cache.hits(&runtime, 1, &keys, 10_000);
+        let measured = cache.hits(&runtime, 1, &keys, 10_000).expect("not for long");
         assert!(measured.allocations.abs() < f64::EPSILON, "{}", measured.allocations);
         assert!(measured.ns > 0.0);
 
         // Nor for the detector, which is told of looks in batches.
         let mut cache = Of::<Heatsink>(None);
         cache.fill(&runtime, 1);
-        let measured = cache.hits(&runtime, 1, &keys, 100_000);
+        let measured = cache.hits(&runtime, 1, &keys, 100_000).expect("not for long");
         assert!(measured.allocations.abs() < f64::EPSILON, "{}", measured.allocations);
     }
 }
