@@ -30,6 +30,16 @@ async fn members(store: &Store, id: &str) -> usize {
     store.heartbeat(id, b"", MINUTE).await.expect("a heartbeat").len()
 }
 
+/// Both beat until they see each other. Once is not enough: one that begins while the other's
+/// connection is lost takes itself for alone, and keeps its first heartbeats in memory.
+async fn have_met(one: &Store, other: &Store) {
+    let beats = eventually(async || match (members(one, "a").await, members(other, "b").await) {
+        (2, 2) => Ok(()),
+        counts => Err(counts),
+    });
+    beats.await;
+}
+
 /// Everything that a process does that finds keys by counting.
 async fn work(store: &Store) {
     assert_eq!(members(store, "a").await, 1);
@@ -71,11 +81,7 @@ async fn who_meets_others_shares_what_it_knows() {
         assert_eq!(members(&other, "b").await, 1);
         // The first one notices by itself, and brings along what it has found.
         skip_to(&mut first, is_connected).await;
-        let seen = eventually(async || match members(&one, "a").await {
-            2 => Ok(()),
-            count => Err(count),
-        });
-        seen.await;
+        have_met(&one, &other).await;
         for store in [&one, &other] {
             let snapshot = store.snapshot().await.expect("a snapshot");
             assert_eq!(contents(&snapshot).into_keys().collect::<Vec<_>>(), [b"k"], "{place}");
@@ -89,6 +95,25 @@ async fn who_meets_others_shares_what_it_knows() {
             })
             .await;
         }
+    }
+}
+
+/// The other one begins while the first one's connection is lost, so that both are alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_that_took_themselves_for_alone_meet() {
+    let server = RedisServer::start();
+    let settings = settings();
+    let (one, other) = (quiet_at(&server.url(), &settings), quiet_at(&server.url(), &settings));
+    let mut first = listen(&one, &[]).await;
+    work(&one).await;
+    server.client().command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    skip_to(&mut first, is_lost).await;
+    let _second = listen(&other, &[]).await;
+    have_met(&one, &other).await;
+    for store in [&one, &other] {
+        let snapshot = store.snapshot().await.expect("a snapshot");
+        assert_eq!(contents(&snapshot).into_keys().collect::<Vec<_>>(), [b"k"]);
+        assert_eq!(snapshot.blocked.len(), 1);
     }
 }
 
