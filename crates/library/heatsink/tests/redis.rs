@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Instant;
 
-use common::{Database, MS, Process, S, get};
+use common::{Database, MS, Process, S, all_at_once, get};
 use heatsink::{Clock, Error, Fallback, Source, StoreState};
 use heatsink_testkit::{RedisServer, Reply, eventually};
 
@@ -259,7 +259,7 @@ fn one_process_refreshes_while_all_serve_the_stale_value() {
         Process::start_with(
             &server.url(),
             &db,
-            |b| b.ttl(MS(300)).stale(S(60)).local_ttl(S(60)),
+            |b| b.ttl(S(2)).stale(S(60)).local_ttl(S(60)),
             |store| store,
         )
     };
@@ -267,17 +267,15 @@ fn one_process_refreshes_while_all_serve_the_stale_value() {
     for process in &processes {
         assert_eq!(process.get(1, MS(0)).0, "row 1");
     }
-    processes[0].sleep(MS(350));
+    processes[0].sleep(MS(2100));
     // The refresh takes long; nobody waits for it.
     for process in &processes {
         let begun = Instant::now();
-        assert_eq!(process.get_at_once(1, MS(200)).0, "row 1");
-        assert!(begun.elapsed() < MS(150), "{:?}", begun.elapsed());
+        assert_eq!(process.get_at_once(1, S(3)).0, "row 1");
+        assert!(begun.elapsed() < S(2), "{:?}", begun.elapsed());
         assert_eq!(process.counts().stale_served, 1);
     }
-    eventually(S(5), || {
-        processes.iter().all(|process| process.get_at_once(1, MS(200)).0 == "row 2")
-    });
+    eventually(S(10), || processes.iter().all(|process| process.get_at_once(1, S(3)).0 == "row 2"));
     assert_eq!(db.queries(), 2, "one query for the expiry");
 }
 
@@ -285,21 +283,22 @@ fn one_process_refreshes_while_all_serve_the_stale_value() {
 fn without_the_store_each_process_makes_one_query_and_goes_on_when_it_is_back() {
     let mut server = RedisServer::start();
     let db = Database::default();
-    let processes: Vec<_> = (0..4).map(|_| Process::start(&server.url(), &db)).collect();
+    let processes: [_; 4] = std::array::from_fn(|_| Process::start(&server.url(), &db));
     server.kill();
     eventually(S(5), || processes.iter().all(|process| !process.is_connected()));
-    let callers: Vec<_> = (0..400)
-        .map(|number| {
-            let process = &processes[number % 4];
-            let (cache, db) = (process.cache.clone(), db.clone());
-            process.spawn(async move { get(&cache, &db, 1, MS(100)).await.map(drop) })
-        })
-        .collect();
-    processes[0].run(async {
-        for caller in callers {
-            caller.await.unwrap().unwrap();
-        }
+    let callers = processes.each_ref().map(|process| {
+        let (cache, db) = (process.cache.clone(), db.clone());
+        let gets = (0..100).map(move |_| {
+            let (cache, db) = (cache.clone(), db.clone());
+            async move { get(&cache, &db, 1, MS(100)).await.map(drop) }
+        });
+        process.spawn(all_at_once(gets.collect()))
     });
+    for (process, callers) in processes.iter().zip(callers) {
+        for outcome in process.run(callers).unwrap() {
+            outcome.unwrap();
+        }
+    }
     assert_eq!(db.queries(), 4, "one a process");
     let unconfirmed = processes[0].run(processes[0].cache.invalidate(&2));
     assert!(unconfirmed.is_err());
@@ -343,7 +342,7 @@ fn nothing_is_served_from_memory_when_the_server_is_silent() {
     // With no timer that has to fire: by then the link vouches for nothing.
     let begun = Instant::now();
     eventually(S(5), || one.cache.peek(&1).is_none());
-    assert!(begun.elapsed() < MS(900), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < MS(1900), "{:?}", begun.elapsed());
     assert_eq!(one.get(1, MS(0)).0, "row 2");
     server.resume();
     eventually(S(10), || one.is_connected());

@@ -4,8 +4,10 @@
 
 pub(crate) mod relay;
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use heatsink::{Builder, Cache, Counts, Error, Source, Store, StoreBuilder, StoreState};
@@ -127,4 +129,23 @@ pub(crate) async fn get(
 ) -> Result<heatsink::Entry<String>, Error<String>> {
     let database = database.clone();
     cache.get(&key).load(move |_| database.query(takes)).await
+}
+
+/// Polls all of them in one task: all have asked before a load, which is a task of its own, can end
+/// on the one thread of a [`Process`]. The outcomes come in the order in which they were there.
+pub(crate) async fn all_at_once<T>(calls: Vec<impl Future<Output = T>>) -> Vec<T> {
+    let mut calls: Vec<_> = calls.into_iter().map(Box::pin).collect();
+    let mut outcomes = Vec::new();
+    poll_fn(|cx| {
+        calls.retain_mut(|call| match call.as_mut().poll(cx) {
+            Poll::Ready(outcome) => {
+                outcomes.push(outcome);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outcomes
 }
