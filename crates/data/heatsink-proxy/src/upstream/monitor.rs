@@ -7,7 +7,7 @@
 //! | connection | left out |
 //! |---|---|
 //! | of the cache | `PING`, `CLIENT`, and how it logs in: clients' requests there are reads of keys |
-//! | dedicated to a client | `CLIENT SETNAME`: clients' names are kept in the proxy; `CLIENT ID`: it is answered here; within a transaction both are passed on in small messages |
+//! | dedicated to a client | `HELLO`, by which each begins: spare ones are opened while a client looks on; `CLIENT SETNAME`: clients' names are kept in the proxy; `CLIENT ID`: it is answered here; within a transaction both are passed on in small messages |
 //!
 //! On shared connections clients' requests look the same, so everything is shown. If addresses are
 //! translated on the way to the server, nothing is left out.
@@ -44,13 +44,14 @@ impl Sockets {
         let kind = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&line.from).copied();
         match kind {
             Some(Kind::Cache) => {
-                let dedicated: [&[u8]; 6] =
+                let own: [&[u8]; 6] =
                     [b"PING", b"CLIENT", b"HELLO", b"AUTH", b"SELECT", b"SUBSCRIBE"];
-                dedicated.contains(&line.command)
+                own.contains(&line.command)
             }
             Some(Kind::Dedicated) => {
-                let dedicated: [&[u8]; 2] = [b"SETNAME", b"ID"];
-                line.command == b"CLIENT" && dedicated.contains(&line.second)
+                let of_client: [&[u8]; 2] = [b"SETNAME", b"ID"];
+                line.command == b"HELLO"
+                    || line.command == b"CLIENT" && of_client.contains(&line.second)
             }
             None => false,
         }
@@ -120,6 +121,7 @@ mod tests {
         assert!(!said("127.0.0.1:5000] \"PTTL\" \"k\""));
         assert!(!said("[::1]:5001] \"PING\""));
         assert!(said("[::1]:5001] \"CLIENT\" \"ID\""));
+        assert!(said("[::1]:5001] \"HELLO\" \"3\""));
         assert!(!said("[::1]:5001] \"client\" \"id\""));
         assert!(!said("[::1]:5001] \"SET\" \"a\" \"CLIENT SETNAME\""));
         assert!(!said("127.0.0.1:5002] \"PING\""));

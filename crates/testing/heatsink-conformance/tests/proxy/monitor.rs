@@ -41,6 +41,23 @@ fn names_that_are_given_to_connections_are_not_shown() {
     assert!(shown("\"CLIENT\" \"SETNAME\" \"else\""), "others' are: {lines:?}");
 }
 
+/// A connection that is opened for a client meanwhile greets the server, which no client has said.
+#[test]
+fn how_dedicated_connections_begin_is_not_shown() {
+    let rig = Rig::new(1);
+    let (mut monitor, mut client) = (rig.client(), rig.client());
+    for client in [&mut monitor, &mut client] {
+        assert!(!client.command(&["HELLO", "3"]).is_error());
+        assert_eq!(client.command(&["GET", "k"]), Reply::Null);
+    }
+    assert_eq!(monitor.command(&["MONITOR"]), Reply::ok());
+    assert_eq!(client.command(&["BLPOP", "list", "0.01"]), Reply::Null);
+    client.command(&["ECHO", "the end"]);
+    let lines = shown_before(&mut monitor, "the end");
+    let shown = |word: &str| lines.iter().any(|line| line.contains(word));
+    assert!(shown("\"BLPOP\"") && !shown("\"HELLO\""), "{lines:?}");
+}
+
 #[test]
 fn a_monitor_is_answered_and_can_be_ended() {
     let rig = Rig::new(1);
