@@ -1,7 +1,7 @@
 //! Heatsink beside its peers on this machine: throughput, latency and CPU per request.
 //!
 //! Called by: `cargo run --release -p heatsink-bench -- proxy` (or `hot`, `cold`,
-//! `viral`, `cache`, `cluster`, `split`, `rates`, `versions`, `failover`, `idle`, `detect`, `fleet`).
+//! `viral`, `cache`, `cluster`, `split`, `rates`, `harm`, `versions`, `failover`, `idle`, `detect`, `fleet`).
 //! Bound: about eight minutes with the defaults, under 20 s with `--quick`.
 //! Invariant: peers are measured in the same run, in turns, and compared as ratios; a figure
 //! of one peer alone says more about the machine and the hour than about the peer.
@@ -16,6 +16,8 @@ mod comparison;
 mod detect;
 mod failover;
 mod fleet;
+mod flood;
+mod harm;
 mod hot;
 mod idle;
 mod limits;
@@ -50,6 +52,7 @@ use crate::comparison::Comparison;
 use crate::detect::DetectArgs;
 use crate::failover::FailoverArgs;
 use crate::fleet::FleetArgs;
+use crate::harm::HarmArgs;
 use crate::machine::Machine;
 use crate::peer::{ExtraPeer, HeatsinkChoice};
 use crate::rates::RatesArgs;
@@ -86,6 +89,8 @@ enum Command {
     Split(SplitArgs),
     /// CPU per request at the same rate: a cluster beside one server, a split key beside whole ones
     Rates(RatesArgs),
+    /// A hot key that is treated beside one that is left alone, shape by shape of traffic
+    Harm(HarmArgs),
     /// CPU per request of two builds of Heatsink, case by case
     Versions(VersionsArgs),
     /// Acknowledged writes that a failover takes back, of whole keys and split ones
@@ -155,6 +160,7 @@ fn main() -> ExitCode {
         Command::Cluster(args) => compare(&cluster::COMPARISON, args),
         Command::Split(args) => split::run(args),
         Command::Rates(args) => rates::run(args),
+        Command::Harm(args) => harm::run(args),
         Command::Versions(args) => versions::run(args),
         Command::Failover(args) => failover::run(args),
         Command::Cache(args) => cache::run(&args),
