@@ -46,6 +46,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use heatsink_admin::metrics::Histogram;
+use heatsink_split::Layout;
 
 use contents::Contents;
 
@@ -57,6 +58,9 @@ pub(crate) struct Figures {
     over: HashSet<String>,
     /// How often that has changed.
     pub(crate) over_changes: u64,
+    /// Splits that have ended, or were given up, and have left something behind, by their ids. Bounded by
+    /// those that end while the upstream is in trouble: none begins then.
+    pub(crate) left: HashMap<String, Left>,
     /// Moves by way and outcome.
     pub(crate) moves: BTreeMap<(&'static str, &'static str), u64>,
     /// How long writes were held, as far as this process moved the value.
@@ -67,6 +71,15 @@ pub(crate) struct Figures {
     pub(crate) drift_total: u64,
     /// What is in each shard, by key, with the id of the split.
     pub(crate) contents: HashMap<Vec<u8>, (String, Contents)>,
+}
+
+/// What a split has left, which must not be lost from the index meanwhile.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) key: Vec<u8>,
+    pub(crate) layout: Layout,
+    /// This process is letting it go. Otherwise whoever finds it in the index will.
+    pub(crate) is_under_way: bool,
 }
 
 impl Figures {

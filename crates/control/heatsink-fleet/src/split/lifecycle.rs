@@ -18,11 +18,13 @@ use heatsink_control::words;
 use heatsink_coordination::Store;
 use heatsink_split::{Kind, Layout};
 
+use super::Left;
 use super::change::{self, Changed, Next, NotChanged, Seen};
 use super::data::DataError;
 use super::fault;
 use super::fit::{Bounds, Fit};
 use super::names::{self, Known, Manifest};
+use super::servers::live_names;
 use super::steps::{Fate, NotSplit, Steps};
 use super::whole::Whole;
 use crate::state::{State, unix_ms};
@@ -124,6 +126,11 @@ impl Mover {
         if let Some(why) = self.steps.evicts_parts(key, &layout).await? {
             return Err(NotSplit::Unfit(why));
         }
+        let mut parts = live_names(&layout);
+        parts.push(key);
+        if let Some(why) = self.steps.deserted(&parts).await? {
+            return Err(NotSplit::PutOff(why));
+        }
         self.steps.permit(key, &id).await?;
         let begun = Instant::now();
         if !self.freeze(key, &id, fit, &tags).await? {
@@ -142,7 +149,10 @@ impl Mover {
         }
         let manifest = Manifest::new(key, &layout, unix_ms());
         let moved = match self.steps.enter(&id, &manifest).await {
-            Ok(()) => self.steps.split(key, &layout, &bounds, FIRST_STAMP).await,
+            Ok(()) => {
+                fault::point("split:entered");
+                self.steps.split(key, &layout, &bounds, FIRST_STAMP).await
+            }
             Err(error) => Err(error.into()),
         };
         let fate = match &moved {
@@ -150,12 +160,6 @@ impl Mover {
             // If this is not answered either, the reconciler asks again.
             Err(_) => self.steps.forbid(key, &layout).await?,
         };
-        if fate == Fate::Unmarked && matches!(moved, Err(NotSplit::Failed(_))) {
-            self.give_up(key, &id, None).await;
-            self.let_go(key, &layout).await;
-            self.observe_freeze(begun);
-            return moved;
-        }
         if fate == Fate::Committed {
             if let Some(why) = self.unconfirmed(key, &layout).await {
                 self.count("split", "put_off");
@@ -171,11 +175,35 @@ impl Mover {
             self.count("split", "done");
             return Ok(());
         }
-        let dropped = self.steps.drop_shards(&layout).await;
+        // Writes go on at the key. What is left the index knows of.
         self.give_up(key, &id, None).await;
         self.observe_freeze(begun);
-        dropped?;
+        if fate == Fate::Unmarked && matches!(moved, Err(NotSplit::Failed(_))) {
+            self.let_go(key, &layout).await;
+        } else {
+            self.drop_shards(key, &layout).await;
+        }
         moved
+    }
+
+    /// Drops the shards of a split that was never committed, now or later.
+    async fn drop_shards(&self, key: &[u8], layout: &Layout) {
+        if let Err(error) = self.steps.drop_shards(layout).await {
+            self.leave(key, layout, &error);
+        }
+    }
+
+    /// What is left of a split is dropped later, by whoever finds it in the index.
+    pub(super) fn leave(&self, key: &[u8], layout: &Layout, why: &DataError) {
+        self.note_left(key, layout, false);
+        let key = self.state.named(key);
+        tracing::debug!(key, "what is left of a split is dropped later: {why}");
+    }
+
+    /// The registry does not know of a split any more: the reconciler sees to it that the index does.
+    fn note_left(&self, key: &[u8], layout: &Layout, is_under_way: bool) {
+        let left = Left { key: key.to_vec(), layout: layout.clone(), is_under_way };
+        self.state.lock().splits.left.insert(layout.id.clone(), left);
     }
 
     /// Why nobody may rely on the commit of a split yet: a failover could take it back.
@@ -518,11 +546,12 @@ impl Mover {
             return self.let_go(key, layout).await;
         }
         // It may take a while. If this process ends before, others find the split in the index.
+        self.note_left(key, layout, true);
         let (mover, key, layout) = (self.clone(), key.to_vec(), layout.clone());
         tokio::spawn(async move {
-            if let Err(error) = mover.steps.retire_late(&key, &layout).await {
-                let key = mover.state.named(&key);
-                tracing::debug!(key, "what is left of a split is dropped later: {error}");
+            match mover.steps.retire_late(&key, &layout).await {
+                Ok(()) => drop(mover.state.lock().splits.left.remove(&layout.id)),
+                Err(error) => mover.leave(&key, &layout, &error),
             }
         });
     }
@@ -571,11 +600,8 @@ impl Mover {
             }
             Ok(Fate::Never) => {
                 self.note_marker(&layout.id, false);
-                if let Err(error) = self.steps.drop_shards(layout).await {
-                    let key = self.state.named(key);
-                    tracing::debug!(key, "what is left of a split is dropped later: {error}");
-                }
                 self.give_up(key, &layout.id, None).await;
+                self.drop_shards(key, layout).await;
                 self.count("split", "given_up");
             }
             Err(error) => {

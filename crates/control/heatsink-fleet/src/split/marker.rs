@@ -357,8 +357,7 @@ impl Mover {
             Err(error) => Err(error),
         };
         if let Err(error) = followed {
-            let key = self.state.named(key);
-            tracing::debug!(key, "what is left of a split is dropped later: {error}");
+            self.leave(key, layout, &error);
         }
     }
 

@@ -37,7 +37,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::lifecycle::{self, Mover};
 use super::marker::Marker;
-use super::names::Known;
+use super::names::{Known, Manifest};
 use crate::state::{Inner, unix_ms};
 
 /// Moves of this process that are under way at once, of those that clients may wait for, and of the
@@ -421,7 +421,7 @@ impl Reconciler {
         is_over
     }
 
-    /// Whether there is reason to read the index: something is split; or, at every [`MEASURE`]th
+    /// Whether there is reason to read the index: something is split, or was left; or, at every [`MEASURE`]th
     /// look, the registry is not the one that it was read beside, after a start or a loss, or the
     /// index had something last time. Otherwise nobody has written to it: it is not read for ever
     /// for nothing, which the user may not even be allowed to.
@@ -429,10 +429,19 @@ impl Reconciler {
         let inner = self.mover.state.lock();
         let memory = self.memory();
         let is_read = memory.index_beside.as_deref() == inner.registry.incarnation();
-        is_split || measure && !is_read
+        is_split || !inner.splits.left.is_empty() || measure && !is_read
     }
 
-    /// Splits that the upstream knows and the registry does not.
+    /// Splits that the upstream knows and the registry does not; and those that the index has lost, because
+    /// it was evicted or its server has failed over:
+    ///
+    /// ```text
+    /// mover                              the index                     a replica of the key
+    /// k is split                         manifest of k
+    ///                                    evicted
+    /// k is whole                                                       does not confirm that
+    /// keeps the sealed shards: who will ever find them?
+    /// ```
     async fn look_at_index(self: &Arc<Self>) -> Result<(), super::data::DataError> {
         let beside = self.mover.state.lock().registry.incarnation().map(<[u8]>::to_vec);
         let known = match self.mover.steps.known().await {
@@ -441,17 +450,24 @@ impl Reconciler {
             known => known?,
         };
         self.memory().index_beside = beside.filter(|_| known.is_empty());
-        let registered: HashSet<String> =
-            self.registered().into_iter().map(|(_, layout, _)| layout.id).collect();
+        let splits = self.registered();
+        let registered: HashSet<&str> =
+            splits.iter().map(|(_, layout, _)| &layout.id[..]).collect();
+        let listed: HashSet<String> = known.iter().map(|known| known.layout.id.clone()).collect();
         let now = Instant::now();
         let mut tasks = Vec::new();
+        let mut lost: Vec<(Vec<u8>, Layout)>;
         {
-            let inner = self.mover.state.lock();
+            let mut inner = self.mover.state.lock();
             let mut memory = self.memory();
             if !inner.registry.is_synced() || inner.hearing.is_away() {
                 return Ok(());
             }
-            let strange = known.into_iter().filter(|known| !registered.contains(&known.layout.id));
+            let left = &mut inner.splits.left;
+            left.retain(|id, left| left.is_under_way || !listed.contains(id));
+            let unlisted = left.values().filter(|left| !listed.contains(&left.layout.id));
+            lost = unlisted.map(|left| (left.key.clone(), left.layout.clone())).collect();
+            let strange = known.into_iter().filter(|known| !registered.contains(&*known.layout.id));
             let mut waiting = HashSet::new();
             for known in strange {
                 let waits = (known.key.clone(), format!("known {}", known.layout.id));
@@ -469,6 +485,14 @@ impl Reconciler {
         }
         for (key, task) in tasks {
             self.begin(key, task);
+        }
+        // One that is about to begin is entered by its mover.
+        let begun = splits.iter().filter(|(_, _, phase)| *phase != Phase::Freezing);
+        let begun = begun.filter(|(_, layout, _)| !listed.contains(&layout.id));
+        lost.extend(begun.map(|(key, layout, _)| (key.clone(), layout.clone())));
+        for (key, layout) in lost {
+            let manifest = Manifest::new(&key, &layout, unix_ms());
+            self.mover.steps.enter(&layout.id, &manifest).await?;
         }
         Ok(())
     }

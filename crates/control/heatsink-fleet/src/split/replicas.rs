@@ -30,6 +30,15 @@
 //!
 //! So sealed shards are dropped only when the replicas have the commit of the end. If the marker comes
 //! back before that, the value is made whole again from them.
+//!
+//! ```text
+//! mover                              a shard's node
+//! seals, drops the shard             its replica is behind
+//! drops the split from the index
+//!                                    fails over: the shard is back, and nobody knows whose it is
+//! ```
+//!
+//! So a split leaves the index only when the replicas of its shards have what was done to them.
 
 use std::time::{Duration, Instant};
 
@@ -43,6 +52,9 @@ use super::steps::Steps;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a primary is left to hear from its replicas before it is asked again, in milliseconds.
 const HEAR_MS: &[u8] = b"20";
+
+/// Why a server is not written to for a split.
+const DESERTED: &str = "its server has replicas, and none of them is connected";
 
 /// How far a primary and its replicas are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +109,24 @@ impl Steps {
         }
     }
 
+    /// Why nothing may be written for a split at the servers of these names: no replica would ever
+    /// confirm it, nor that it was removed.
+    pub(crate) async fn deserted(&self, names: &[&[u8]]) -> Result<Option<String>, DataError> {
+        let look = async {
+            let mut data = self.connect()?;
+            for name in self.one_a_server(names) {
+                if self.replication(&mut data, name).await?.is_deserted {
+                    return Ok(Some(DESERTED.to_owned()));
+                }
+            }
+            Ok(None)
+        };
+        match look.await {
+            Err(error) if is_not_allowed(&error) => Ok(None),
+            looked => looked,
+        }
+    }
+
     async fn wait_for_replicas(&self, names: &[&[u8]]) -> Result<Option<String>, DataError> {
         let mut data = self.connect()?;
         let mut behind = Vec::new();
@@ -109,8 +139,7 @@ impl Steps {
         let end = Instant::now() + PATIENCE;
         while let Some((name, then)) = behind.last() {
             if then.is_deserted {
-                let why = "its server has replicas, and none of them is connected";
-                return Ok(Some(why.to_owned()));
+                return Ok(Some(DESERTED.to_owned()));
             }
             if Instant::now() >= end {
                 return Ok(Some("a replica does not confirm what was written".to_owned()));

@@ -112,9 +112,7 @@ impl Steps {
     pub(crate) async fn enter(&self, id: &str, manifest: &Manifest) -> Result<(), DataError> {
         let body = manifest.to_bytes();
         let enter = command(&[b"HSET", &self.index, id.as_bytes(), &body]);
-        self.connect()?.accepted(&[enter]).await?;
-        fault::point("split:entered");
-        Ok(())
+        self.connect()?.accepted(&[enter]).await.map(drop)
     }
 
     /// All splits that the index knows.
@@ -244,11 +242,16 @@ impl Steps {
         let requests: Vec<_> = (0..layout.len()).map(drop).collect();
         self.connect()?.accepted(&requests).await?;
         fault::point("split:dropped");
-        self.forget(&layout.id).await
+        self.forget(layout).await
     }
 
-    pub(super) async fn forget(&self, id: &str) -> Result<(), DataError> {
-        let forget = command(&[b"HDEL", &self.index, id.as_bytes()]);
+    /// Drops a split from the index, once no failover can bring its shards back as they were.
+    pub(super) async fn forget(&self, layout: &Layout) -> Result<(), DataError> {
+        if let Some(why) = self.unreplicated(&live_names(layout)).await? {
+            let why = format!("{why}; that its shards are gone may be taken back");
+            return Err(DataError::Refused(why));
+        }
+        let forget = command(&[b"HDEL", &self.index, layout.id.as_bytes()]);
         self.connect()?.accepted(&[forget]).await.map(drop)
     }
 }

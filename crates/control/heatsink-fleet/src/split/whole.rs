@@ -394,6 +394,6 @@ impl Steps {
         }
         self.connect()?.accepted(&requests).await?;
         fault::point("unsplit:retired");
-        self.forget(&layout.id).await
+        self.forget(layout).await
     }
 }
