@@ -1,12 +1,13 @@
 //! What changes while it runs: reloads, handovers; and what `check` says of it.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
 use heatsink_testkit::{RedisServer, Reply, eventually, free_port};
 use rustix::process::Signal;
 
 use crate::http::Events;
-use crate::node::{CACHE, Node, all};
+use crate::node::{CACHE, Node, Servers, all};
 use crate::support::{Finished, PATIENCE, Place, start};
 
 fn config(mode: &str, threshold: u32, rules: &str) -> String {
@@ -67,6 +68,50 @@ fn a_reload_changes_thresholds_policies_and_mode() {
     reload(&mut node, &config("off", 300, ""), "mode");
     all([&node], PATIENCE, "the key is not looked at", |node| node.lacks("user:1"));
     assert_eq!(load.tally().failed, 0, "{:?}", load.tally());
+}
+
+/// A read waits for a server that stands still. The bound that it was to wait for is lowered.
+#[test]
+fn a_reload_shortens_a_wait_that_has_begun_and_those_to_come() {
+    const FOR_EVER_MS: u64 = 3_600_000;
+    let config = |wait_ms: u64| {
+        format!(
+            "mode = \"relaxed\"\nreload_on_change = false\n[timeouts]\nsilence_ms = {FOR_EVER_MS}\n\
+             [coalesce]\nmax_stale_ms = {FOR_EVER_MS}\nmax_wait_ms = {wait_ms}\n"
+        )
+    };
+    let place = Place::with_file(&config(FOR_EVER_MS));
+    let mut servers = Servers::start();
+    let mut node = servers.member(&place, "all", &["--config", "heatsink.toml"]);
+    node.api().promote(b"k", CACHE).expect("promoted");
+    let mut client = node.client();
+    assert_eq!(client.command(&["SET", "k", "old"]), Reply::ok());
+    let is_cached = || {
+        let stats = node.json("/hotkeys/k/stats").unwrap_or_default();
+        stats["own"]["cache_hits_total"].as_u64() > Some(0)
+    };
+    eventually(PATIENCE, || {
+        assert_eq!(client.command(&["GET", "k"]), Reply::bulk("old"));
+        is_cached()
+    });
+    // What is cached goes by a write, word of which is there before the answer to what is asked later.
+    assert_eq!(servers.upstream.client().command(&["SET", "k", "new"]), Reply::ok());
+    assert_eq!(client.command(&["GET", "cold"]), Reply::Null);
+    servers.upstream.pause();
+    let mut reader = node.client();
+    reader.set_timeout(PATIENCE);
+    reader.send(&["GET", "k"]);
+    let told = reader.try_read_frame(Duration::from_millis(300)).expect("a connection");
+    assert_eq!(told, None, "it waits");
+    place.replace("heatsink.toml", &config(50));
+    node.process.signal(Signal::HUP);
+    node.process.wait_for_line("configuration reloaded: coalesce.max_wait_ms", PATIENCE);
+    assert_eq!(reader.read_reply(), Reply::bulk("old"));
+    let mut next = node.client();
+    next.set_timeout(PATIENCE);
+    assert_eq!(next.command(&["GET", "k"]), Reply::bulk("old"));
+    servers.upstream.resume();
+    eventually(PATIENCE, || next.command(&["GET", "k"]) == Reply::bulk("new"));
 }
 
 #[test]
