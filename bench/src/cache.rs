@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use foldhash::fast::RandomState;
-use heatsink_cache::identity::{LoginId, NodeId, Protocol, Reader};
+use heatsink_cache::identity::{LoginId, Protocol, Reader};
 use heatsink_cache::local::{KeySettings, Limits, LocalCache, Lookup, Registered, Ttl};
 
 use crate::machine::Machine;
@@ -186,7 +186,7 @@ fn reply() -> Vec<u8> {
 /// A worker's cache that holds the reply.
 fn filled(reply: &[u8]) -> Result<LocalCache, String> {
     let mut cache = LocalCache::new(Limits::default());
-    let link = cache.link_opened(READER.login, NodeId(0));
+    let link = cache.link_opened(READER.login);
     if let Registered::New(token) = cache.register(KEY, KeySettings::default()) {
         cache.write_done(token);
     }

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use heatsink_cache::identity::{LoginId, NodeId, Protocol, Reader};
+use heatsink_cache::identity::{LoginId, Protocol, Reader};
 use heatsink_cache::local::{KeySettings, Limits, LocalCache, Lookup, Registered, Ttl};
 
 const HITS: u32 = 50_000;
@@ -58,7 +58,7 @@ type Request = (Vec<u8>, Vec<u8>);
 
 fn filled(keys: usize) -> (LocalCache, Vec<Request>) {
     let mut cache = LocalCache::new(Limits::default());
-    let link = cache.link_opened(READER.login, NodeId(0));
+    let link = cache.link_opened(READER.login);
     let reply = format!("$100\r\n{}\r\n", "v".repeat(100));
     let requests: Vec<Request> = (0..keys)
         .map(|number| {

@@ -1,16 +1,12 @@
 //! Who reads: part of the identity of every entry and every flight.
 //!
-//! Called by: the proxy, which numbers its logins and its nodes.
+//! Called by: the proxy, which numbers its logins.
 //! Invariant: two readers are equal only if the server would answer both with the same bytes.
 
 /// A login: an ACL user and a database, numbered by the caller. A number is not used again
-/// for another login before [`crate::local::LocalCache::forget_login`].
+/// for another login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LoginId(pub u32);
-
-/// A node of the upstream, numbered by the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub u32);
 
 /// The protocol that a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

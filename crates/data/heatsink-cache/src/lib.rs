@@ -35,7 +35,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use heatsink_cache::identity::{LoginId, NodeId, Protocol, Reader};
+//! use heatsink_cache::identity::{LoginId, Protocol, Reader};
 //! use heatsink_cache::local::{KeySettings, Limits, LocalCache, Lookup, Registered, Ttl};
 //!
 //! let now = Duration::ZERO;
@@ -43,7 +43,7 @@
 //! let command = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
 //!
 //! let mut cache = LocalCache::new(Limits::default());
-//! let link = cache.link_opened(reader.login, NodeId(0));
+//! let link = cache.link_opened(reader.login);
 //! let Registered::New(settling) = cache.register(b"k", KeySettings::default()) else {
 //!     unreachable!();
 //! };

@@ -49,7 +49,7 @@ pub use limits::{KeySettings, Limits};
 pub use links::LinkId;
 pub use token::{FillToken, KeyId, WriteToken, Written};
 
-use crate::identity::{LoginId, NodeId};
+use crate::identity::LoginId;
 use entries::Entries;
 use keys::Keys;
 use links::Links;
@@ -162,31 +162,14 @@ impl LocalCache {
     }
 
     /// A link was opened and has tracking on.
-    pub fn link_opened(&mut self, login: LoginId, node: NodeId) -> LinkId {
-        self.links.open(login, node)
+    pub fn link_opened(&mut self, login: LoginId) -> LinkId {
+        self.links.open(login)
     }
 
     /// A link is gone, or silent for longer than its heartbeat allows.
     pub fn link_lost(&mut self, link: LinkId) {
         if self.links.close(link) {
             self.evict_matching(Reason::Link, |entry| entry.link == link.slot());
-        }
-    }
-
-    /// A login's rights changed, or nobody uses it any more. Fills under way, of whatever
-    /// login, are not stored.
-    pub fn forget_login(&mut self, login: LoginId) {
-        self.keys.bump_all();
-        self.evict_matching(Reason::Policy, |entry| entry.reader().login == login);
-    }
-
-    /// A node was replaced, or slots moved from or to it. Fills under way, of whatever node,
-    /// are not stored: one on the old node may be answered after one on the new.
-    pub fn forget_node(&mut self, node: NodeId) {
-        self.keys.bump_all();
-        let slots = self.entries.matching(|entry| self.links.node(entry.link) == Some(node));
-        for slot in slots {
-            self.evict(slot, Reason::Policy);
         }
     }
 

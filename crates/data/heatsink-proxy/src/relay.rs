@@ -186,7 +186,7 @@ impl Relay {
             return;
         }
         let ticket = Ticket::internal(Purpose::Commands);
-        self.upstream.push_to_link(self.now, link, b"*1\r\n$7\r\nCOMMAND\r\n", ticket, 1);
+        self.upstream.push_to_link(self.now, link, b"*1\r\n$7\r\nCOMMAND\r\n", ticket);
     }
 
     /// The server may come back with other commands.

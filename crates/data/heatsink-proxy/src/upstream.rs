@@ -61,19 +61,12 @@ impl Room {
         }
     }
 
-    /// Queues requests on a link; it is flushed at the end of the turn.
+    /// Queues a request on a link; it is flushed at the end of the turn.
     #[inline]
-    pub(crate) fn push_to_link(
-        &mut self,
-        now: Instant,
-        slot: usize,
-        bytes: &[u8],
-        ticket: Ticket,
-        count: u32,
-    ) {
+    pub(crate) fn push_to_link(&mut self, now: Instant, slot: usize, bytes: &[u8], ticket: Ticket) {
         let upstream = &mut self.links[slot];
-        upstream.requests += u64::from(count);
-        upstream.link.push(bytes, ticket, count, now);
+        upstream.requests += 1;
+        upstream.link.push(bytes, ticket, 1, now);
         if !upstream.dirty {
             upstream.dirty = true;
             self.dirty_links.push(slot);

@@ -60,10 +60,6 @@ impl Entry {
         self.bytes.len() + self.large.as_ref().map_or(0, |reply| reply.len())
     }
 
-    pub(super) fn reader(&self) -> Reader {
-        self.reader
-    }
-
     /// Marks a hit; `true` if this one should ask for a refresh.
     #[inline]
     pub(super) fn touch(&mut self, now: Duration) -> bool {

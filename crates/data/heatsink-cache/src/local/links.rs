@@ -5,7 +5,7 @@
 
 use slab::Slab;
 
-use crate::identity::{LoginId, NodeId};
+use crate::identity::LoginId;
 
 /// One connection with tracking on, from its opening to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +24,6 @@ impl LinkId {
 struct Link {
     generation: u64,
     login: LoginId,
-    node: NodeId,
 }
 
 #[derive(Debug, Default)]
@@ -34,10 +33,10 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn open(&mut self, login: LoginId, node: NodeId) -> LinkId {
+    pub(super) fn open(&mut self, login: LoginId) -> LinkId {
         self.generations += 1;
         let generation = self.generations;
-        let slot = self.open.insert(Link { generation, login, node }) as u32;
+        let slot = self.open.insert(Link { generation, login }) as u32;
         LinkId { slot, generation }
     }
 
@@ -52,11 +51,6 @@ impl Links {
 
     pub(super) fn is_open_for(&self, id: LinkId, login: LoginId) -> bool {
         self.get(id).is_some_and(|link| link.login == login)
-    }
-
-    /// The node of the open link in that slot.
-    pub(super) fn node(&self, slot: u32) -> Option<NodeId> {
-        self.open.get(slot as usize).map(|link| link.node)
     }
 
     fn get(&self, id: LinkId) -> Option<&Link> {

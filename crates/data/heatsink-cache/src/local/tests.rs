@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use super::{KeySettings, Limits, LinkId, LocalCache, Lookup, Registered, Ttl};
-use crate::identity::{LoginId, NodeId, Protocol, Reader};
+use crate::identity::{LoginId, Protocol, Reader};
 
 const A: Reader = Reader { login: LoginId(1), protocol: Protocol::Resp3 };
 const B: Reader = Reader { login: LoginId(2), protocol: Protocol::Resp3 };
 const A2: Reader = Reader { login: LoginId(1), protocol: Protocol::Resp2 };
 const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
 const STRLEN: &[u8] = b"*2\r\n$6\r\nSTRLEN\r\n$1\r\nk\r\n";
-const NODE: NodeId = NodeId(0);
 
 fn at_ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -30,7 +29,7 @@ impl Rig {
 
     fn with(limits: Limits) -> Self {
         let mut cache = LocalCache::new(limits);
-        let link = cache.link_opened(A.login, NODE);
+        let link = cache.link_opened(A.login);
         let mut rig = Self { cache, link, now: Duration::ZERO };
         rig.register(b"k");
         rig
@@ -133,7 +132,7 @@ fn a_push_after_the_reply_evicts_all_commands_of_the_key() {
 fn a_push_for_one_login_evicts_those_of_all() {
     let mut rig = Rig::new();
     rig.store(GET, b"+v\r\n");
-    let link = rig.cache.link_opened(B.login, NODE);
+    let link = rig.cache.link_opened(B.login);
     let Lookup::Miss(token) = rig.cache.lookup(rig.now, B, b"k", GET) else { panic!() };
     assert!(rig.filled(token.sent_on(link), b"+v\r\n"));
     rig.cache.invalidated(b"k");
@@ -256,7 +255,7 @@ fn a_lost_link_takes_its_entries_and_its_fills() {
     let token = rig.miss(STRLEN);
     rig.cache.link_lost(rig.link);
     let old = rig.link;
-    rig.link = rig.cache.link_opened(A.login, NODE);
+    rig.link = rig.cache.link_opened(A.login);
     assert_eq!(rig.hit(GET), None);
     assert!(!rig.filled(token, b":1\r\n"));
     rig.store(GET, b"+v\r\n");
@@ -268,42 +267,11 @@ fn a_lost_link_takes_its_entries_and_its_fills() {
 #[test]
 fn a_reply_is_stored_only_through_a_link_of_its_login() {
     let mut rig = Rig::new();
-    let foreign = rig.cache.link_opened(B.login, NODE);
+    let foreign = rig.cache.link_opened(B.login);
     let token = rig.miss(GET).sent_on(foreign);
     assert!(!rig.filled(token, b"+v\r\n"));
     let Lookup::Miss(without) = rig.cache.lookup(rig.now, A, b"k", GET) else { panic!() };
     assert!(!rig.filled(without, b"+v\r\n"));
-}
-
-#[test]
-fn a_forgotten_login_loses_its_entries_and_fills_others_keep_theirs() {
-    let mut rig = Rig::new();
-    let link = rig.cache.link_opened(B.login, NODE);
-    rig.store(GET, b"+v\r\n");
-    let Lookup::Miss(token) = rig.cache.lookup(rig.now, B, b"k", GET) else { panic!() };
-    assert!(rig.filled(token.sent_on(link), b"+v\r\n"));
-    let under_way = rig.miss(STRLEN);
-    rig.cache.forget_login(A.login);
-    assert_eq!(rig.hit(GET), None);
-    assert!(!rig.filled(under_way, b":1\r\n"));
-    assert!(rig.cache.hit(rig.now, B, GET).is_some());
-}
-
-#[test]
-fn a_forgotten_node_loses_its_entries_and_late_replies_of_the_old_stay_out() {
-    // 1. fill sent to the old node   2. slot moved   3. fill through the new node stored
-    // 4. the old node's reply arrives
-    let mut rig = Rig::new();
-    rig.store(STRLEN, b":1\r\n");
-    let late = rig.miss(GET);
-    rig.cache.forget_node(NODE);
-    assert_eq!(rig.hit(STRLEN), None);
-    rig.link = rig.cache.link_opened(A.login, NodeId(1));
-    rig.store(GET, b"+new\r\n");
-    assert!(!rig.filled(late, b"+old\r\n"));
-    assert_eq!(rig.hit(GET).unwrap(), b"+new\r\n");
-    rig.cache.forget_node(NODE);
-    assert!(rig.hit(GET).is_some());
 }
 
 #[test]

@@ -16,9 +16,8 @@ use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::{Purpose, Ticket};
 
 impl Relay {
-    /// Passes `count` requests on along the client's pool, to any node.
-    pub(crate) fn forward(&mut self, key: ClientKey, bytes: &[u8], count: u32) -> Flow {
-        debug_assert_eq!(count, 1);
+    /// Passes a request on along the client's pool, to any node.
+    pub(crate) fn forward(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
         self.forward_to(key, self.home(key), bytes)
     }
 

@@ -417,15 +417,9 @@ impl Relay {
             Ok(link) => {
                 if asking {
                     let ignored = Ticket::internal(Purpose::Ignored);
-                    self.upstream.push_to_link(
-                        self.now,
-                        link,
-                        b"*1\r\n$6\r\nASKING\r\n",
-                        ignored,
-                        1,
-                    );
+                    self.upstream.push_to_link(self.now, link, b"*1\r\n$6\r\nASKING\r\n", ignored);
                 }
-                self.upstream.push_to_link(self.now, link, request, ticket, 1);
+                self.upstream.push_to_link(self.now, link, request, ticket);
                 self.effects.push(Effect::Resent(link, ticket.client));
             }
             Err(why) => self.effects.conclude(ticket, &error_line(&why)),

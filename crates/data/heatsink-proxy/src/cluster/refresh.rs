@@ -266,9 +266,9 @@ impl Relay {
         }
         // Nodes without a slot are part of the cluster too: one may be about to get some.
         let bytes = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n";
-        self.upstream.push_to_link(self.now, slot, bytes, Ticket::internal(Purpose::Members), 1);
+        self.upstream.push_to_link(self.now, slot, bytes, Ticket::internal(Purpose::Members));
         let bytes = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
-        self.upstream.push_to_link(self.now, slot, bytes, Ticket::internal(Purpose::Topology), 1);
+        self.upstream.push_to_link(self.now, slot, bytes, Ticket::internal(Purpose::Topology));
     }
 
     pub(crate) fn forget_topology_question(&mut self) {

@@ -188,13 +188,13 @@ impl Relay {
                     if apart == Some(true) {
                         let writing = self.writing_to(question.node);
                         let ticket = self.cluster.part_that_writes(join, ticket);
-                        self.upstream.push_to_link(self.now, link, &writing.request, ticket, 1);
+                        self.upstream.push_to_link(self.now, link, &writing.request, ticket);
                         if let Some(removal) = writing.removal {
                             let ticket = Ticket::internal(Purpose::Ignored);
-                            self.upstream.push_to_link(self.now, link, &removal, ticket, 1);
+                            self.upstream.push_to_link(self.now, link, &removal, ticket);
                         }
                     }
-                    self.upstream.push_to_link(self.now, link, question.bytes, ticket, 1);
+                    self.upstream.push_to_link(self.now, link, question.bytes, ticket);
                     if apart.is_none() && self.upstream.links[link].is_full() {
                         self.throttle(key, pool, link);
                     }
@@ -254,7 +254,7 @@ impl Relay {
             };
             match link {
                 Ok(link) => {
-                    self.upstream.push_to_link(self.now, link, &bytes, ticket, 1);
+                    self.upstream.push_to_link(self.now, link, &bytes, ticket);
                     if self.upstream.links[link].is_full() {
                         self.throttle(key, pool, link);
                     }

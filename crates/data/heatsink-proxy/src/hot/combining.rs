@@ -263,7 +263,6 @@ impl Mitigations {
                     link,
                     &bytes,
                     Ticket::internal(Purpose::Combined(id)),
-                    1,
                 );
             }
             Err(why) => self.batch_lost(relay, id, &error_line(&why)),

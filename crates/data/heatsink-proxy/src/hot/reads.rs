@@ -404,7 +404,6 @@ impl Mitigations {
                         link,
                         CACHING,
                         Ticket::internal(Purpose::Caching(fill)),
-                        1,
                     );
                 }
                 relay.upstream.push_to_link(
@@ -412,7 +411,6 @@ impl Mitigations {
                     link,
                     &request,
                     Ticket::internal(Purpose::Fill(fill)),
-                    1,
                 );
                 if stores && matches!(about, Fields::Paired | Fields::Listed) {
                     if let Some(fill) = self.reads.fills.get_mut(&id) {
@@ -660,7 +658,6 @@ impl Mitigations {
                     link,
                     &request,
                     Ticket::internal(Purpose::Fill(id)),
-                    1,
                 );
             }
             Err(why) => self.fill_failed(relay, id, &error_line(&why)),
@@ -750,7 +747,7 @@ impl Relay {
         let purpose = Purpose::Redirect(waiter.place);
         let ticket = Ticket { client: waiter.client, seq: 0, purpose };
         match self.pool_link(pool, node) {
-            Ok(link) => self.upstream.push_to_link(self.now, link, request, ticket, 1),
+            Ok(link) => self.upstream.push_to_link(self.now, link, request, ticket),
             Err(why) => self.clients.fill(waiter.client, waiter.place, &error_line(&why)),
         }
     }
@@ -771,17 +768,10 @@ impl Relay {
                 link,
                 question,
                 Ticket::internal(Purpose::FillFields(fill)),
-                1,
             );
         }
         let mut pttl = Vec::new();
         encode::command(&mut pttl, &[b"PTTL", name]);
-        self.upstream.push_to_link(
-            self.now,
-            link,
-            &pttl,
-            Ticket::internal(Purpose::FillTtl(fill)),
-            1,
-        );
+        self.upstream.push_to_link(self.now, link, &pttl, Ticket::internal(Purpose::FillTtl(fill)));
     }
 }

@@ -70,7 +70,7 @@ impl Worker {
         match decision {
             Decision::Wait => Flow::Wait,
             Decision::Pass | Decision::Mitigate | Decision::ListNames | Decision::Forward => {
-                self.relay.forward(key, request.bytes, 1)
+                self.relay.forward(key, request.bytes)
             }
             Decision::StepTransaction => self.step_transaction(key, request, None),
             Decision::RefuseReserved => self.refuse_reserved(key),

@@ -250,7 +250,7 @@ impl Sessions<'_> {
                 Err(Refusal::Unknown) => self.plain(key, &no_kill()),
             },
             (b"unblock", 3 | 4) => {
-                let bytes = self.with_upstream_id(request, 2);
+                let bytes = self.with_upstream_id(request);
                 self.plain(key, &bytes)
             }
             (b"tracking", _) if on => self.begin_tracking(key, request),
@@ -291,7 +291,7 @@ impl Sessions<'_> {
             args[at] = NO_ID.as_bytes();
             command(&args)
         } else if request.is(1, "unblock") {
-            self.with_upstream_id(request, 2)
+            self.with_upstream_id(request)
         } else if request.is(1, "kill") {
             self.harmless_kill(key, request)
         } else {
@@ -306,7 +306,7 @@ impl Sessions<'_> {
             let node = self.relay.home(key);
             return self.send_dedicated(key, node, bytes, Expected::Plain);
         }
-        self.relay.forward(key, bytes, 1)
+        self.relay.forward(key, bytes)
     }
 
     /// What is different if each client has to do with many servers.
@@ -326,7 +326,7 @@ impl Sessions<'_> {
                 let record = id.and_then(|id| self.relay.shared.directory.get(id));
                 let node = record.and_then(|record| record.upstream_node());
                 let node = node.unwrap_or_else(|| self.relay.home(key));
-                let bytes = self.with_upstream_id(request, 2);
+                let bytes = self.with_upstream_id(request);
                 return Some(self.relay.forward_to(key, node, &bytes));
             }
             b"pause" | b"unpause" => {
@@ -355,11 +355,12 @@ impl Sessions<'_> {
         Flow::Taken
     }
 
-    /// The request with a client's id at `at` replaced by the id that the server knows the
+    /// The request with a client's id, its third word, replaced by the id that the server knows the
     /// client's dedicated connection by.
-    pub(in crate::session) fn with_upstream_id(&self, request: Request<'_>, at: usize) -> Vec<u8> {
+    pub(in crate::session) fn with_upstream_id(&self, request: Request<'_>) -> Vec<u8> {
+        const AT: usize = 2;
         let id = request
-            .arg(at)
+            .arg(AT)
             .and_then(parse)
             .map(|id| self.relay.shared.directory.get(id).and_then(|record| record.upstream_id()));
         let Some(id) = id else { return request.bytes.to_vec() };
@@ -367,7 +368,7 @@ impl Sessions<'_> {
         let args: Vec<&[u8]> = request
             .args_from(0)
             .enumerate()
-            .map(|(index, arg)| if index == at { id.as_bytes() } else { arg })
+            .map(|(index, arg)| if index == AT { id.as_bytes() } else { arg })
             .collect();
         let mut bytes = Vec::new();
         encode::command(&mut bytes, &args);

@@ -75,7 +75,7 @@ impl Sessions<'_> {
             (2, Some(password), _) => (None, password),
             (3, Some(user), Some(password)) => (Some(user.to_vec()), password),
             // Refused by the server without an effect.
-            _ => return self.relay.forward(key, request.bytes, 1),
+            _ => return self.relay.forward(key, request.bytes),
         };
         if self.relay.shared.verifier.is_some() {
             let attempt = Attempt { login: None, name: None, hello: Vec::new() };
@@ -99,7 +99,7 @@ impl Sessions<'_> {
             (Some(db), Some(login)) if request.len() == 2 => {
                 self.try_move(key, &Login { db, ..login }, request.bytes, None, false)
             }
-            _ => self.relay.forward(key, request.bytes, 1),
+            _ => self.relay.forward(key, request.bytes),
         }
     }
 
@@ -110,7 +110,7 @@ impl Sessions<'_> {
             Some(b"2") => login.protocol = Protocol::Resp2,
             Some(b"3") => login.protocol = Protocol::Resp3,
             // Refused by the server before it looks at anything else.
-            Some(_) => return self.relay.forward(key, request.bytes, 1),
+            Some(_) => return self.relay.forward(key, request.bytes),
         }
         let mut name = None;
         let mut credentials = None;
@@ -236,7 +236,7 @@ impl Sessions<'_> {
                 client.session = Some(Box::new(session));
                 let seq = client.order.reserve(buffers);
                 let ticket = Ticket { client: key, seq, purpose: Purpose::Session };
-                self.relay.upstream.push_to_link(self.relay.now, link, bytes, ticket, 1);
+                self.relay.upstream.push_to_link(self.relay.now, link, bytes, ticket);
             }
             Err(why) => {
                 self.forget_session(&session);
@@ -298,7 +298,7 @@ impl Sessions<'_> {
         encode::command(&mut bytes, &question);
         let node = self.relay.home(ticket.client);
         let Ok(link) = self.link_for_password(ticket.client, to.pool, node) else { return false };
-        self.relay.upstream.push_to_link(self.relay.now, link, &bytes, ticket, 1);
+        self.relay.upstream.push_to_link(self.relay.now, link, &bytes, ticket);
         true
     }
 

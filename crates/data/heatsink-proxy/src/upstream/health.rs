@@ -164,7 +164,7 @@ impl Relay {
         let Upstream { pool, node, .. } = self.upstream.links[slot];
         *self.upstream.pools[pool].is_asked(node) = true;
         let ticket = Ticket::internal(Purpose::Health(node));
-        self.upstream.push_to_link(self.now, slot, b"*1\r\n$4\r\nPING\r\n", ticket, 1);
+        self.upstream.push_to_link(self.now, slot, b"*1\r\n$4\r\nPING\r\n", ticket);
     }
 
     /// A server has answered whether it is there. Whatever it says but that it is loading, it is.

@@ -7,7 +7,7 @@ use proptest::test_runner::TestCaseError;
 
 use super::server::{Frame, KEYS, LINKS, Query, Request, Server};
 use super::{Planted, Rule};
-use crate::identity::{LoginId, NodeId, Protocol, Reader};
+use crate::identity::{LoginId, Protocol, Reader};
 use crate::local::{
     FillToken, KeySettings, Limits, LinkId, LocalCache, Lookup, Registered, Ttl, WriteToken,
 };
@@ -97,7 +97,7 @@ impl Proxy {
     pub(super) fn new(rule: Rule, planted: Planted) -> Self {
         let mut cache = LocalCache::new(Limits { entries: 3, ..Limits::default() });
         cache.planted = planted;
-        let links = [0, 1].map(|login| cache.link_opened(LoginId(login), NodeId(0)));
+        let links = [0, 1].map(|login| cache.link_opened(LoginId(login)));
         let mut server = Server::default();
         server.drops_tracking_on_own_writes = planted == Planted::NoLoop;
         let mut proxy = Self {
@@ -129,7 +129,7 @@ impl Proxy {
                 self.read(client, key, second as usize / 4 % COMMANDS)?;
             }
             60..72 if self.clients[client].ops.len() < MAX_OPS => self.write(client, key),
-            0..72 | 255 => {}
+            0..72 | 254..=255 => {}
             72..110 => some.for_each(|_| self.server.execute_query(link)),
             110..145 => some.for_each(|_| self.server.execute_request(link)),
             145..190 => some.for_each(|_| self.deliver_frame(link)),
@@ -142,7 +142,6 @@ impl Proxy {
             241..245 => self.now += Duration::from_millis(u64::from(second) / 4),
             245..252 => self.toggle_registration(key),
             252..254 => self.server.evict_tracking(key),
-            254 => self.cache.forget_login(LoginId(link as u32)),
         }
         self.settle();
         self.reply_to_clients()
@@ -304,7 +303,7 @@ impl Proxy {
         // Nothing was read along the new one before.
         let sent = self.words[link].sent + 1;
         self.words[link] = Word { sent, out: VecDeque::new(), heard: sent };
-        self.links[link] = self.cache.link_opened(LoginId(link as u32), NodeId(0));
+        self.links[link] = self.cache.link_opened(LoginId(link as u32));
         let clients = self.clients.iter_mut().enumerate();
         for (_, client) in clients.filter(|(client, _)| login(*client) == link) {
             for op in client.ops.iter_mut().filter(|op| op.state == State::OnTracked) {

@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
-use heatsink_cache::identity::{LoginId, NodeId as CacheNode};
+use heatsink_cache::identity::LoginId;
 use heatsink_cache::local::{LinkId, WriteToken, Written};
 use heatsink_resp::encode;
 use heatsink_resp::value::Value;
@@ -146,9 +146,12 @@ impl Mitigations {
             return None;
         }
         let serial = relay.upstream.pools[pool].serial;
-        let id = self.reads.listening.ids.entry((serial, node)).or_insert_with(|| {
-            self.reads.cache.link_opened(LoginId(serial as u32), CacheNode(u32::from(node.0)))
-        });
+        let id = self
+            .reads
+            .listening
+            .ids
+            .entry((serial, node))
+            .or_insert_with(|| self.reads.cache.link_opened(LoginId(serial as u32)));
         Some(*id)
     }
 
@@ -278,7 +281,6 @@ impl Mitigations {
                 link,
                 &bytes,
                 Ticket::internal(Purpose::Ignored),
-                1,
             );
         }
     }

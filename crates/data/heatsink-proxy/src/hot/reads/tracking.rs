@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use heatsink_cache::identity::{LoginId, NodeId as CacheNode};
+use heatsink_cache::identity::LoginId;
 use heatsink_cache::local::LinkId;
 use heatsink_resp::value::Value;
 
@@ -19,7 +19,7 @@ impl Mitigations {
         let Some(upstream) = relay.upstream.links.get(slot) else { return };
         let (pool, node, generation) = (upstream.pool, upstream.node, upstream.generation);
         let login = LoginId(relay.upstream.pools[pool].serial as u32);
-        let id = self.reads.cache.link_opened(login, CacheNode(u32::from(node.0)));
+        let id = self.reads.cache.link_opened(login);
         self.reads.links.push(TrackedLink {
             slot,
             pool,
@@ -111,7 +111,7 @@ impl Mitigations {
         if link.asked_at.is_none() {
             // Not the time of the turn, which may have gone on for a while.
             link.asked_at = Some(relay.world.now());
-            relay.upstream.push_to_link(relay.now, slot, PING, Ticket::internal(Purpose::Pulse), 1);
+            relay.upstream.push_to_link(relay.now, slot, PING, Ticket::internal(Purpose::Pulse));
             // When nothing was out at the last look, the next one may be a second away.
             relay.next_tick = relay.next_tick.min(relay.now + SILENCE);
         }

@@ -186,14 +186,9 @@ impl Collected {
         }
     }
 
-    /// For a command that was refused before.
+    /// For a command that was refused before: its client may send others meanwhile.
     pub(super) fn of_fenced(self, fenced: Fenced, step: Option<usize>) -> Self {
-        Self { fenced: Some((Box::new(fenced), step)), ..self }
-    }
-
-    /// Whether its client sends nothing else meanwhile.
-    pub(super) fn with_alone(self, alone: bool) -> Self {
-        Self { alone, ..self }
+        Self { fenced: Some((Box::new(fenced), step)), alone: false, ..self }
     }
 }
 

@@ -410,8 +410,7 @@ impl Mitigations {
                     Collected::new(relay.now, fenced.key(), layout, merge, resp3, false);
                 let is_read = relay.is_read(&fenced.request);
                 let access = if is_read { Access::Read } else { Access::Write };
-                let collected = collected.with_alone(false).with_access(access, turn);
-                let collected = collected.of_fenced(fenced, step);
+                let collected = collected.with_access(access, turn).of_fenced(fenced, step);
                 self.ask_parts(relay, asker, parts, collected, Mark::Nothing);
             }
             Plan::Answer(reply) => relay.end_fenced(&fenced, &reply),
