@@ -3,7 +3,6 @@
 //! | question | module |
 //! |---|---|
 //! | which node has a slot, and who finds out | `topology`, `slot_map`, `refresh` |
-//! | a node owes an answer and says nothing | `silent_nodes` |
 //! | where does a request go | `route`, `forward`; requests of a client that go together: `batch` |
 //! | a request for several nodes, and one reply made of theirs | `scatter_gather` |
 //! | a node says that it is not the one (`MOVED`, `ASK`, `TRYAGAIN` …) | `redirects` |
@@ -52,7 +51,6 @@ pub(crate) mod refresh;
 pub(crate) mod replay;
 pub(crate) mod route;
 pub(crate) mod scatter_gather;
-pub(crate) mod silent_nodes;
 mod slot_map;
 pub(crate) mod topology;
 pub(crate) mod transactions;
@@ -64,7 +62,7 @@ use std::time::Instant;
 use foldhash::fast::FixedState;
 use slab::Slab;
 
-use crate::upstream::pools::Ticket;
+use crate::upstream::ticket::Ticket;
 use moving_slots::Moving;
 use redirects::{Kept, Later, Redirection};
 use redirects_in_flight::RedirectsInFlight;

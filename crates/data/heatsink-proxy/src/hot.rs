@@ -37,7 +37,7 @@
 //!   the server does not tell, what is cached of the key goes when it is sent, and nothing is cached until
 //!   it is answered (module `writes`).
 //! - Nothing is served that was read along a link which is lost, or has been silent for too
-//!   long ([`crate::upstream::pools::SILENCE`]).
+//!   long ([`crate::upstream::links::SILENCE`]).
 //!
 //! A link that the relay has lost is known here only when the effect is carried out, behind the call in
 //! which that happened. So a link is looked for by its generation, and never by its place alone:

@@ -2,8 +2,8 @@
 //! cluster. Sessions and mitigations stand on top of it, and it knows nothing of them.
 //!
 //! Owns: the rooms of clients (`downstream`), of links (`upstream`) and of the cluster, the counts of keys,
-//! the settings, and the time of the turn. The links' and the cluster's methods are its own, as each needs
-//! the other: a link that is lost has requests on it that are sent elsewhere, which opens links.
+//! the settings, and the time of the turn. The links are a room of their own ([`Relay::links`]); the
+//! cluster's methods are the relay's, as they need all that it owns.
 //! Called by: the event loop, and the rooms above, to which it is the way to clients and servers.
 //! Bound: those of its rooms.
 //! Invariant: nothing here calls up. What a room above has to do is put among the [`Effects`], which
@@ -24,7 +24,6 @@ use std::time::Instant;
 
 use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::Limits;
-use heatsink_upstream::address::Endpoint;
 
 use crate::config::Live;
 use crate::downstream::clients::Clients;
@@ -33,8 +32,9 @@ use crate::downstream::request::Request;
 use crate::observe::{Mark, Observer, Writer};
 use crate::runtime::shared::Shared;
 use crate::runtime::world::World;
-use crate::upstream::nodes::{Node, NodeId};
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::Links;
+use crate::upstream::links::Owner;
+use crate::upstream::nodes::NodeId;
 use crate::{cluster, upstream};
 use effects::{Effect, Effects};
 use moved_values::MovedValues;
@@ -67,7 +67,7 @@ pub(crate) struct Relay {
     pub(crate) moved: MovedValues,
     /// What the event loop is to have done next.
     pub(crate) effects: Effects,
-    /// Tells one client or link in a place from the next one there.
+    /// Tells one client in a place from the next one there.
     pub(crate) next_generation: u32,
     /// For taking turns.
     pub(crate) turn: usize,
@@ -98,7 +98,7 @@ impl Relay {
             reads_replicas: live.policy.iter().any(|rule| rule.replica_reads),
             observer,
             live,
-            upstream: upstream::Room::new(shared.nodes.all()),
+            upstream: upstream::Room::new(&shared, shared.cluster.is_some(), index == 0),
             cluster: cluster::Room::new(shared.cluster.is_some(), now),
             moved: MovedValues::default(),
             effects: Effects::default(),
@@ -107,12 +107,12 @@ impl Relay {
             next_tick: now,
             shared,
         };
-        if let Some(base_pool) = relay.pool_for(&login) {
+        if let Some(base_pool) = relay.links().pool_for(&login) {
             relay.upstream.base_pool = base_pool;
         }
         // Connected before the first client comes, so that it does not wait for it, and the
         // server's commands and its wish for a password are known.
-        if relay.pool_link(relay.upstream.base_pool, NodeId::FIRST).is_err() {
+        if relay.links().base_link(NodeId::FIRST).is_err() {
             tracing::debug!("upstream not there yet");
         }
         relay
@@ -129,20 +129,20 @@ impl Relay {
         }
     }
 
-    /// The server with that number.
-    pub(crate) fn node(&mut self, id: NodeId) -> Arc<Node> {
-        if id.index() >= self.upstream.nodes.len() {
-            self.upstream.nodes = self.shared.nodes.all();
+    /// The room of links, for a call.
+    #[inline]
+    pub(crate) fn links(&mut self) -> Links<'_, Effects> {
+        Links {
+            room: &mut self.upstream,
+            clients: &mut self.clients,
+            world: &mut self.world,
+            shared: &self.shared,
+            live: &self.live,
+            table: &self.table,
+            now: self.now,
+            next_tick: &mut self.next_tick,
+            effects: &mut self.effects,
         }
-        Arc::clone(&self.upstream.nodes[id.index().min(self.upstream.nodes.len() - 1)])
-    }
-
-    pub(crate) fn endpoint(&mut self, id: NodeId) -> Endpoint {
-        self.node(id).dialer.endpoint()
-    }
-
-    pub(crate) fn report_requests(&mut self, node: NodeId, count: u64) {
-        self.node(node).requests.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Counts the keys of a request that is sent on now.
@@ -180,18 +180,23 @@ impl Relay {
         })
     }
 
-    /// Asks the server for its commands, if nobody has since it was last lost.
-    pub(crate) fn ask_commands(&mut self, link: usize) {
-        if self.shared.table_asked.swap(true, Ordering::AcqRel) {
-            return;
+    /// A link is ready, and whose it is is settled: what is to be asked on it first.
+    pub(crate) fn begin_on(&mut self, slot: usize) {
+        let Some(upstream) = self.upstream.links.get(slot) else { return };
+        match upstream.owner {
+            Owner::Pool if !upstream.link.needs_auth() => {
+                self.links().ask_commands(slot);
+                self.ask_topology(slot);
+            }
+            Owner::Client(key) => {
+                let id = upstream.link.connection_id();
+                if let Some(client) = self.clients.get(key) {
+                    client.record.set_upstream_id(id);
+                }
+            }
+            Owner::Tracked => self.effects.push(Effect::TrackedReady(slot)),
+            Owner::Pool | Owner::Spare | Owner::Once | Owner::Listener | Owner::Retired { .. } => {}
         }
-        let ticket = Ticket::internal(Purpose::Commands);
-        self.upstream.push_to_link(self.now, link, b"*1\r\n$7\r\nCOMMAND\r\n", ticket);
-    }
-
-    /// The server may come back with other commands.
-    pub(crate) fn forget_commands(&self) {
-        self.shared.table_asked.store(false, Ordering::Release);
     }
 }
 

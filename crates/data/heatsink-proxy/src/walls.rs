@@ -1,16 +1,17 @@
 //! The rooms' walls: which room may know of which, held against the source files.
 //!
 //! A room may call the rooms below it. What it wants from one above, it returns, or notes among
-//! [`crate::relay::effects`]; so it need not import it, and must not.
+//! [`crate::upstream::effects`] or [`crate::relay::effects`]; so it need not import it, and must not.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms in layers, bottom to top. Those of one layer may know of each other.
-const LAYERS: [&[&str]; 6] = [
+const LAYERS: [&[&str]; 7] = [
     &["downstream", "observe", "reserved"],
-    &["upstream", "cluster", "relay"],
+    &["upstream"],
+    &["cluster", "relay"],
     &["session"],
     &["hot"],
     &["decide"],
@@ -33,8 +34,13 @@ const GROUND: [&str; 7] = [
 ];
 
 /// Tests that drive a whole worker, or a room with what others make of it.
-const TESTS: [&str; 4] =
-    ["downstream/order/tests.rs", "hot/alone.rs", "hot/interleavings.rs", "session/alone.rs"];
+const TESTS: [&str; 5] = [
+    "downstream/order/tests.rs",
+    "hot/alone.rs",
+    "hot/interleavings.rs",
+    "session/alone.rs",
+    "upstream/alone.rs",
+];
 
 /// Imports that stand as exceptions, and why.
 const EXCEPTIONS: [(&str, &str, &str); 4] = [
@@ -138,6 +144,18 @@ fn no_room_knows_of_one_above_it() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(used.len(), EXCEPTIONS.len(), "an exception that is none any more");
+}
+
+/// What all workers share has the cluster's map in it, which is not for the links to look into.
+#[test]
+fn the_links_look_into_no_map() {
+    let looks = |(file, text): &(String, String)| {
+        let code = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
+        room_of(file).is_some_and(|(room, _)| room == "upstream")
+            && code.into_iter().any(|line| line.contains(".cluster"))
+    };
+    let wrong: Vec<String> = sources().into_iter().filter(looks).map(|(file, _)| file).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::relay::effects::Effect;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 impl Relay {
     /// Passes a request on along the client's pool, to any node.
@@ -52,7 +52,7 @@ impl Relay {
         let count = marks.len() as u32;
         let Some(client) = self.clients.get(key) else { return };
         let pool = client.pool;
-        match self.link_for(key, pool, node) {
+        match self.links().link_for(key, pool, node) {
             Ok(link) => {
                 let source = self.upstream.links[link].source(link);
                 let Some((client, buffers)) = self.clients.get_with_buffers(key) else { return };
@@ -79,14 +79,17 @@ impl Relay {
     /// silent.
     #[inline]
     pub(crate) fn goes_around(&mut self, key: ClientKey, name: &[u8]) -> bool {
-        self.upstream.goes_around && self.is_around(key, self.node_of(name))
+        self.upstream.goes_around && {
+            let node = self.node_of(name);
+            self.links().is_around(key, node)
+        }
     }
 
     /// The shared link has more to send than it should: send now, or wait.
     pub(crate) fn throttle(&mut self, key: ClientKey, pool: usize, link: usize) {
         self.effects.push(Effect::LeavesEarly);
         if let Err(error) = self.upstream.links[link].link.flush(self.now) {
-            self.lose_link(link, &error);
+            self.links().lose_link(link, &error);
             return;
         }
         if self.upstream.links[link].is_full() {

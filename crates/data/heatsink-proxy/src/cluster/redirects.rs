@@ -14,15 +14,16 @@ use heatsink_resp::command::CommandTable;
 use heatsink_upstream::address::Endpoint;
 
 use crate::cluster;
-use crate::cluster::replay::{Plan, Replayed};
+use crate::cluster::replay::Plan;
 use crate::cluster::route;
-use crate::downstream::clients::{Clients, error_line};
+use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
 use crate::relay::Relay;
 use crate::relay::effects::{Effect, WrongType};
-use crate::upstream;
+use crate::upstream::effects::Unsent;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::suspect_replies::Replayed;
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// What a server says to a command for another type: the value has been moved.
 pub(crate) const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
@@ -180,24 +181,6 @@ impl Later {
     }
 }
 
-impl Clients {
-    /// The reply that `ticket` waits for will come from elsewhere, and those behind it must not
-    /// pass it.
-    pub(crate) fn redirect(&mut self, ticket: Ticket) -> Ticket {
-        if ticket.purpose != Purpose::Forward {
-            return ticket;
-        }
-        match self.get_with_buffers(ticket.client) {
-            Some((client, buffers)) => {
-                let purpose = Purpose::Redirect(client.order.hole(ticket.seq, buffers));
-                Ticket { purpose, ..ticket }
-            }
-            // It has gone; what it wrote before is executed all the same.
-            None => Ticket::internal(Purpose::Ignored),
-        }
-    }
-}
-
 impl Relay {
     /// A node has not executed a request; `ticket` waits for its reply.
     pub(crate) fn go_elsewhere(
@@ -338,7 +321,7 @@ impl Relay {
 
     /// The node that another one has named, if it belongs to the cluster.
     pub(crate) fn named_node(&mut self, from: NodeId, host: &str, port: u16) -> Option<NodeId> {
-        let host = match (host, self.endpoint(from)) {
+        let host = match (host, self.links().endpoint(from)) {
             ("", Endpoint::Tcp { host, .. }) => host,
             _ => host.to_owned(),
         };
@@ -413,7 +396,7 @@ impl Relay {
             self.effects.conclude(ticket, &error_line("ERR heatsink: the node cannot be reached"));
             return;
         }
-        match self.pool_link(pool, to) {
+        match self.links().pool_link(pool, to) {
             Ok(link) => {
                 if asking {
                     let ignored = Ticket::internal(Purpose::Ignored);
@@ -486,25 +469,25 @@ impl Relay {
         })
     }
 
-    /// A link is given up: what it was asked is asked of the primaries, where `may` allows it.
-    pub(crate) fn send_elsewhere(
-        &mut self,
-        pool: usize,
-        requests: Vec<(Ticket, Vec<u8>)>,
-        may: impl Fn(&Self, &[u8]) -> bool,
-    ) {
+    /// A link was given up: what it was asked is asked of the primaries.
+    pub(crate) fn send_elsewhere(&mut self, unsent: Unsent) {
+        let Unsent { way: (pool, serial), requests, only_reads } = unsent;
         for (ticket, request) in requests {
-            let slot = self.slot_of_request(&request).filter(|_| may(self, &request));
+            let may = !only_reads || self.is_read(&request);
+            let slot = self.slot_of_request(&request).filter(|_| may);
             match (ticket.purpose, slot) {
                 (Purpose::Topology, _) => self.forget_topology_question(),
-                (Purpose::Commands, _) => self.forget_commands(),
-                (Purpose::Forward | Purpose::Redirect(_), Some(slot)) => {
+                (Purpose::Commands, _) => self.shared.forget_commands(),
+                (Purpose::Forward | Purpose::Redirect(_) | Purpose::Fill(_), Some(slot)) => {
                     let ticket = self.clients.redirect(ticket);
-                    let to = self.primary_of(slot, ticket.client);
-                    self.resend(pool, to, ticket, &request, false);
-                }
-                (Purpose::Fill(_), Some(slot)) => {
-                    self.note_hop(ticket, &request);
+                    if self.upstream.pools.get(pool).map(|pool| pool.serial) != serial {
+                        // Another user's may have taken its place.
+                        self.effects.conclude(ticket, &error_line("ERR heatsink: given up"));
+                        continue;
+                    }
+                    if matches!(ticket.purpose, Purpose::Fill(_)) {
+                        self.note_hop(ticket, &request);
+                    }
                     let to = self.primary_of(slot, ticket.client);
                     self.resend(pool, to, ticket, &request, false);
                 }
@@ -573,14 +556,5 @@ impl cluster::Room {
         // It may be sent to a shard of its key, which is of another slot.
         let (hops, sent_to, slot) = (0, None, None);
         self.redirects.insert(ticket, Redirection { hops, sent_to, until, refusal, slot });
-    }
-}
-
-impl upstream::Room {
-    /// The requests that a link has not answered.
-    pub(crate) fn unanswered_requests(&self, slot: usize) -> Vec<(Ticket, Vec<u8>)> {
-        let Some(upstream) = self.links.get(slot) else { return Vec::new() };
-        let unanswered = upstream.link.unanswered();
-        unanswered.map(|(ticket, request)| (ticket, request.to_vec())).collect()
     }
 }

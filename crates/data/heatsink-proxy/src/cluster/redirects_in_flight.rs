@@ -27,7 +27,7 @@ use crate::cluster::replay::is_before;
 use crate::downstream::clients::error_line;
 use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::Ticket;
+use crate::upstream::ticket::Ticket;
 
 /// How many requests are on their way to which node, by their slots. After a failover that may be
 /// all slots of a node.

@@ -14,14 +14,15 @@ use heatsink_upstream::address::Endpoint;
 use heatsink_upstream::error::LinkError;
 
 use crate::cluster;
-use crate::cluster::silent_nodes::LOOKS_APART;
 use crate::cluster::topology::{Cluster, Routes};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::relay::Relay;
 use crate::relay::effects::Effect;
+use crate::upstream::links::{Owner, Upstream};
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Owner, Pool, Purpose, Ticket, Upstream};
+use crate::upstream::pools::Pool;
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// Time between two attempts to listen at primaries that could not be reached.
 const LISTENING_PAUSE: Duration = Duration::from_secs(1);
@@ -29,6 +30,9 @@ const LISTENING_PAUSE: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(5);
 /// After a node failed, it is looked at with every tick for this long.
 const ALERT: Duration = Duration::from_secs(30);
+/// Time between two looks at the map because a node is silent, whichever worker has it. With the rest
+/// less than a second, in which clients are to be served after a failover.
+const LOOKS_APART: Duration = Duration::from_millis(600);
 /// Something has happened that the map may tell more about.
 const LOOK_SOON: Duration = Duration::from_millis(20);
 
@@ -109,6 +113,7 @@ impl Relay {
         }
         view.version = version;
         let before = std::mem::replace(&mut view.routes, cluster.routes());
+        self.upstream.replicas = view.routes.replica_nodes().collect();
         view.error = None;
         self.cluster.epoch = self.cluster.epoch.wrapping_add(1);
         self.effects.push(Effect::MapChanged);
@@ -145,7 +150,7 @@ impl Relay {
         for (slot, generation) in ending {
             if self.upstream.links.get(slot).is_some_and(|link| link.generation == generation) {
                 // What it still says of a transaction is not worth anything.
-                self.lose_link(slot, &LinkError::Replaced { ready: true });
+                self.links().lose_link(slot, &LinkError::Replaced { ready: true });
             }
         }
         for (slot, generation) in changed {
@@ -153,7 +158,7 @@ impl Relay {
             let Some(upstream) = link else { continue };
             // One that was a primary and is none any more may not have noticed.
             let replaced = self.cluster.is_replaced(upstream.node, before);
-            self.retire_link(slot, replaced);
+            self.links().retire_link(slot, replaced);
         }
     }
 
@@ -195,7 +200,7 @@ impl Relay {
 
     /// Asks on any link that is ready, and whose node is likely to answer.
     fn ask_any(&mut self) {
-        let still = self.silent_nodes();
+        let still = self.upstream.silent_nodes(&self.clients, self.now);
         let sick = |node: NodeId| {
             let view = self.cluster.view.as_ref();
             view.is_some_and(|view| view.sick.iter().any(|(sick, _)| *sick == node))
@@ -245,7 +250,7 @@ impl Relay {
         }
         self.turn = self.turn.wrapping_add(1);
         let node = candidates[self.turn % candidates.len()];
-        if self.pool_link(pool, node).is_err() {
+        if self.links().pool_link(pool, node).is_err() {
             tracing::debug!("a node of the cluster cannot be asked for the map");
         }
     }
@@ -257,7 +262,7 @@ impl Relay {
         if !self.asks_along(pool) || !cluster.may_ask(self.now) {
             return;
         }
-        let endpoint = self.endpoint(node);
+        let endpoint = self.links().endpoint(node);
         if let Some(view) = &mut self.cluster.view {
             view.asked_base = pool == self.upstream.base_pool;
             if let Endpoint::Tcp { host, .. } = endpoint {
@@ -336,7 +341,7 @@ impl Relay {
     pub(crate) fn look_after_topology(&mut self) {
         let now = self.now;
         if let Some(cluster) = &self.shared.cluster
-            && !self.silent_nodes().is_empty()
+            && !self.upstream.silent_nodes(&self.clients, self.now).is_empty()
         {
             cluster.want_after(LOOKS_APART, now);
         }
@@ -360,7 +365,7 @@ impl Relay {
             self.cluster.next_listening = now + LISTENING_PAUSE;
             self.effects.push(Effect::ListenAnew);
         }
-        if !known && self.pool_link(self.upstream.base_pool, seed).is_err() {
+        if !known && self.links().base_link(seed).is_err() {
             tracing::debug!("no seed of the cluster can be reached");
         }
     }
@@ -392,7 +397,7 @@ impl Relay {
         }
         let seed = NodeId(view.seed as u16);
         view.waiting.push(key);
-        match self.pool_link(self.upstream.base_pool, seed) {
+        match self.links().base_link(seed) {
             Ok(_) => Some(Flow::Wait),
             Err(why) => {
                 self.clients.error(key, &why);

@@ -29,7 +29,6 @@
 //! back; and they are not sent again before it is answered.
 
 mod standing;
-mod suspect_replies;
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -40,14 +39,15 @@ use slab::Slab;
 
 use crate::cluster::redirects::{Later, RETRY_PAUSE, Standing, may_meet};
 pub(crate) use crate::cluster::replay::standing::Refusing;
-pub(crate) use crate::cluster::replay::suspect_replies::{Suspect, SuspectReplies};
 use crate::cluster::scatter_gather::Gather;
 use crate::downstream::clients::error_line;
 use crate::downstream::order::Order;
 use crate::relay::Relay;
 use crate::relay::effects::{Effect, Redirected};
+use crate::upstream::links::Upstream;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Purpose, Ticket, Upstream};
+use crate::upstream::suspect_replies::Replayed;
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// Requests are replayed up to so many bytes; behind more, none is tried again.
 pub(crate) const MAX_REPLAYED_BYTES: usize = 1 << 20;
@@ -55,13 +55,6 @@ pub(crate) const MAX_REPLAYED_BYTES: usize = 1 << 20;
 /// Requests that are looked at in one turn of the worker, to find those behind others; with more,
 /// one counts as overtaken.
 const MAX_WALKED: usize = 64 << 10;
-
-/// A request that was replayed: which one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Replayed {
-    pub(crate) replay: u32,
-    pub(crate) member: u32,
-}
 
 /// All that was replayed.
 #[derive(Debug, Default)]

@@ -11,11 +11,11 @@ use crate::cluster::node_batches::{Departing, NodeBatches};
 use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::downstream::clients::{Clients, MAX_OUTSTANDING};
 use crate::downstream::connection::{Client, ClientKey};
-use crate::downstream::request::{Flow, Request, spans};
+use crate::downstream::request::{Flow, Request, is_read, look_into};
 use crate::relay::Relay;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// The slots that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,14 +381,7 @@ impl Relay {
 
     /// Whether a request only reads, found from its bytes alone.
     pub(crate) fn is_read(&self, bytes: &[u8]) -> bool {
-        let access = look_into(&self.table, bytes, |command, _| command.access);
-        access == Some(Access::Read)
-    }
-
-    /// Whether a request may write, found from its bytes alone.
-    pub(crate) fn may_write(&self, bytes: &[u8]) -> bool {
-        let access = look_into(&self.table, bytes, |command, _| command.access);
-        access.is_none_or(|access| access == Access::Write)
+        is_read(&self.table, bytes)
     }
 
     /// Whether an error that answers a request can be what somebody else wrote: a script's
@@ -428,15 +421,4 @@ pub(crate) fn may_be_made_up(table: &CommandTable, request: &[u8]) -> bool {
 /// The slot that a request is about.
 pub(crate) fn slot_of(table: &CommandTable, bytes: &[u8]) -> Option<u16> {
     look_into(table, bytes, |command, request| Slots::of(command, request).first()).flatten()
-}
-
-fn look_into<T>(
-    table: &CommandTable,
-    bytes: &[u8],
-    look: impl FnOnce(&Command, Request<'_>) -> T,
-) -> Option<T> {
-    let args = spans(bytes)?;
-    let request = Request { bytes, args: &args };
-    let command = table.lookup(request.name(), request.arg(1))?;
-    Some(look(command, request))
 }

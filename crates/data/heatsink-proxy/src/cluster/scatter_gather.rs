@@ -14,9 +14,8 @@ use crate::downstream::request::Flow;
 use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::reserved::listings::Telling;
-use crate::upstream;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Owner, Purpose, Ticket, Upstream};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// Who is asked what.
 #[derive(Debug)]
@@ -153,7 +152,7 @@ impl Relay {
         }
         if self.upstream.goes_around {
             let nodes: Vec<NodeId> = questions.iter().map(|question| question.node).collect();
-            self.decide_around(key, pool, &nodes);
+            self.links().decide_around(key, pool, &nodes);
         }
         let Some((client, buffers)) = self.clients.get_with_buffers(key) else {
             return Flow::Taken;
@@ -180,8 +179,8 @@ impl Relay {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
             let link = match apart {
-                None => self.link_for(key, pool, question.node),
-                Some(_) => self.link_apart(pool, question.node),
+                None => self.links().link_for(key, pool, question.node),
+                Some(_) => self.links().link_apart(pool, question.node),
             };
             match link {
                 Ok(link) => {
@@ -249,8 +248,8 @@ impl Relay {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
             let link = match self.clients.get_ref(key) {
-                Some(client) if client.pool == pool => self.link_for(key, pool, node),
-                _ => self.pool_link(pool, node),
+                Some(client) if client.pool == pool => self.links().link_for(key, pool, node),
+                _ => self.links().pool_link(pool, node),
             };
             match link {
                 Ok(link) => {
@@ -288,13 +287,6 @@ impl Relay {
                 vec![Question { node: *node, bytes, optional: false }]
             }
         }
-    }
-
-    /// A connection of which nobody else expects a reply, until it has given one.
-    pub(crate) fn link_apart(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
-        let link = self.take_link(pool, node, Owner::Once)?;
-        self.upstream.links[link].link.set_framing(heatsink_upstream::link::Framing::Replies);
-        Ok(link)
     }
 
     /// One of the replies has come. If it was the last, and they are for a room above, all of them.
@@ -347,7 +339,7 @@ impl Relay {
     /// A client has gone: what it had dedicated connections for is given up with them.
     pub(crate) fn forget_apart(&mut self, key: ClientKey) {
         for link in self.upstream.links_apart(key) {
-            self.drop_link(link);
+            self.links().drop_link(link);
         }
         self.cluster.gathers.retain(|_, gather| !(gather.apart && gather.client == key));
     }
@@ -368,17 +360,5 @@ impl cluster::Room {
         let Purpose::Part { join, part } = ticket.purpose else { return false };
         let gather = self.gathers.get(join as usize);
         gather.is_some_and(|gather| gather.parts.get(part as usize).is_some_and(|p| p.writes))
-    }
-}
-
-impl upstream::Room {
-    /// The connections that a client has for requests apart.
-    pub(crate) fn links_apart(&self, key: ClientKey) -> Vec<usize> {
-        let asks = |(slot, upstream): (usize, &Upstream)| {
-            let mut waiters = upstream.link.waiters();
-            let asks = upstream.owner == Owner::Once && waiters.any(|w| w.client == key);
-            asks.then_some(slot)
-        };
-        self.links.iter().filter_map(asks).collect()
     }
 }

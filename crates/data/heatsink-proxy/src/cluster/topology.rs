@@ -84,6 +84,11 @@ impl Routes {
             .flat_map(|shard| std::iter::once(shard.primary).chain(shard.replicas.iter().copied()))
     }
 
+    /// All replicas.
+    pub(crate) fn replica_nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.shards.iter().flat_map(|shard| shard.replicas.iter().copied())
+    }
+
     /// The replicas of a slot.
     pub(crate) fn replicas(&self, slot: u16) -> &[NodeId] {
         let shard = self.topology.as_ref().map(|topology| topology.slots[usize::from(slot)]);

@@ -251,6 +251,13 @@ impl Client {
             || self.dedicated.as_ref().is_some_and(|dedicated| dedicated.hides_keys())
     }
 
+    /// A server owes it an answer on one of its own connections, and not one that may take for ever.
+    pub(crate) fn awaits_prompt_answer_on(&self, link: usize) -> bool {
+        self.dedicated
+            .as_ref()
+            .is_some_and(|dedicated| dedicated.awaits_prompt_answer() && dedicated.is_asked(link))
+    }
+
     /// Every request so far has been answered.
     pub(crate) fn is_settled(&self) -> bool {
         self.order.outstanding() == 0

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use heatsink_resp::command::{Command, Unnamed};
+use heatsink_resp::command::{Access, Command, CommandTable, Unnamed};
 use heatsink_resp::request::{Limits, RequestScan, Status};
 
 /// Requests above this size are passed on before they are complete, if all their keys are known; and
@@ -30,6 +30,30 @@ pub(crate) fn spans(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut args = Vec::new();
     let scan = RequestScan::default().advance(bytes, &NO_LIMITS, |span| args.push(span));
     matches!(scan, Ok(Status::Complete { .. })).then_some(args)
+}
+
+/// Looks into a complete request of which nothing but its bytes is at hand; `None` if its command is
+/// not known.
+pub(crate) fn look_into<T>(
+    table: &CommandTable,
+    bytes: &[u8],
+    look: impl FnOnce(&Command, Request<'_>) -> T,
+) -> Option<T> {
+    let args = spans(bytes)?;
+    let request = Request { bytes, args: &args };
+    let command = table.lookup(request.name(), request.arg(1))?;
+    Some(look(command, request))
+}
+
+/// Whether a request only reads.
+pub(crate) fn is_read(table: &CommandTable, bytes: &[u8]) -> bool {
+    look_into(table, bytes, |command, _| command.access) == Some(Access::Read)
+}
+
+/// Whether a request may write.
+pub(crate) fn may_write(table: &CommandTable, bytes: &[u8]) -> bool {
+    let access = look_into(table, bytes, |command, _| command.access);
+    access.is_none_or(|access| access == Access::Write)
 }
 
 /// The place of a request's only key.

@@ -14,8 +14,10 @@ use crate::hot_keys::{HotKeys, Treatment};
 use crate::relay::effects::Effect;
 use crate::runtime::scripted::{Rig, request};
 use crate::runtime::worker::Worker;
+use crate::upstream::effects::Effect as OfLinks;
+use crate::upstream::links::Owner;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Owner, Purpose, Ticket};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// A worker for which `k` and `l` are hot, between two of its turns, and a client of it.
 fn rig(treatment: Treatment) -> (Rig, ClientKey) {
@@ -47,8 +49,14 @@ fn link_of(rig: &Rig, owner: Owner) -> usize {
 /// What is noted, in short.
 fn noted(rig: &Rig) -> Vec<String> {
     let short = |effect: &Effect| match effect {
-        Effect::Unanswered(Ticket { purpose: Purpose::Fill(_), .. }, _) => "read lost".to_owned(),
-        Effect::Unanswered(Ticket { purpose: Purpose::FillTtl(_), .. }, _) => "ttl lost".to_owned(),
+        Effect::OfLinks(OfLinks::Unanswered(ticket, _)) => match ticket.purpose {
+            Purpose::Fill(_) => "read lost".to_owned(),
+            Purpose::FillTtl(_) => "ttl lost".to_owned(),
+            other => format!("{other:?}"),
+        },
+        Effect::OfLinks(of_links) => {
+            format!("{of_links:?}").split('(').next().unwrap_or_default().to_owned()
+        }
         other => format!("{other:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
     };
     rig.worker.relay.effects.iter().map(short).collect()
@@ -88,7 +96,7 @@ fn a_lost_link_is_told_of_before_the_reads_that_were_lost_with_it() {
     rig.ask(0, "GET k");
     assert_eq!(offer(&mut rig, client, "GET l"), Mitigated::Done(Flow::Taken));
     let tracked = link_of(&rig, Owner::Tracked);
-    rig.worker.relay.lose_link(tracked, &LinkError::Closed);
+    rig.worker.relay.links().lose_link(tracked, &LinkError::Closed);
     assert_eq!(noted(&rig), ["TrackedLost", "NodeLost", "read lost", "ttl lost"]);
     // Nobody is told anything before the event loop has them carried out.
     assert!(rig.replies(0).is_empty());
@@ -106,7 +114,7 @@ fn a_lost_read_is_not_sent_along_another_pool_in_the_place_of_its_own() {
     rig.ask(0, "GET k");
     assert_eq!(offer(&mut rig, client, "GET l"), Mitigated::Done(Flow::Taken));
     let tracked = link_of(&rig, Owner::Tracked);
-    rig.worker.relay.lose_link(tracked, &LinkError::Closed);
+    rig.worker.relay.links().lose_link(tracked, &LinkError::Closed);
     let relay = &mut rig.worker.relay;
     let pool = relay.clients.get_ref(client).expect("there").pool;
     relay.upstream.pools[pool].serial += 1;

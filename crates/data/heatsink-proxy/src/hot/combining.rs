@@ -29,7 +29,7 @@ use crate::hot::Incoming;
 use crate::hot::mitigation::{Mitigation, Reply, Verdict};
 use crate::relay::Relay;
 use crate::relay::moved_values::PATIENCE;
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// What errors of our own begin with: the server has not refused anything then.
 const OUR_ERROR: &[u8] = b"-ERR heatsink: ";
@@ -252,7 +252,8 @@ impl Mitigations {
             return;
         }
         let link = if is_there {
-            relay.link_for_many(pool, relay.node_of(&name))
+            let node = relay.node_of(&name);
+            relay.links().link_for_many(pool, node)
         } else {
             Err("ERR heatsink: given up".to_owned())
         };

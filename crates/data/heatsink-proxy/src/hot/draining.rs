@@ -26,7 +26,7 @@ use crate::downstream::connection::{Client, ClientKey};
 use crate::hot::Mitigations;
 use crate::relay::Relay;
 use crate::upstream;
-use crate::upstream::pools::{Owner, Upstream};
+use crate::upstream::links::{Owner, Upstream};
 
 /// What was under way when other keys became hot.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ use crate::hot::splitting::{self, Splits};
 use crate::hot::{Incoming, Mitigations};
 use crate::observe::Mark;
 use crate::relay::Relay;
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// What a mitigation does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,7 +40,7 @@ use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 const CACHING: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n";
 /// What is cached for a user of the server's is read again after this time at the latest, so
@@ -356,7 +356,7 @@ impl Mitigations {
             relay.upstream.pools.get(pool).is_some_and(|pool| pool.serial as u32 == reader.login.0);
         let node = relay.node_of(&name);
         let caches = is_there && self.reads.cache.key_id(&name).is_some();
-        let tracked = if caches { relay.tracked_link(pool, node) } else { None };
+        let tracked = if caches { relay.links().tracked_link(pool, node) } else { None };
         let link_id = match tracked {
             Some(link) => self.link_id(relay, link),
             None if caches => self.broadcast_link(relay, pool, node, &name),
@@ -393,7 +393,7 @@ impl Mitigations {
         self.reads.leaving.push(flight);
         let link = match tracked {
             Some(link) => Ok(link),
-            None if is_there => relay.link_for_many(pool, node),
+            None if is_there => relay.links().link_for_many(pool, node),
             None => Err("ERR heatsink: given up".to_owned()),
         };
         match link {
@@ -474,7 +474,7 @@ impl Mitigations {
             // It runs a script, or loads its data: the read behind it is refused as well.
             return;
         }
-        relay.refuse_tracked(slot);
+        relay.links().refuse_tracked(slot);
         self.tracking_lost(generation);
         self.tracking_refused(node, &error);
     }
@@ -651,7 +651,7 @@ impl Mitigations {
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let Some((name, request)) = request else { return self.fill_failed(relay, id, error) };
         let node = relay.node_of(&name);
-        match relay.link_for_many(pool, node) {
+        match relay.links().link_for_many(pool, node) {
             Ok(link) => {
                 relay.upstream.push_to_link(
                     relay.now,
@@ -746,7 +746,7 @@ impl Relay {
         self.clients.keep_unseen(waiter.client);
         let purpose = Purpose::Redirect(waiter.place);
         let ticket = Ticket { client: waiter.client, seq: 0, purpose };
-        match self.pool_link(pool, node) {
+        match self.links().pool_link(pool, node) {
             Ok(link) => self.upstream.push_to_link(self.now, link, request, ticket),
             Err(why) => self.clients.fill(waiter.client, waiter.place, &error_line(&why)),
         }

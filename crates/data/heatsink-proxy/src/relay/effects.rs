@@ -11,23 +11,21 @@
 //! Invariant: effects are carried out in the order in which they were noted, and those that one of
 //! them leads to before the next, as if each had been a call.
 
-use std::rc::Rc;
-
-use heatsink_upstream::error::LinkError;
-
 use crate::cluster::redirects::Standing;
 use crate::downstream::connection::ClientKey;
 use crate::observe::Mark;
+use crate::upstream;
+use crate::upstream::effects::Note;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Failure, Ticket};
+use crate::upstream::ticket::Ticket;
 
 /// Something that a room above has to do.
 #[derive(Debug)]
 pub(crate) enum Effect {
+    /// What the room of links has noted.
+    OfLinks(upstream::effects::Effect),
     /// A reply has come that is not simply passed on, or an error takes its place.
     Conclude(Ticket, Vec<u8>),
-    /// A read or a write of a mitigation will not be answered: its link is lost, for this reason.
-    Unanswered(Ticket, Vec<u8>),
     /// A request that touches hot keys will not be answered.
     GivenUp(Mark),
     /// A node of a cluster has refused a command for the type of a value.
@@ -40,24 +38,8 @@ pub(crate) enum Effect {
     LeavesEarly,
     /// On this link the server tells of changes from now on.
     TrackedReady(usize),
-    /// A link of that generation, on which the server told of changes, is used no more.
-    TrackedLost(u32),
-    /// A server does not tell of changes.
-    TrackingRefused(NodeId, LinkError),
-    /// The link on which other Heatsinks tell of changes is lost; its generation.
-    ListenerLost(u32),
-    /// A server was lost, and may be another when it is back.
-    NodeLost(NodeId),
-    /// A pool with this serial number is gone.
-    PoolGone(u64),
     /// The cluster's map has changed.
     MapChanged,
-    /// The server refuses the password of a pool, with this serial number.
-    PasswordRefused(usize, u64),
-    /// What a session waits for will not come.
-    SessionFailed(Ticket, Rc<Failure>),
-    /// A client's dedicated connection, or one beside it, is lost.
-    DedicatedLost(ClientKey, usize, Rc<Failure>),
     /// The request under way on a client's dedicated connection is to be said again, wherever it belongs.
     SayAgain(ClientKey),
     /// A client gets an answer made here, if the server would answer what it is asked for that.
@@ -102,6 +84,12 @@ pub(crate) struct Redirected {
     pub(crate) request: Vec<u8>,
     pub(crate) error: Vec<u8>,
     pub(crate) standing: Standing,
+}
+
+impl Note for Effects {
+    fn note(&mut self, effect: upstream::effects::Effect) {
+        self.push(Effect::OfLinks(effect));
+    }
 }
 
 /// What is to be done, the first first.

@@ -1,5 +1,6 @@
 //! Carries out what rooms below want done above them; see [`crate::relay::effects`].
 
+use crate::cluster::replay::Outcome;
 use crate::downstream::clients::error_line;
 use crate::hot::mitigation::Reply;
 use crate::observe::Mark;
@@ -7,6 +8,9 @@ use crate::relay::effects::{Effect, Question, Redirected};
 use crate::runtime::worker::Worker;
 use crate::session::client_command::Answer;
 use crate::session::switch::Session;
+use crate::upstream::effects::Effect as OfLinks;
+use crate::upstream::links::Failure;
+use crate::upstream::ticket::{Purpose, Ticket};
 
 impl Worker {
     /// Carries out what the last call to a room has led to.
@@ -32,17 +36,8 @@ impl Worker {
         let Self { relay, hot, .. } = self;
         match effect {
             Effect::Conclude(ticket, reply) => self.conclude(ticket, &reply),
-            Effect::Unanswered(ticket, error) => {
-                if ticket.is_for_many() {
-                    relay.end_redirect(ticket);
-                }
-                hot.on_reply(relay, ticket, Reply::Lost(&error));
-            }
-            Effect::GivenUp(Mark::Hot(write)) => {
-                let inner = hot.end_hot_write(relay, write, false);
-                relay.give_up(inner);
-            }
-            Effect::GivenUp(mark) => relay.give_up(mark),
+            Effect::OfLinks(effect) => self.apply_of_links(effect),
+            Effect::GivenUp(mark) => self.give_up(mark),
             Effect::WrongType(refused) => hot.meet_fence(relay, *refused),
             Effect::GoElsewhere(redirected) => {
                 let Redirected { way, from, ticket, request, error, standing } = *redirected;
@@ -57,23 +52,7 @@ impl Worker {
             Effect::Resent(link, client) => hot.extend_fences(relay, link, client),
             Effect::LeavesEarly => hot.close_flights(),
             Effect::TrackedReady(link) => hot.tracking_ready(relay, link),
-            Effect::TrackedLost(generation) => hot.tracking_lost(generation),
-            Effect::TrackingRefused(node, error) => hot.tracking_refused(node, &error),
-            Effect::ListenerLost(generation) => hot.listener_lost(relay.now, generation),
-            Effect::NodeLost(node) => hot.forget_refusal(node),
-            Effect::PoolGone(serial) => hot.forget_listening_pool(serial),
             Effect::MapChanged => hot.map_changed(),
-            Effect::PasswordRefused(pool, serial) => {
-                if relay.upstream.pools.get(pool).is_some_and(|pool| pool.serial == serial) {
-                    self.sessions().leave_shared_pool(pool);
-                }
-            }
-            Effect::SessionFailed(ticket, failure) => {
-                self.sessions().session_failed(ticket, &failure);
-            }
-            Effect::DedicatedLost(key, link, failure) => {
-                self.sessions().dedicated_link_lost(key, link, &failure);
-            }
             Effect::SayAgain(key) => self.sessions().replay_dedicated(key, None, false),
             Effect::Ask(question) => {
                 let Question { client, pool, probe, answer } = *question;
@@ -84,5 +63,63 @@ impl Worker {
             Effect::Close(key) => self.close_client(key),
             Effect::CloseIfDone(key) => self.close_if_done(key),
         }
+    }
+
+    /// What has become of links, and of those who waited on them.
+    fn apply_of_links(&mut self, effect: OfLinks) {
+        let Self { relay, hot, .. } = self;
+        match effect {
+            OfLinks::GivenUp(mark) => self.give_up(mark),
+            OfLinks::Unanswered(ticket, failure) => self.leave_unanswered(ticket, &failure),
+            OfLinks::ReplayedLost(replayed, ticket, failure) => {
+                relay.replay_answered(replayed, ticket, Outcome::Reply(failure.told()));
+            }
+            OfLinks::SendElsewhere(unsent) => relay.send_elsewhere(*unsent),
+            OfLinks::NodeFailed(node) => relay.node_failed(node),
+            OfLinks::NodeLost(node) => hot.forget_refusal(node),
+            OfLinks::TrackedLost(generation) => hot.tracking_lost(generation),
+            OfLinks::TrackingRefused(node, error) => hot.tracking_refused(node, &error),
+            OfLinks::ListenerLost(generation) => hot.listener_lost(relay.now, generation),
+            OfLinks::DedicatedLost(key, link, failure) => {
+                self.sessions().dedicated_link_lost(key, link, &failure);
+            }
+            OfLinks::PoolGone(serial) => hot.forget_listening_pool(serial),
+            OfLinks::PasswordRefused(pool, serial) => {
+                if relay.upstream.pools.get(pool).is_some_and(|pool| pool.serial == serial) {
+                    self.sessions().leave_shared_pool(pool);
+                }
+            }
+        }
+    }
+
+    /// What a ticket waits for will not come.
+    fn leave_unanswered(&mut self, ticket: Ticket, failure: &Failure) {
+        let Self { relay, hot, .. } = self;
+        match ticket.purpose {
+            Purpose::Topology => relay.forget_topology_question(),
+            Purpose::Session => {
+                relay.end_redirect(ticket);
+                self.sessions().session_failed(ticket, failure);
+            }
+            Purpose::Fill(_)
+            | Purpose::FillFields(_)
+            | Purpose::FillTtl(_)
+            | Purpose::Combined(_) => {
+                if ticket.is_for_many() {
+                    relay.end_redirect(ticket);
+                }
+                hot.on_reply(relay, ticket, Reply::Lost(&failure.told()));
+            }
+            _ => self.conclude(ticket, &failure.told()),
+        }
+    }
+
+    fn give_up(&mut self, mark: Mark) {
+        let Self { relay, hot, .. } = self;
+        let inner = match mark {
+            Mark::Hot(write) => hot.end_hot_write(relay, write, false),
+            _ => mark,
+        };
+        relay.give_up(inner);
     }
 }

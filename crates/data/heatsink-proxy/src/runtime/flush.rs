@@ -10,7 +10,7 @@ use crate::downstream::clients::{BULKY_BYTES, Clients};
 use crate::downstream::connection::{Client, ClientKey, Closing, Deferral, Replies};
 use crate::runtime::upkeep::BUSY_TICK;
 use crate::runtime::worker::Worker;
-use crate::upstream::pools::Owner;
+use crate::upstream::links::Owner;
 
 /// How long a client that was told why it is closed may take to read that. Not longer: one that goes on
 /// sending notices only when this is over.
@@ -85,7 +85,7 @@ impl Worker {
         let links: Vec<usize> = self.relay.upstream.links.iter().map(|(slot, _)| slot).collect();
         for slot in links {
             let error = io::Error::other("this Heatsink stood still");
-            self.relay.lose_link(slot, &LinkError::Io(error));
+            self.relay.links().lose_link(slot, &LinkError::Io(error));
             self.apply_effects();
         }
     }
@@ -104,7 +104,7 @@ impl Worker {
                 _ => upstream.link.flush(self.relay.now),
             };
             if let Err(error) = flushed {
-                self.relay.lose_link(slot, &error);
+                self.relay.links().lose_link(slot, &error);
                 self.apply_effects();
                 continue;
             }

@@ -123,7 +123,7 @@ impl Worker {
             return;
         }
         if let Err(error) = upstream.link.shut(self.relay.now) {
-            self.relay.lose_link(link, &error);
+            self.relay.links().lose_link(link, &error);
             self.apply_effects();
         }
     }

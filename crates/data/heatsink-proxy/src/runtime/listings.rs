@@ -64,8 +64,9 @@ impl Worker {
         if self.relay.upstream.goes_around
             && let Some(client) = self.relay.clients.get_ref(key)
         {
+            let pool = client.pool;
             let nodes: Vec<NodeId> = questions.iter().map(|(node, _)| *node).collect();
-            self.relay.decide_around(key, client.pool, &nodes);
+            self.relay.links().decide_around(key, pool, &nodes);
         }
         let Some((client, buffers)) = self.relay.clients.get_with_buffers(key) else {
             return Flow::Taken;

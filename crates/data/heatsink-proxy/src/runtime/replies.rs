@@ -13,7 +13,7 @@ use heatsink_resp::value::Value;
 use heatsink_upstream::link::{Delivery, Received};
 
 use crate::cluster::redirects::{Kept, Standing};
-use crate::cluster::replay::{Outcome, Refusing, Suspect, SuspectReplies};
+use crate::cluster::replay::{Outcome, Refusing};
 use crate::cluster::scatter_gather::{Gathered, GatheredFor};
 use crate::downstream::clients::{BULKY_BYTES, Clients};
 use crate::downstream::connection::ClientKey;
@@ -23,8 +23,10 @@ use crate::relay::Relay;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::{Expected, Pass};
 use crate::upstream;
+use crate::upstream::links::Owner;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Owner, Purpose, Ticket};
+use crate::upstream::suspect_replies::{Suspect, SuspectReplies};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// Reads from one link in a turn.
 const READS_PER_TURN: usize = 4;
@@ -154,7 +156,7 @@ impl Worker {
                     self.look_at_kept(slot);
                     self.sessions().look_at_dedicated(owner);
                     self.apply_effects();
-                    if self.relay.look_at_passing(slot) {
+                    if self.relay.links().look_at_passing(slot) {
                         self.sessions().give_in_turn(slot);
                     }
                     self.apply_effects();
@@ -164,7 +166,7 @@ impl Worker {
                     self.look_at_kept(slot);
                     let link = self.relay.upstream.links.get(slot);
                     if link.is_some_and(|link| link.generation == generation) {
-                        self.relay.lose_link(slot, &error);
+                        self.relay.links().lose_link(slot, &error);
                         self.apply_effects();
                     }
                     return;
@@ -181,7 +183,7 @@ impl Worker {
 
     /// The first time that a link is ready, sees to what waits for that.
     fn look_whether_ready(&mut self, slot: usize) {
-        if self.relay.note_ready(slot) {
+        if self.relay.links().note_ready(slot) {
             self.sessions().give_in_turn(slot);
             self.relay.begin_on(slot);
             self.apply_effects();
@@ -291,7 +293,7 @@ impl Worker {
             | Purpose::Combined(_) => {
                 self.hot.on_reply(&mut self.relay, ticket, Reply::Frame { frame, redirected });
             }
-            Purpose::Health(node) => self.relay.learn_health(node, frame),
+            Purpose::Health(node) => self.relay.links().learn_health(node, frame),
             Purpose::Ignored | Purpose::Dedicated | Purpose::Pulse | Purpose::Caching(_) => {}
         }
         self.apply_effects();
@@ -325,7 +327,7 @@ impl Worker {
             self.renew_table();
         } else {
             // Not allowed to this user; another one may be.
-            self.relay.forget_commands();
+            self.relay.shared.forget_commands();
         }
     }
 

@@ -27,7 +27,7 @@ use crate::session::login_attempts::Attempts;
 use crate::splits::SplitMailbox;
 use crate::upstream::health::Troubles;
 use crate::upstream::monitor::Sockets;
-use crate::upstream::nodes::Nodes;
+use crate::upstream::nodes::{NodeId, Nodes};
 
 /// What a worker is told by others.
 #[derive(Debug)]
@@ -256,6 +256,31 @@ impl Shared {
         for mailbox in &self.mailboxes {
             mailbox.wake();
         }
+    }
+
+    /// The primaries of a cluster, in the order of their slots; else the only server.
+    pub(crate) fn primaries(&self) -> Vec<NodeId> {
+        match &self.cluster {
+            Some(cluster) => cluster.routes().shards.iter().map(|shard| shard.primary).collect(),
+            None => vec![NodeId::FIRST],
+        }
+    }
+
+    /// The servers in use: the primaries of a cluster, or its seeds until it is known; else the only
+    /// server.
+    pub(crate) fn nodes_in_use(&self) -> Vec<NodeId> {
+        let primaries = self.primaries();
+        match &self.cluster {
+            Some(cluster) if primaries.is_empty() => {
+                (0..cluster.seeds as u16).map(NodeId).collect()
+            }
+            _ => primaries,
+        }
+    }
+
+    /// The server may come back with other commands.
+    pub(crate) fn forget_commands(&self) {
+        self.table_asked.store(false, Ordering::Release);
     }
 
     /// The primary cannot be reached, or is none any more: the sentinels may know a new one.

@@ -7,7 +7,7 @@ use crate::cluster::redirects::Later;
 use crate::cluster::refresh::View;
 use crate::downstream::connection::{ClientKey, Closing};
 use crate::runtime::worker::Worker;
-use crate::upstream::pools::Owner;
+use crate::upstream::links::Owner;
 
 /// How often overdue things are looked for, and totals told, while requests come or something is
 /// waited for, and while not.
@@ -49,18 +49,18 @@ impl Worker {
 
     /// Links that take too long, and pools and spare links that nobody needs, or that somebody will.
     fn look_after_links(&mut self) {
-        self.relay.look_around();
+        self.relay.links().look_around();
         self.apply_effects();
         self.sessions().look_after_spares();
-        for (slot, generation, error) in self.relay.overdue_links() {
+        for (slot, generation, error) in self.relay.links().overdue_links() {
             // What is in its place may be another by now.
             let link = self.relay.upstream.links.get(slot);
             if link.is_some_and(|link| link.generation == generation) {
-                self.relay.lose_link(slot, &error);
+                self.relay.links().lose_link(slot, &error);
                 self.apply_effects();
             }
         }
-        self.relay.look_after_pools();
+        self.relay.links().look_after_pools();
         self.apply_effects();
     }
 

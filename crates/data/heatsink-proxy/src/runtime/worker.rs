@@ -33,9 +33,8 @@ use crate::runtime::shared::{Message, Shared};
 use crate::runtime::socket::{Accepted, Socket};
 use crate::runtime::world::token;
 use crate::runtime::world::{Ready, Rest, World};
-use crate::upstream;
+use crate::upstream::links::Owner;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::Owner;
 
 /// The token of a worker's mailbox.
 pub(crate) const MAIL: Token = Token(usize::MAX - 1);
@@ -178,7 +177,7 @@ impl Worker {
         self.end_gathering();
         self.hot.end_turn(&mut self.relay);
         self.apply_effects();
-        self.relay.drop_surplus_pools();
+        self.relay.links().drop_surplus_pools();
         self.apply_effects();
         self.finish_turn();
         if let Some(observer) = &mut self.relay.observer {
@@ -291,8 +290,8 @@ impl Worker {
     /// Sentinels have told of another primary: nothing goes to the old one any more.
     fn primary_moved(&mut self) {
         self.relay.cluster.epoch = self.relay.cluster.epoch.wrapping_add(1);
-        self.relay.abandon_links(NodeId::FIRST);
-        self.relay.forget_commands();
+        self.relay.links().abandon_links(NodeId::FIRST);
+        self.relay.shared.forget_commands();
     }
 
     /// Tells the nodes how many requests they got from this worker.
@@ -304,20 +303,12 @@ impl Worker {
             .shared
             .pauses_total
             .fetch_add(std::mem::take(&mut self.pauses), Ordering::Relaxed);
-        let upstream::Room { links, nodes, .. } = &mut self.relay.upstream;
-        for (_, upstream) in links {
-            if upstream.requests > 0
-                && let Some(node) = nodes.get(upstream.node.index())
-            {
-                node.requests.fetch_add(upstream.requests, Ordering::Relaxed);
-                upstream.requests = 0;
-            }
-        }
+        self.relay.upstream.report_requests();
         if self.relay.index == 0 && self.relay.now >= self.next_sample {
             self.next_sample = self.relay.now + SAMPLE;
             self.relay.shared.nodes.sample_rates(self.relay.now);
             if self.drain_until.is_none() {
-                self.relay.look_after_health();
+                self.relay.links().look_after_health();
                 self.apply_effects();
             }
         }

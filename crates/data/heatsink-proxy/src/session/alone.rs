@@ -8,8 +8,9 @@ use crate::downstream::request::{Flow, Request, spans};
 use crate::relay::effects::Effect;
 use crate::runtime::scripted::{Rig, request};
 use crate::session::dedicated::Expected;
+use crate::upstream::effects::Effect as OfLinks;
+use crate::upstream::links::Owner;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::Owner;
 
 /// A worker between two of its turns, and a client of it.
 fn rig() -> (Rig, ClientKey) {
@@ -38,10 +39,10 @@ fn a_lost_dedicated_connection_is_told_of_and_its_watch_is_lost() {
     rig.settle();
     assert_eq!(rig.replies(0), ["+OK\r\n"]);
     let link = link_of(&rig, client);
-    rig.worker.relay.lose_link(link, &LinkError::Closed);
+    rig.worker.relay.links().lose_link(link, &LinkError::Closed);
     let noted: Vec<&Effect> = rig.worker.relay.effects.iter().collect();
     assert!(
-        matches!(noted[..], [Effect::DedicatedLost(of, at, _)] if (*of, *at) == (client, link)),
+        matches!(noted[..], [Effect::OfLinks(OfLinks::DedicatedLost(of, at, _))] if (*of, *at) == (client, link)),
         "{noted:?}"
     );
     let lost = |rig: &Rig| rig.worker.relay.clients.get_ref(client).expect("there").lost;
@@ -63,9 +64,14 @@ fn a_login_whose_connection_is_lost_is_answered_and_its_client_goes_on() {
     let pool = relay.upstream.pools.iter().find(|(_, pool)| pool.login.db == 3);
     let pool = pool.expect("a pool of its own").0;
     let link = relay.upstream.pools[pool].open_link(NodeId::FIRST).expect("asked along it");
-    relay.lose_link(link, &LinkError::Closed);
+    relay.links().lose_link(link, &LinkError::Closed);
     let noted: Vec<&Effect> = relay.effects.iter().collect();
-    assert!(matches!(noted[..], [Effect::NodeLost(_), Effect::SessionFailed(..)]), "{noted:?}");
+    let [Effect::OfLinks(first), Effect::OfLinks(second), Effect::OfLinks(third)] = noted[..]
+    else {
+        panic!("{noted:?}")
+    };
+    assert!(matches!((first, second), (OfLinks::NodeFailed(_), OfLinks::NodeLost(_))), "{noted:?}");
+    assert!(matches!(third, OfLinks::Unanswered(of, _) if of.client == client), "{noted:?}");
     rig.worker.apply_effects();
     rig.idle_turn();
     rig.settle();

@@ -22,8 +22,8 @@ use crate::session::Sessions;
 use crate::session::dedicated::{Dedicated, Expected, Transaction};
 use crate::session::lost::LostStep;
 use crate::upstream;
+use crate::upstream::links::{BACKLOG_BYTES, Failure, Owner};
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{BACKLOG_BYTES, Failure, Owner};
 
 impl Sessions<'_> {
     /// Sends a request on the client's dedicated connection.
@@ -253,7 +253,7 @@ impl Sessions<'_> {
                 // while something else is owed, an error would be taken for that.
                 let alone = dedicated.expected.len() == 1 && !dedicated.within_frame;
                 client.dedicated = None;
-                self.relay.drop_link(link);
+                self.relay.links().drop_link(link);
                 if alone {
                     self.relay.clients.error(key, &format!("ERR {error}"));
                 }
@@ -305,7 +305,7 @@ impl Sessions<'_> {
     ) -> Result<(), String> {
         let Some(client) = self.relay.clients.get(key) else { return Ok(()) };
         let pool = client.pool;
-        let link = self.relay.take_link(pool, node, Owner::Client(key))?;
+        let link = self.relay.links().take_link(pool, node, Owner::Client(key))?;
         let protocol = self.relay.upstream.pools[pool].login.protocol;
         let Relay { clients, upstream: upstream::Room { links, .. }, .. } = &mut *self.relay;
         let (Some(client), upstream) = (clients.get(key), &mut links[link]) else {

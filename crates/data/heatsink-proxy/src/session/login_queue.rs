@@ -253,8 +253,10 @@ impl Sessions<'_> {
     /// a client enters that leaves this one.
     pub(in crate::session) fn enter_shared_pool(&mut self, pool: usize) -> usize {
         let login = with_any_password(&self.relay.upstream.pools[pool].login);
-        let Some(shared) = login.and_then(|login| self.relay.pool_for(&login)) else { return pool };
-        self.relay.set_proven(shared, true);
+        let Some(shared) = login.and_then(|login| self.relay.links().pool_for(&login)) else {
+            return pool;
+        };
+        self.relay.links().set_proven(shared, true);
         self.relay.upstream.enter_pool(shared);
         self.relay.upstream.leave_pool(self.relay.now, pool);
         if self.relay.upstream.pools[pool].clients == 0 {

@@ -24,8 +24,9 @@ use crate::session::client_command::Answer;
 use crate::session::client_tracking::Redirected;
 use crate::session::login_queue::{Tried, Turn, Wanted};
 use crate::session::service_auth::{Attempt, Verification};
+use crate::upstream::links::Failure;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Failure, Purpose, Ticket};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// What happens when the server has agreed.
 #[derive(Debug)]
@@ -209,8 +210,11 @@ impl Sessions<'_> {
         hello: bool,
         tried: Option<Tried>,
     ) {
-        let pool =
-            self.relay.upstream.pool_that_can_tell(login).or_else(|| self.relay.pool_for(login));
+        let pool = self
+            .relay
+            .upstream
+            .pool_that_can_tell(login)
+            .or_else(|| self.relay.links().pool_for(login));
         let Some(pool) = pool else {
             self.relay.clients.error(key, "ERR heatsink: too many different logins at once");
             return;
@@ -225,7 +229,7 @@ impl Sessions<'_> {
         let link = if matches!(session, Session::Move(_)) && may_say_a_password(bytes) {
             self.link_for_password(key, pool, node)
         } else {
-            self.relay.link_for(key, pool, node)
+            self.relay.links().link_for(key, pool, node)
         };
         match link {
             Ok(link) => {
@@ -252,9 +256,9 @@ impl Sessions<'_> {
         pool: usize,
         node: NodeId,
     ) -> Result<usize, String> {
-        let link = self.relay.link_for(key, pool, node)?;
+        let link = self.relay.links().link_for(key, pool, node)?;
         let owes = self.relay.upstream.links.get(link).is_some_and(|it| it.link.waiting() > 0);
-        if owes { self.relay.link_apart(pool, node) } else { Ok(link) }
+        if owes { self.relay.links().link_apart(pool, node) } else { Ok(link) }
     }
 
     /// The server has answered; `frame` is its reply.
@@ -341,7 +345,7 @@ impl Sessions<'_> {
     pub(crate) fn forget_session(&mut self, session: &Session) {
         if let Session::Move(Move { pool, .. }) | Session::Share(Move { pool, .. }, _) = session {
             self.relay.upstream.leave_pool(self.relay.now, *pool);
-            self.relay.drop_pool_if_unused(*pool);
+            self.relay.links().drop_pool_if_unused(*pool);
         }
     }
 

@@ -15,10 +15,12 @@ use std::time::SystemTime;
 
 use heatsink_upstream::error::{ErrorKind, LinkError};
 
-use crate::relay::Relay;
 use crate::runtime::shared::Shared;
+use crate::upstream::Links;
+use crate::upstream::effects::Note;
+use crate::upstream::links::{Owner, Upstream};
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Owner, Purpose, Ticket, Upstream};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// One server, as seen from here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,18 +95,6 @@ impl Troubles {
     }
 }
 
-/// The servers that are in use: the primaries of a cluster, or its seeds until it is known; else
-/// the only server.
-fn in_use(shared: &Shared) -> Vec<NodeId> {
-    let Some(cluster) = &shared.cluster else { return vec![NodeId::FIRST] };
-    let routes = cluster.routes();
-    if routes.is_known() {
-        routes.shards.iter().map(|shard| shard.primary).collect()
-    } else {
-        (0..cluster.seeds as u16).map(NodeId).collect()
-    }
-}
-
 /// The state of each server that is in use and was tried.
 pub(crate) fn states(shared: &Shared) -> Vec<UpstreamState> {
     let nodes = shared.nodes.all();
@@ -118,13 +108,13 @@ pub(crate) fn states(shared: &Shared) -> Vec<UpstreamState> {
             error: known.trouble.map(|(_, why)| why),
         })
     };
-    in_use(shared).into_iter().filter_map(state).collect()
+    shared.nodes_in_use().into_iter().filter_map(state).collect()
 }
 
-impl Relay {
+impl<N: Note> Links<'_, N> {
     /// Whether this worker keeps the connections of this pool to tell who is up.
     fn is_watch(&self, pool: usize) -> bool {
-        self.index == 0 && pool == self.upstream.base_pool
+        self.room.watches && pool == self.room.base_pool
     }
 
     /// A connection could not be had.
@@ -153,7 +143,7 @@ impl Relay {
         if again {
             self.shared.troubles.reconnects.fetch_add(1, Ordering::Relaxed);
         }
-        let Some(upstream) = self.upstream.links.get(slot) else { return };
+        let Some(upstream) = self.room.links.get(slot) else { return };
         if upstream.owner == Owner::Pool && self.is_watch(upstream.pool) {
             // A server that is loading its data answers a greeting like any other.
             self.ask_health(slot);
@@ -161,15 +151,15 @@ impl Relay {
     }
 
     fn ask_health(&mut self, slot: usize) {
-        let Upstream { pool, node, .. } = self.upstream.links[slot];
-        *self.upstream.pools[pool].is_asked(node) = true;
+        let Upstream { pool, node, .. } = self.room.links[slot];
+        *self.room.pools[pool].is_asked(node) = true;
         let ticket = Ticket::internal(Purpose::Health(node));
-        self.upstream.push_to_link(self.now, slot, b"*1\r\n$4\r\nPING\r\n", ticket);
+        self.room.push_to_link(self.now, slot, b"*1\r\n$4\r\nPING\r\n", ticket);
     }
 
     /// A server has answered whether it is there. Whatever it says but that it is loading, it is.
     pub(crate) fn learn_health(&mut self, node: NodeId, frame: &[u8]) {
-        *self.upstream.pools[self.upstream.base_pool].is_asked(node) = false;
+        *self.room.pools[self.room.base_pool].is_asked(node) = false;
         if frame.starts_with(b"-LOADING") {
             let text = String::from_utf8_lossy(&frame[1..]).trim_end().to_owned();
             self.shared.troubles.count(ErrorKind::Loading);
@@ -182,14 +172,14 @@ impl Relay {
     /// About once a second, on the first worker: servers that there is no connection to are tried
     /// again, and those that are down for some other reason are asked again.
     pub(crate) fn look_after_health(&mut self) {
-        for node in in_use(&self.shared) {
-            match self.upstream.pools[self.upstream.base_pool].open_link(node) {
-                None => drop(self.pool_link(self.upstream.base_pool, node)),
+        for node in self.shared.nodes_in_use() {
+            match self.room.pools[self.room.base_pool].open_link(node) {
+                None => drop(self.pool_link(self.room.base_pool, node)),
                 Some(slot) => {
                     let is_down =
                         self.node(node).health.known().is_some_and(|known| known.trouble.is_some());
-                    let is_asked = *self.upstream.pools[self.upstream.base_pool].is_asked(node);
-                    if is_down && !is_asked && self.upstream.links[slot].link.is_ready() {
+                    let is_asked = *self.room.pools[self.room.base_pool].is_asked(node);
+                    if is_down && !is_asked && self.room.links[slot].link.is_ready() {
                         self.ask_health(slot);
                     }
                 }

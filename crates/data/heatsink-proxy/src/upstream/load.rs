@@ -29,10 +29,6 @@ pub struct NodeLoad {
 
 pub(crate) fn of(shared: &Shared) -> UpstreamLoad {
     let nodes = shared.nodes.all();
-    let ids = match &shared.cluster {
-        Some(cluster) => cluster.routes().shards.iter().map(|shard| shard.primary).collect(),
-        None => vec![NodeId::FIRST],
-    };
     let load = |id: NodeId| {
         let endpoint = nodes.get(id.index()).map(|node| node.dialer.endpoint());
         let endpoint = endpoint.as_ref().map(Endpoint::to_string).unwrap_or_default();
@@ -40,7 +36,7 @@ pub(crate) fn of(shared: &Shared) -> UpstreamLoad {
         let requests_total = node.map_or(0, |node| node.requests.load(Ordering::Relaxed));
         NodeLoad { endpoint, requests_per_second: shared.nodes.rate(id), requests_total }
     };
-    let primaries: Vec<_> = ids.into_iter().map(load).collect();
+    let primaries: Vec<_> = shared.primaries().into_iter().map(load).collect();
     let total: f64 = primaries.iter().map(|node| node.requests_per_second).sum();
     let most = primaries.iter().map(|node| node.requests_per_second).fold(0.0, f64::max);
     let hottest_share = if total > 0.0 { most / total } else { 0.0 };

@@ -2,6 +2,7 @@
 
 use heatsink_upstream::link::Waiter;
 
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
 use crate::observe::Mark;
 use crate::upstream::nodes::NodeId;
@@ -73,6 +74,24 @@ pub(crate) enum Purpose {
     Pulse,
     /// Whether a server answers, and is not loading its data.
     Health(NodeId),
+}
+
+impl Clients {
+    /// The reply that `ticket` waits for will come from elsewhere, and those behind it must not
+    /// pass it.
+    pub(crate) fn redirect(&mut self, ticket: Ticket) -> Ticket {
+        if ticket.purpose != Purpose::Forward {
+            return ticket;
+        }
+        match self.get_with_buffers(ticket.client) {
+            Some((client, buffers)) => {
+                let purpose = Purpose::Redirect(client.order.hole(ticket.seq, buffers));
+                Ticket { purpose, ..ticket }
+            }
+            // It has gone; what it wrote before is executed all the same.
+            None => Ticket::internal(Purpose::Ignored),
+        }
+    }
 }
 
 impl Waiter for Ticket {

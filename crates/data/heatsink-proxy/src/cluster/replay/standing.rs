@@ -14,13 +14,12 @@ use heatsink_upstream::link::Behind;
 use slab::Slab;
 
 use crate::cluster::redirects::{MAX_LOOKED_AT, Redirection, Standing, is_servers_own, may_meet};
-use crate::cluster::replay::{
-    MAX_REPLAYED_BYTES, MAX_WALKED, Replay, Replayed, Replays, SuspectReplies, may_be_replayed,
-};
+use crate::cluster::replay::{MAX_REPLAYED_BYTES, MAX_WALKED, Replay, Replays, may_be_replayed};
 use crate::cluster::route;
 use crate::cluster::scatter_gather::Gather;
 use crate::downstream::clients::Clients;
-use crate::upstream::pools::Ticket;
+use crate::upstream::suspect_replies::{Replayed, SuspectReplies};
+use crate::upstream::ticket::Ticket;
 
 /// What it takes to find out what can be done for a request that was refused.
 pub(crate) struct Refusing<'a> {

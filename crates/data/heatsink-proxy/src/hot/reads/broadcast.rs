@@ -43,8 +43,10 @@ use crate::downstream::connection::ClientKey;
 use crate::hot::Mitigations;
 use crate::hot::reads::Reads;
 use crate::relay::Relay;
+use crate::upstream::links::Owner;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Owner, Purpose, TRACKING_RETRY, Ticket};
+use crate::upstream::pools::TRACKING_RETRY;
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// Where Heatsinks before the same servers meet.
 const CHANNEL: &[u8] = b"heatsink:written";
@@ -175,7 +177,8 @@ impl Mitigations {
             return;
         }
         let node = relay.meeting_place();
-        let Ok(slot) = relay.open_link(relay.upstream.base_pool, node, Owner::Listener) else {
+        let pool = relay.upstream.base_pool;
+        let Ok(slot) = relay.links().open_link(pool, node, Owner::Listener) else {
             return;
         };
         let upstream = &mut relay.upstream.links[slot];
@@ -204,7 +207,7 @@ impl Mitigations {
 
     pub(in crate::hot) fn stop_listening(&mut self, relay: &mut Relay) {
         if let Some((slot, generation)) = self.reads.listening.link {
-            relay.drop_link(slot);
+            relay.links().drop_link(slot);
             self.listener_lost(relay.now, generation);
         }
     }
@@ -219,7 +222,8 @@ impl Mitigations {
             for node in nodes {
                 let is_known = self.reads.listening.refusals.contains_key(&node);
                 if !is_known && !self.tells_of_changes(node) {
-                    relay.tracked_link(relay.upstream.base_pool, node);
+                    let pool = relay.upstream.base_pool;
+                    relay.links().tracked_link(pool, node);
                 }
             }
         }
@@ -268,7 +272,7 @@ impl Mitigations {
         news.sort_unstable();
         news.dedup();
         let node = relay.meeting_place();
-        let Ok(link) = relay.pool_link(relay.upstream.base_pool, node) else {
+        let Ok(link) = relay.links().base_link(node) else {
             self.reads.listening.news = news;
             return;
         };

@@ -9,7 +9,8 @@ use heatsink_resp::value::Value;
 use crate::hot::Mitigations;
 use crate::hot::reads::TrackedLink;
 use crate::relay::Relay;
-use crate::upstream::pools::{Purpose, SILENCE, Ticket};
+use crate::upstream::links::SILENCE;
+use crate::upstream::ticket::{Purpose, Ticket};
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
@@ -77,7 +78,7 @@ impl Mitigations {
             let upstream = relay.upstream.links.get(slot);
             if let Some(upstream) = upstream.filter(|upstream| upstream.link.waiting() == 0) {
                 let generation = upstream.generation;
-                relay.drop_link(slot);
+                relay.links().drop_link(slot);
                 self.tracking_lost(generation);
             }
         }

@@ -77,7 +77,7 @@ use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::splits::Splitting;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// What is said of an increment if other shards could not be read.
 const NO_SUM: &str = "ERR heatsink: the increment was carried out, but the sum is not known: \

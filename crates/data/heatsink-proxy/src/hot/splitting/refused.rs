@@ -111,7 +111,7 @@ use crate::reserved::names;
 use crate::splits::Splitting;
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Purpose, Ticket};
+use crate::upstream::ticket::{Purpose, Ticket};
 
 /// Splits are remembered for so long after their end.
 const REMEMBERED: Duration = Duration::from_secs(60);

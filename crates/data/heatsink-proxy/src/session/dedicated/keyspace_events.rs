@@ -159,7 +159,7 @@ impl Sessions<'_> {
         let new: Vec<_> =
             primaries.into_iter().filter(|node| !dedicated.hears_events_of(*node)).collect();
         for link in left {
-            self.relay.drop_link(link);
+            self.relay.links().drop_link(link);
         }
         for node in new {
             match self.side_link(key, pool, node) {

@@ -131,8 +131,8 @@ impl Sessions<'_> {
         let link = dedicated.link;
         dedicated.answer(frame);
         self.relay.clients.reply(key, frame);
-        self.look_at_dedicated(crate::upstream::pools::Owner::Client(key));
-        if self.relay.look_at_passing(link) {
+        self.look_at_dedicated(crate::upstream::links::Owner::Client(key));
+        if self.relay.links().look_at_passing(link) {
             self.give_in_turn(link);
         }
     }
@@ -152,7 +152,7 @@ impl Sessions<'_> {
         if dedicated.transaction == Transaction::None {
             self.spare_link(dedicated.link);
         } else {
-            self.relay.drop_link(dedicated.link);
+            self.relay.links().drop_link(dedicated.link);
         }
         let expected = dedicated.expected.back().copied().unwrap_or(Expected::Plain);
         let opened = if in_transaction {
@@ -224,7 +224,7 @@ impl Sessions<'_> {
         let pool = client.pool;
         let expected = dedicated.expected.back().copied().unwrap_or(Expected::Plain);
         let resp3 = self.relay.upstream.pools[pool].login.protocol == Protocol::Resp3;
-        self.relay.drop_link(dedicated.link);
+        self.relay.links().drop_link(dedicated.link);
         let Some(client) = self.relay.clients.get(key) else { return };
         match (dedicated.transaction, expected) {
             (_, Expected::Exec) => {

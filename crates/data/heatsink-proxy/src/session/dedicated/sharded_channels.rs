@@ -23,8 +23,8 @@ use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
 use crate::session::Sessions;
 use crate::session::dedicated::{Confirmations, Dedicated, Expected};
+use crate::upstream::links::Owner;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::Owner;
 
 /// A connection beside a client's own.
 #[derive(Debug)]
@@ -223,7 +223,7 @@ impl Sessions<'_> {
                 return Ok(side.link);
             }
         }
-        let link = self.relay.take_link(pool, node, Owner::Client(key))?;
+        let link = self.relay.links().take_link(pool, node, Owner::Client(key))?;
         self.relay.upstream.links[link].link.set_framing(Framing::Frames);
         if let Some(dedicated) =
             self.relay.clients.get(key).and_then(|client| client.dedicated.as_mut())
@@ -255,7 +255,7 @@ impl Sessions<'_> {
         for side in unused {
             if side.events {
                 // It may still tell of events, or confirm that it does no more.
-                self.relay.drop_link(side.link);
+                self.relay.links().drop_link(side.link);
             } else {
                 self.spare_link(side.link);
             }
@@ -298,7 +298,7 @@ impl Sessions<'_> {
                 .get(link)
                 .is_some_and(|link| link.owner == Owner::Client(key))
             {
-                self.relay.drop_link(link);
+                self.relay.links().drop_link(link);
             }
         }
     }

@@ -43,8 +43,9 @@ use crate::relay::Relay;
 use crate::session::Sessions;
 use crate::session::dedicated::{Dedicated, Expected};
 use crate::upstream;
+use crate::upstream::links::Owner;
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Owner, Pool};
+use crate::upstream::pools::Pool;
 
 impl Dedicated {
     /// It has another connection from now on; nothing was sent on the one before.
@@ -66,7 +67,7 @@ impl Sessions<'_> {
         let Some(client) = self.relay.clients.get_ref(key) else { return };
         let Some(node) = client.dedicated.as_ref().map(|dedicated| dedicated.node) else { return };
         let pool = client.pool;
-        self.relay.node(node).blocks.store(true, Ordering::Relaxed);
+        self.relay.links().node(node).blocks.store(true, Ordering::Relaxed);
         self.keep_spare(pool, node);
     }
 
@@ -76,13 +77,13 @@ impl Sessions<'_> {
             self.relay.upstream.links.get(*slot).is_some_and(|link| link.node == node)
         };
         if self.relay.upstream.pools[pool].spare.iter().any(there)
-            || !self.relay.node(node).blocks.load(Ordering::Relaxed)
+            || !self.relay.links().node(node).blocks.load(Ordering::Relaxed)
             // Nobody waits for it: a server that has no room is not asked at each tick.
             || self.relay.upstream.has_failed_within(self.relay.now, pool, node, SPARE_RETRY)
         {
             return;
         }
-        if let Ok(slot) = self.relay.open_link(pool, node, Owner::Spare) {
+        if let Ok(slot) = self.relay.links().open_link(pool, node, Owner::Spare) {
             self.relay.upstream.pools[pool].spare.push(slot);
         }
     }
@@ -101,7 +102,7 @@ impl Sessions<'_> {
 
     /// A client needs a connection no more, and it carries no state: whoever waits for one gets it.
     pub(crate) fn spare_link(&mut self, slot: usize) {
-        self.relay.spare_link(slot);
+        self.relay.links().spare_link(slot);
         self.give_in_turn(slot);
     }
 

@@ -31,15 +31,16 @@
 use std::time::Duration;
 
 use crate::downstream::connection::ClientKey;
-use crate::relay::Relay;
+use crate::upstream::Links;
+use crate::upstream::effects::Note;
+use crate::upstream::links::{Owner, Upstream};
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Owner, Upstream};
 
 /// A link that owes answers and has said nothing for so long is gone around. Who gives a script 200 ms
 /// to be busy, as people and test suites do, is told so then.
 const QUIET: Duration = Duration::from_millis(100);
 
-impl Relay {
+impl<N: Note> Links<'_, N> {
     /// The shared link for what a client sends now.
     #[inline]
     pub(crate) fn link_for(
@@ -49,11 +50,7 @@ impl Relay {
         node: NodeId,
     ) -> Result<usize, String> {
         let link = self.pool_link(pool, node)?;
-        if self.upstream.goes_around {
-            Ok(self.link_around(key, pool, node, link))
-        } else {
-            Ok(link)
-        }
+        if self.room.goes_around { Ok(self.link_around(key, pool, node, link)) } else { Ok(link) }
     }
 
     #[cold]
@@ -61,9 +58,9 @@ impl Relay {
         self.decide_around(key, pool, &[node]);
         // As long as there is a second link, every request comes by here.
         let around = self.clients.get_ref(key).and_then(|client| client.around);
-        let second = self.upstream.pools[pool].way(node).second;
+        let second = self.room.pools[pool].way(node).second;
         let is_older = |second: &usize| {
-            let generation = self.upstream.links.get(*second).map(|upstream| upstream.generation);
+            let generation = self.room.links.get(*second).map(|upstream| upstream.generation);
             let age = around.zip(generation).map(|(at, opened)| at.wrapping_sub(opened));
             age.is_some_and(|age| age.cast_signed() >= 0)
         };
@@ -73,7 +70,7 @@ impl Relay {
     /// A client that has nothing under way is about to ask these nodes: if one of them is silent, it
     /// goes along second links from now on, until it has nothing under way again.
     pub(crate) fn decide_around(&mut self, key: ClientKey, pool: usize, nodes: &[NodeId]) {
-        let Some(client) = self.clients.get(key).filter(|_| self.upstream.goes_around) else {
+        let Some(client) = self.clients.get(key).filter(|_| self.room.goes_around) else {
             return;
         };
         if client.order.outstanding() > 0 {
@@ -82,27 +79,26 @@ impl Relay {
         client.around = None;
         let mut goes_around = false;
         for node in nodes {
-            let first = self.upstream.pools[pool]
-                .open_link(*node)
-                .and_then(|link| self.upstream.links.get(link));
+            let first =
+                self.room.pools[pool].open_link(*node).and_then(|link| self.room.links.get(link));
             if !first.is_some_and(|upstream| self.is_quiet(upstream)) {
                 continue;
             }
             goes_around = true;
             self.second_link(pool, *node);
         }
-        let at = self.next_generation;
+        let at = self.room.generation;
         if let Some(client) = self.clients.get(key).filter(|_| goes_around) {
             client.around = Some(at);
         }
     }
 
     fn second_link(&mut self, pool: usize, node: NodeId) -> Option<usize> {
-        if self.upstream.pools[pool].way(node).second.is_none() {
+        if self.room.pools[pool].way(node).second.is_none() {
             let second = self.open_link(pool, node, Owner::Pool).ok()?;
-            self.upstream.pools[pool].way(node).second = Some(second);
+            self.room.pools[pool].way(node).second = Some(second);
         }
-        self.upstream.pools[pool].way(node).second
+        self.room.pools[pool].way(node).second
     }
 
     /// Whether what a client sends now goes around the shared link; asked while there may be one that
@@ -110,7 +106,7 @@ impl Relay {
     #[cold]
     pub(crate) fn is_around(&mut self, key: ClientKey, node: NodeId) -> bool {
         let Some(pool) = self.clients.get_ref(key).map(|client| client.pool) else { return false };
-        let Some(first) = self.upstream.pools[pool].open_link(node) else { return false };
+        let Some(first) = self.room.pools[pool].open_link(node) else { return false };
         self.link_around(key, pool, node, first) != first
     }
 
@@ -118,7 +114,7 @@ impl Relay {
     /// has under way.
     pub(crate) fn link_for_many(&mut self, pool: usize, node: NodeId) -> Result<usize, String> {
         let link = self.pool_link(pool, node)?;
-        if self.upstream.goes_around && self.is_quiet(&self.upstream.links[link]) {
+        if self.room.goes_around && self.is_quiet(&self.room.links[link]) {
             return Ok(self.second_link(pool, node).unwrap_or(link));
         }
         Ok(link)
@@ -132,20 +128,19 @@ impl Relay {
 
     /// Looks whether there are links to go around, and closes second ones that nobody needs.
     pub(crate) fn look_around(&mut self) {
-        self.upstream.goes_around = false;
+        self.room.goes_around = false;
         let mut unused = Vec::new();
-        for (_, pool) in &self.upstream.pools {
+        for (_, pool) in &self.room.pools {
             for way in &pool.ways {
-                let first = way.link.and_then(|link| self.upstream.links.get(link));
+                let first = way.link.and_then(|link| self.room.links.get(link));
                 let quiet = first.is_some_and(|upstream| self.is_quiet(upstream));
-                let second =
-                    way.second.and_then(|link| Some((link, self.upstream.links.get(link)?)));
+                let second = way.second.and_then(|link| Some((link, self.room.links.get(link)?)));
                 match second {
                     Some((slot, second)) if !quiet && second.link.waiting() == 0 => {
                         unused.push(slot);
                     }
-                    Some(_) => self.upstream.goes_around = true,
-                    None => self.upstream.goes_around |= quiet,
+                    Some(_) => self.room.goes_around = true,
+                    None => self.room.goes_around |= quiet,
                 }
             }
         }

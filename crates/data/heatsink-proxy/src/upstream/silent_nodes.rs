@@ -25,52 +25,49 @@
 use std::time::{Duration, Instant};
 
 use crate::downstream::clients::Clients;
-use crate::relay::Relay;
+use crate::upstream::Room;
+use crate::upstream::links::{Owner, Upstream};
 use crate::upstream::nodes::NodeId;
-use crate::upstream::pools::{Owner, Upstream};
 
 /// A node that owes an answer and has said nothing for so long may have been replaced.
 const STILL: Duration = Duration::from_millis(500);
-/// Time between two looks at the map for that reason, whichever worker has it. With the rest
-/// less than a second, in which clients are to be served after a failover.
-pub(super) const LOOKS_APART: Duration = Duration::from_millis(600);
 /// A node that lives hears of its heir when others do, and says so within this time.
-pub(crate) const LAST_WORD: Duration = Duration::from_millis(100);
+pub(super) const LAST_WORD: Duration = Duration::from_millis(100);
 
-impl Relay {
+impl Room {
     /// Nodes that may have been replaced. What is known to have been is not among them.
-    pub(super) fn silent_nodes(&self) -> Vec<NodeId> {
+    pub(crate) fn silent_nodes(&self, clients: &Clients, now: Instant) -> Vec<NodeId> {
         let retired = |upstream: &Upstream| matches!(upstream.owner, Owner::Retired { .. });
-        self.upstream
-            .links
+        self.links
             .iter()
-            .filter(|(_, upstream)| !retired(upstream) && is_silent(upstream, self.now))
-            .filter(|(slot, upstream)| self.clients.owes_answer(*slot, upstream))
+            .filter(|(_, upstream)| !retired(upstream) && upstream.is_silent(now))
+            .filter(|(slot, upstream)| upstream.owes_answer(*slot, clients))
             .map(|(_, upstream)| upstream.node)
             .collect()
     }
-
-    /// Whether a link's node was replaced, and has had time to say so itself.
-    pub(crate) fn is_outlived(&self, upstream: &Upstream) -> bool {
-        let Owner::Retired { since } = upstream.owner else { return false };
-        upstream.is_replaced && is_silent(upstream, self.now) && self.now >= since + LAST_WORD
-    }
 }
 
-impl Clients {
-    /// Whether a link's server is to say something soon.
-    pub(crate) fn owes_answer(&self, slot: usize, upstream: &Upstream) -> bool {
-        if upstream.link.is_shut() {
+impl Upstream {
+    fn is_silent(&self, now: Instant) -> bool {
+        !self.link.was_heard_within(STILL, now)
+    }
+
+    /// Whether its node was replaced, and has had time to say so itself.
+    pub(super) fn is_outlived(&self, now: Instant) -> bool {
+        let Owner::Retired { since } = self.owner else { return false };
+        self.is_replaced && self.is_silent(now) && now >= since + LAST_WORD
+    }
+
+    /// Whether its server is to say something soon; `slot` is its place.
+    pub(super) fn owes_answer(&self, slot: usize, clients: &Clients) -> bool {
+        if self.link.is_shut() {
             // At least its end of the connection.
             return true;
         }
-        match upstream.owner {
-            Owner::Pool | Owner::Tracked | Owner::Retired { .. } => upstream.link.waiting() > 0,
+        match self.owner {
+            Owner::Pool | Owner::Tracked | Owner::Retired { .. } => self.link.waiting() > 0,
             Owner::Client(key) => {
-                let dedicated = self.get_ref(key).and_then(|client| client.dedicated.as_ref());
-                dedicated.is_some_and(|dedicated| {
-                    dedicated.awaits_prompt_answer() && dedicated.is_asked(slot)
-                })
+                clients.get_ref(key).is_some_and(|client| client.awaits_prompt_answer_on(slot))
             }
             // `WAIT` may take as long as its client wants.
             Owner::Spare | Owner::Once => false,
@@ -78,8 +75,4 @@ impl Clients {
             Owner::Listener => true,
         }
     }
-}
-
-fn is_silent(upstream: &Upstream, now: Instant) -> bool {
-    !upstream.link.was_heard_within(STILL, now)
 }

@@ -6,9 +6,16 @@
 
 use std::collections::VecDeque;
 
-use crate::cluster::replay::Replayed;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
+
+/// A request whose reply is kept from its client, so that it can be sent again: which one, for whoever
+/// keeps it (see [`crate::cluster::replay`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replayed {
+    pub(crate) replay: u32,
+    pub(crate) member: u32,
+}
 
 /// What is thought of a reply that is still to come.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +45,7 @@ impl SuspectReplies {
         self.get(0)
     }
 
-    pub(super) fn get(&self, at: usize) -> Suspect {
+    pub(crate) fn get(&self, at: usize) -> Suspect {
         self.queue.get(at).copied().unwrap_or_default()
     }
 
