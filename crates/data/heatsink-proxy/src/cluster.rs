@@ -2,11 +2,10 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | which node has a slot, and who finds out | `topology`, `slot_map`, `refresh` |
-//! | where does a request go | `route`, `forward`; requests of a client that go together: `batch` |
+//! | which node has a slot, and who finds out | `topology`, `refresh` |
+//! | where does a request go | `route`; along which link, and with which others: `forward` |
 //! | a request for several nodes, and one reply made of theirs | `scatter_gather` |
 //! | a node says that it is not the one (`MOVED`, `ASK`, `TRYAGAIN` …) | `redirects` |
-//! | requests for one slot that are sent on to different nodes | `redirects_in_flight` |
 //! | what was sent behind a request that is tried again | `replay` |
 //! | a slot is known to move: what is not sent behind such a request | `moving_slots` |
 //! | what tells a connection that it has written, before `WAIT` | `wait_command` |
@@ -39,19 +38,15 @@
 //! 2. A executes the second     3. B: MOVED to A; SET k 1 -> A, executed last
 //! ```
 
-pub(crate) mod batch;
 mod commands;
 pub(crate) mod forward;
 pub(crate) mod moving_slots;
-pub(crate) mod node_batches;
 pub(crate) mod own_writes;
 pub(crate) mod redirects;
-pub(crate) mod redirects_in_flight;
 pub(crate) mod refresh;
 pub(crate) mod replay;
 pub(crate) mod route;
 pub(crate) mod scatter_gather;
-mod slot_map;
 pub(crate) mod topology;
 pub(crate) mod transactions;
 pub(crate) mod wait_command;
@@ -64,8 +59,7 @@ use slab::Slab;
 
 use crate::upstream::ticket::Ticket;
 use moving_slots::Moving;
-use redirects::{Kept, Later, Redirection};
-use redirects_in_flight::RedirectsInFlight;
+use redirects::{Kept, Later, Redirection, RedirectsInFlight};
 use refresh::View;
 use replay::Replays;
 use scatter_gather::Gather;

@@ -33,7 +33,7 @@
 //!   before the replies to reads that were executed after it.
 //! - Whatever else touches a hot key counts as a write: its client's own reads of hot keys wait until
 //!   it is answered, and are not served from the cache until word of it must have come (module
-//!   `reads::untracked`). It ends nothing for others, whom the server tells of what it changes. Only where
+//!   `reads`). It ends nothing for others, whom the server tells of what it changes. Only where
 //!   the server does not tell, what is cached of the key goes when it is sent, and nothing is cached until
 //!   it is answered (module `writes`).
 //! - Nothing is served that was read along a link which is lost, or has been silent for too
@@ -86,7 +86,7 @@ pub(crate) use client_state::ClientState;
 use combining::Combining;
 use copies::CopiedWrites;
 use draining::Fence;
-use mitigation::{Inquiry, Verdict};
+use mitigation::Inquiry;
 use reads::Reads;
 pub(crate) use reads::pass_through::Hotness;
 use splitting::Splits;
@@ -467,18 +467,6 @@ impl Mitigations {
         }
     }
 
-    /// A request that touches hot keys.
-    pub(crate) fn mitigate(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Mitigated {
-        self.settle(relay, incoming.key);
-        match mitigation::offer(self, relay, incoming) {
-            Verdict::Served => Mitigated::Done(Flow::Taken),
-            Verdict::Waiting => Mitigated::Done(Flow::Wait),
-            Verdict::Cold => Mitigated::Cold,
-            Verdict::Pass if relay.cluster.view.is_some() => self.write_clustered(relay, incoming),
-            Verdict::Pass => self.mark_write(relay, incoming),
-        }
-    }
-
     /// The only key that a request names, if it is hot, and how it is treated.
     fn treated<'a>(&self, incoming: Incoming<'a>) -> Option<(&'a [u8], Treatment)> {
         let name = incoming.request.arg(incoming.command.single_key_index()?)?;
@@ -502,16 +490,6 @@ impl Mitigations {
         }
         client.hot.version = version;
         true
-    }
-
-    /// What a client has touched apart is forgotten once all of it is answered.
-    fn settle(&mut self, relay: &mut Relay, key: ClientKey) {
-        let now = relay.now;
-        let Some(client) = relay.clients.get(key) else { return };
-        if client.hot.apart && client.is_settled() {
-            let tokens = client.hot.end_apart(now, &relay.world.clock);
-            self.forget_touched(relay, tokens);
-        }
     }
 }
 

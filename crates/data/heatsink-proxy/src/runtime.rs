@@ -3,7 +3,7 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | one turn of the loop | `worker`, `upkeep` (ticks), `flush` (writing) |
+//! | one turn of the loop | `worker`, `upkeep` (ticks) |
 //! | where clients come from | `listener`, `socket` |
 //! | what the workers of a process share | `shared` |
 //! | from a client's bytes to requests, and what is done with each | `intake`, `dispatch`, `apply` |
@@ -20,7 +20,6 @@ pub(crate) mod bounds;
 pub(crate) mod clock;
 pub(crate) mod dispatch;
 pub(crate) mod effects;
-pub(crate) mod flush;
 pub(crate) mod intake;
 pub(crate) mod leaving;
 pub(crate) mod listener;

@@ -45,7 +45,6 @@ use slab::Slab;
 
 use crate::config::Live;
 use crate::downstream::clients::Clients;
-use crate::observe::Mark;
 use crate::runtime::shared::Shared;
 use crate::runtime::world::World;
 use effects::Note;
@@ -137,47 +136,6 @@ impl Room {
             replicas: Vec::new(),
             watches,
             generation: 0,
-        }
-    }
-
-    /// Queues a request on a link; it is flushed at the end of the turn.
-    #[inline]
-    pub(crate) fn push_to_link(&mut self, now: Instant, slot: usize, bytes: &[u8], ticket: Ticket) {
-        let upstream = &mut self.links[slot];
-        upstream.requests += 1;
-        upstream.link.push(bytes, ticket, 1, now);
-        if !upstream.dirty {
-            upstream.dirty = true;
-            self.dirty_links.push(slot);
-        }
-    }
-
-    /// Queues requests of which something is remembered; the link is flushed at the end of the turn.
-    #[inline]
-    pub(crate) fn push_marked(
-        &mut self,
-        now: Instant,
-        slot: usize,
-        bytes: &[u8],
-        ticket: Ticket,
-        marks: &[Mark],
-    ) {
-        let upstream = &mut self.links[slot];
-        upstream.requests += marks.len() as u64;
-        upstream.link.push_marked(bytes, ticket, marks, now);
-        if !upstream.dirty {
-            upstream.dirty = true;
-            self.dirty_links.push(slot);
-        }
-    }
-
-    /// A link has something to send.
-    pub(crate) fn touch_link(&mut self, slot: usize) {
-        if let Some(upstream) = self.links.get_mut(slot)
-            && !upstream.dirty
-        {
-            upstream.dirty = true;
-            self.dirty_links.push(slot);
         }
     }
 

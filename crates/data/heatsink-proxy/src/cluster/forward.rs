@@ -1,19 +1,43 @@
-//! From a request to the link that it goes along.
+//! From a request to the link that it goes along: those of one client that came together leave
+//! together, next to each other in one piece, before a cluster each to its node.
 //!
-//! Called by: `intake` with what goes on as it is, and everybody who passes a request on.
-//! Bound: [`MAX_OUTSTANDING`] requests of a client, and the bytes that a link may hold back: beyond
-//! that its clients are not read from.
+//! Called by: `intake` with what goes on as it is, and before anything else is done for the client;
+//! everybody who passes a request on.
+//! Bound: the requests in what was read at once; [`MAX_OUTSTANDING`] requests of a client, and the bytes
+//! that a link may hold back: beyond that its clients are not read from.
 //! Invariant: requests of a client that took another way, by a map that no longer holds, are
-//! answered before the next one is sent.
+//! answered before the next one is sent. Whatever does not join the batch comes behind it. In a batch, the
+//! requests of one node are in the client's order.
+
+use std::ops::Range;
+
+use heatsink_resp::command::Command;
 
 use crate::downstream::clients::{Clients, MAX_OUTSTANDING};
-use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Flow;
+use crate::downstream::connection::{BufferPool, ClientKey};
+use crate::downstream::order::{Order, Source};
+use crate::downstream::request::{Flow, Request};
 use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::relay::effects::Effect;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::ticket::{Purpose, Ticket};
+
+/// What is kept of the place where requests get the name of a shard.
+pub(crate) const RENAMED_BYTES: usize = 64 << 10;
+
+/// Requests of one client that are counted together, and sent on together: those next to each
+/// other in one piece, before a cluster each to its node.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) bytes: Range<usize>,
+    /// One for each.
+    pub(crate) marks: Vec<Mark>,
+    /// Before a cluster: where each is, and where it goes.
+    pub(crate) node_batches: NodeBatches,
+    /// Those that go to shards, under their names.
+    pub(crate) renamed: Vec<u8>,
+}
 
 impl Relay {
     /// Passes a request on along the client's pool, to any node.
@@ -75,6 +99,43 @@ impl Relay {
         }
     }
 
+    /// A request goes on to a node with those that came before.
+    #[inline]
+    pub(crate) fn join_batch(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+        command: &Command,
+        at: usize,
+        to: (NodeId, Text),
+        batch: &mut Batch,
+    ) {
+        let place = batch.marks.len();
+        let mark = match &mut self.observer {
+            Some(observer) => observer.sent_in_batch(key, command, request, at, place),
+            None => Mark::Nothing,
+        };
+        batch.marks.push(mark);
+        batch.node_batches.push(to.0, to.1);
+    }
+
+    /// Sends requests that need nothing but to be passed on.
+    #[inline]
+    pub(crate) fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
+        if let Some(observer) = &mut self.observer {
+            observer.count_batch(key, buf, &mut batch.marks);
+        }
+        if batch.node_batches.is_empty() {
+            self.send_on(key, NodeId::FIRST, &buf[batch.bytes.clone()], &batch.marks);
+        } else {
+            self.forward_each(key, buf, batch);
+            batch.renamed.clear();
+            batch.renamed.shrink_to(RENAMED_BYTES);
+        }
+        batch.marks.clear();
+        batch.bytes = 0..0;
+    }
+
     /// Whether what a client sends now about a key goes around a shared link on which its server is
     /// silent.
     #[inline]
@@ -107,5 +168,153 @@ impl Clients {
         {
             client.stopped = true;
         }
+    }
+}
+
+/// Where a request is.
+#[derive(Clone, Debug)]
+pub(crate) enum Text {
+    /// Among the client's bytes.
+    Asked(Range<usize>),
+    /// Among those that got another name.
+    Renamed(Range<usize>),
+}
+
+impl Text {
+    /// Its bytes, those that it is a part of at hand.
+    pub(crate) fn of<'a>(&self, asked: &'a [u8], renamed: &'a [u8]) -> &'a [u8] {
+        let (from, range) = self.within(asked, renamed);
+        &from[range]
+    }
+
+    #[inline]
+    fn within<'a>(&self, asked: &'a [u8], renamed: &'a [u8]) -> (&'a [u8], Range<usize>) {
+        match self {
+            Self::Asked(range) => (asked, range.clone()),
+            Self::Renamed(range) => (renamed, range.clone()),
+        }
+    }
+}
+
+/// Requests by their nodes: what a link, a waiter and the order of replies need is looked up once for all
+/// that go to a node, not once for each.
+#[derive(Debug, Default)]
+pub(crate) struct NodeBatches {
+    /// Where each request is, and the number of its lot.
+    requests: Vec<(Text, u32)>,
+    /// By the numbers of the nodes.
+    of_nodes: Vec<NodeBatch>,
+    /// The nodes that get anything; their places are the numbers of the lots.
+    nodes: Vec<NodeId>,
+    /// For each of these the link to it, once it was looked for.
+    links: Vec<usize>,
+    /// … what replies come from there, and how many will.
+    sources: Vec<(Source, u32)>,
+    /// … and the way that they come.
+    ways: Vec<u32>,
+}
+
+/// The requests to one node.
+#[derive(Debug, Default)]
+struct NodeBatch {
+    number: u32,
+    /// Their places in the batch.
+    places: Vec<u32>,
+}
+
+/// What goes along one link.
+pub(crate) struct Departing<R> {
+    pub(crate) link: usize,
+    pub(crate) way: u32,
+    /// What each is a part of, where it is there, and what is remembered of it.
+    pub(crate) requests: R,
+}
+
+impl NodeBatches {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether any of them goes to this node.
+    #[inline]
+    pub(crate) fn go_to(&self, node: NodeId) -> bool {
+        self.of_nodes.get(node.index()).is_some_and(|node_batch| !node_batch.places.is_empty())
+    }
+
+    /// One more request.
+    #[inline]
+    pub(crate) fn push(&mut self, node: NodeId, text: Text) {
+        if node.index() >= self.of_nodes.len() {
+            self.of_nodes.resize_with(node.index() + 1, NodeBatch::default);
+        }
+        let node_batch = &mut self.of_nodes[node.index()];
+        if node_batch.places.is_empty() {
+            node_batch.number = self.nodes.len() as u32;
+            self.nodes.push(node);
+        }
+        node_batch.places.push(self.requests.len() as u32);
+        self.requests.push((text, node_batch.number));
+    }
+
+    /// Looks for the link to each node, and what its replies come from. False if one is missing.
+    #[inline]
+    pub(crate) fn find_links(&mut self, find: impl Fn(NodeId) -> Option<(usize, Source)>) -> bool {
+        for node in &self.nodes {
+            let Some((link, source)) = find(*node) else { return false };
+            self.links.push(link);
+            self.sources.push((source, self.of_nodes[node.index()].places.len() as u32));
+        }
+        true
+    }
+
+    /// Each request with its node, in the client's order.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (&Text, NodeId)> {
+        self.requests.iter().map(|(text, node_batch)| (text, self.nodes[*node_batch as usize]))
+    }
+
+    /// Their replies will come.
+    #[inline]
+    pub(crate) fn expect(&mut self, order: &mut Order, buffers: &mut BufferPool) {
+        let route = self.requests.iter().map(|(_, node_batch)| *node_batch);
+        order.expect_from(&self.sources, route, buffers, &mut self.ways);
+    }
+
+    /// What goes along each link.
+    #[inline]
+    pub(crate) fn departing<'a>(
+        &'a self,
+        asked: &'a [u8],
+        renamed: &'a [u8],
+        marks: &'a [Mark],
+    ) -> impl Iterator<
+        Item = Departing<impl ExactSizeIterator<Item = (&'a [u8], Range<usize>, Mark)> + 'a>,
+    > {
+        let links = self.links.iter().zip(&self.ways);
+        self.nodes.iter().zip(links).map(move |(node, (link, way))| {
+            let places = self.of_nodes[node.index()].places.iter();
+            let requests = places.map(move |place| {
+                let place = *place as usize;
+                let (from, range) = self.requests[place].0.within(asked, renamed);
+                (from, range, marks[place])
+            });
+            Departing { link: *link, way: *way, requests }
+        })
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        for node in self.nodes.drain(..) {
+            self.of_nodes[node.index()].places.clear();
+        }
+        self.requests.clear();
+        self.links.clear();
+        self.sources.clear();
+        self.ways.clear();
     }
 }

@@ -6,8 +6,7 @@ use heatsink_cluster::{cursor, slot, split};
 use heatsink_resp::command::{Access, Command, CommandTable, RequestPolicy, Unnamed};
 use heatsink_resp::glob;
 
-use crate::cluster::batch::Batch;
-use crate::cluster::node_batches::{Departing, NodeBatches};
+use crate::cluster::forward::{Batch, Departing, NodeBatches};
 use crate::cluster::scatter_gather::{Ending, Targets};
 use crate::downstream::clients::{Clients, MAX_OUTSTANDING};
 use crate::downstream::connection::{Client, ClientKey};

@@ -31,7 +31,7 @@ pub(crate) struct ClientState {
     /// One of the requests since then may have touched any key, or one of which the server tells.
     pub(super) unknown: bool,
     /// When such requests were all answered. Until every link of the cache is known to have told of
-    /// what they changed, nothing is served to it from the cache; see the module `untracked`.
+    /// what they changed, nothing is served to it from the cache; see the head of `reads`.
     pub(super) unseen_since: Option<Instant>,
     /// When the last of its own requests was answered that may have written a hot key. Nothing is
     /// given to it that was read before.

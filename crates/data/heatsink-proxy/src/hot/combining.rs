@@ -1,6 +1,6 @@
 //! Writes of hot keys that go out as one: increments, and plain `SET`s.
 //!
-//! Called by: `hot` with each request that may be combined; `flush` right before anything is
+//! Called by: `hot` with each request that may be combined; `worker` right before anything is
 //! sent; `replies` and `pools` with what became of a batch.
 //! Bound: the limits of [`heatsink_cache::combine`]; one batch of an identity is out.
 //! Invariant: a client's requests for one key keep their order. Whatever else it asks of a hot

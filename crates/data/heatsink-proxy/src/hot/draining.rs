@@ -4,7 +4,7 @@
 //! Bound: a fence for each change of the hot keys that is not through; each holds a number for each
 //! shared link and client that had something under way.
 //! Invariant: a version of the hot keys is not settled before everything is answered that was sent
-//! while other keys were hot. (Keys are cached before that; see the module `untracked`.)
+//! while other keys were hot. (Keys are cached before that; see the head of `reads`.)
 //!
 //! A fence knows what was sent, not what will be. So what takes several rounds is counted beside it,
 //! if it writes:

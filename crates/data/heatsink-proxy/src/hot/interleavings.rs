@@ -36,7 +36,7 @@ fn executed(rig: &Rig, command: &str) -> usize {
     rig.servers[0].executed.iter().filter(|one| *one == command).count()
 }
 
-/// See the module `untracked`.
+/// See the head of `reads`.
 #[test]
 fn a_client_sees_its_own_write_before_word_of_it_has_come() {
     let mut rig = rig(Treatment::COHERENT);

@@ -17,12 +17,13 @@
 //! What says that a key is to be treated by it is [`crate::hot_keys`].
 
 use crate::cluster::scatter_gather::{Asker, Ending, Questions};
+use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::hot::combining::Combining;
 use crate::hot::copies::{self, CopiedWrites};
 use crate::hot::reads::Reads;
 use crate::hot::splitting::{self, Splits};
-use crate::hot::{Incoming, Mitigations};
+use crate::hot::{Incoming, Mitigated, Mitigations};
 use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::upstream::ticket::{Purpose, Ticket};
@@ -130,6 +131,28 @@ pub(super) enum Inquiry {
 }
 
 impl Mitigations {
+    /// A request that touches hot keys.
+    pub(crate) fn mitigate(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Mitigated {
+        self.settle(relay, incoming.key);
+        match offer(self, relay, incoming) {
+            Verdict::Served => Mitigated::Done(Flow::Taken),
+            Verdict::Waiting => Mitigated::Done(Flow::Wait),
+            Verdict::Cold => Mitigated::Cold,
+            Verdict::Pass if relay.cluster.view.is_some() => self.write_clustered(relay, incoming),
+            Verdict::Pass => self.mark_write(relay, incoming),
+        }
+    }
+
+    /// What a client has touched apart is forgotten once all of it is answered.
+    fn settle(&mut self, relay: &mut Relay, key: ClientKey) {
+        let now = relay.now;
+        let Some(client) = relay.clients.get(key) else { return };
+        if client.hot.apart && client.is_settled() {
+            let tokens = client.hot.end_apart(now, &relay.world.clock);
+            self.forget_touched(relay, tokens);
+        }
+    }
+
     /// Asks several nodes along a pool, each its question.
     pub(super) fn ask(
         &mut self,

@@ -36,7 +36,7 @@ use heatsink_split::plan::{self, Context, Merge, Part, Plan};
 use heatsink_upstream::Protocol;
 
 use super::Mitigations;
-use crate::cluster::batch::RENAMED_BYTES;
+use crate::cluster::forward::RENAMED_BYTES;
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::{Flow, Request, only_key, reaches_other_databases};

@@ -3,7 +3,7 @@
 //! Where the server tells of changes, such a request ends nothing for others: many change nothing (the
 //! server refuses them, `SET NX` finds the key, `MGET` only reads it), and what one changes the server
 //! says. Its own client is not served from the cache until word of it must have come; see the module
-//! `untracked`. Where the server does not tell, the key is *pending*: nothing of it is served or kept.
+//! `reads`. Where the server does not tell, the key is *pending*: nothing of it is served or kept.
 //!
 //! Bound: one entry for each such request that is not answered.
 //! Invariant: a client reads no hot key while such a request of its own is unanswered. A key of a
@@ -248,7 +248,7 @@ impl Mitigations {
     }
 
     /// Nobody knows what it touches. Where the server tells of changes, that ends nothing for
-    /// others; see the module `untracked`.
+    /// others; see the head of `reads`.
     pub(crate) fn touch_all(&mut self, relay: &mut Relay, key: ClientKey) {
         if !self.is_active() {
             return;

@@ -9,7 +9,7 @@ use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::{ProtocolError, RequestScan};
 use heatsink_resp::{encode, inline};
 
-use crate::decide::{Decision, Situation, decide};
+use crate::decide::Decision;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::{Flow, Request};
 use crate::hot::{Incoming, Mitigated};
@@ -73,23 +73,6 @@ impl Worker {
                 self.settle_and_carry_out(key, request, Some(command), Decision::Forward)
             }
         }
-    }
-
-    /// What becomes of a request of a client that is still there.
-    #[inline]
-    pub(crate) fn decide(
-        &self,
-        key: ClientKey,
-        command: Option<&Command>,
-        request: Request<'_>,
-    ) -> Option<Decision> {
-        let client = self.relay.clients.get_ref(key)?;
-        let (is_clustered, checks_logins) =
-            (self.relay.cluster.view.is_some(), self.relay.shared.verifier.is_some());
-        let situation = Situation::of(client, is_clustered, checks_logins);
-        let touches_hot =
-            |command: &Command| self.hot.is_active() && self.hot.touches_hot_keys(request, command);
-        Some(decide(&situation, command, request, touches_hot))
     }
 
     /// Carries out what was decided about a request, when keys that it touches are whole, and notes

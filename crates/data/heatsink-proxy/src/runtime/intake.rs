@@ -12,9 +12,8 @@ use std::rc::Rc;
 use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::{ProtocolError, RequestScan, Status};
 
-use crate::cluster::batch::Batch;
-use crate::cluster::node_batches::Text;
-use crate::decide::Decision;
+use crate::cluster::forward::{Batch, Text};
+use crate::decide::{Decision, Situation, decide};
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::{ClientKey, Closing, Replies};
 use crate::downstream::request::{BIG_REQUEST_BYTES, Flow, Request};
@@ -376,6 +375,23 @@ impl Worker {
         };
         intake.args = args;
         flow
+    }
+
+    /// What becomes of a request of a client that is still there.
+    #[inline]
+    pub(crate) fn decide(
+        &self,
+        key: ClientKey,
+        command: Option<&Command>,
+        request: Request<'_>,
+    ) -> Option<Decision> {
+        let client = self.relay.clients.get_ref(key)?;
+        let (is_clustered, checks_logins) =
+            (self.relay.cluster.view.is_some(), self.relay.shared.verifier.is_some());
+        let situation = Situation::of(client, is_clustered, checks_logins);
+        let touches_hot =
+            |command: &Command| self.hot.is_active() && self.hot.touches_hot_keys(request, command);
+        Some(decide(&situation, command, request, touches_hot))
     }
 
     /// A request that touches hot keys; if no mitigation takes it, it goes on as if they were not hot.

@@ -17,7 +17,7 @@
 //! last request. The server answers what it can, and closes the connection; if something is
 //! unanswered then, it was waiting, and it is over.
 //!
-//! Called by: `intake`, the worker and `flush`, whenever a client may have come to its end.
+//! Called by: `intake` and the worker, whenever a client may have come to its end.
 //! Bound: a server that neither answers nor closes is given up after `timeouts.silence_ms`, as
 //! for any other answer that it owes.
 

@@ -16,9 +16,11 @@ use heatsink_upstream::Login;
 use heatsink_upstream::error::LinkError;
 
 use crate::downstream::connection::ClientKey;
+use crate::observe::Mark;
 use crate::upstream::effects::{Effect, Note};
 use crate::upstream::links::{Owner, Upstream, unavailable};
 use crate::upstream::nodes::NodeId;
+use crate::upstream::ticket::Ticket;
 use crate::upstream::{Links, Room};
 
 /// Spare connections kept for the next client that needs one of its own.
@@ -150,6 +152,18 @@ impl<N: Note> Links<'_, N> {
             untold_refused: false,
             tracked: Vec::new(),
         }))
+    }
+
+    /// The shared link for what a client sends now.
+    #[inline]
+    pub(crate) fn link_for(
+        &mut self,
+        key: ClientKey,
+        pool: usize,
+        node: NodeId,
+    ) -> Result<usize, String> {
+        let link = self.pool_link(pool, node)?;
+        if self.room.goes_around { Ok(self.link_around(key, pool, node, link)) } else { Ok(link) }
     }
 
     /// The shared link of a pool to a node, opened if it is not there; else why there is none.
@@ -291,6 +305,47 @@ impl<N: Note> Links<'_, N> {
 }
 
 impl Room {
+    /// Queues a request on a link; it is flushed at the end of the turn.
+    #[inline]
+    pub(crate) fn push_to_link(&mut self, now: Instant, slot: usize, bytes: &[u8], ticket: Ticket) {
+        let upstream = &mut self.links[slot];
+        upstream.requests += 1;
+        upstream.link.push(bytes, ticket, 1, now);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+    }
+
+    /// Queues requests of which something is remembered; the link is flushed at the end of the turn.
+    #[inline]
+    pub(crate) fn push_marked(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        bytes: &[u8],
+        ticket: Ticket,
+        marks: &[Mark],
+    ) {
+        let upstream = &mut self.links[slot];
+        upstream.requests += marks.len() as u64;
+        upstream.link.push_marked(bytes, ticket, marks, now);
+        if !upstream.dirty {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+    }
+
+    /// A link has something to send.
+    pub(crate) fn touch_link(&mut self, slot: usize) {
+        if let Some(upstream) = self.links.get_mut(slot)
+            && !upstream.dirty
+        {
+            upstream.dirty = true;
+            self.dirty_links.push(slot);
+        }
+    }
+
     /// A client leaves a pool.
     pub(crate) fn leave_pool(&mut self, now: Instant, pool: usize) {
         self.pools[pool].clients -= 1;

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use super::*;
-use crate::cluster::node_batches::{Departing, NodeBatches, Text};
+use crate::cluster::forward::{Departing, NodeBatches, Text};
 use crate::observe::Mark;
 use crate::upstream::nodes::NodeId;
 

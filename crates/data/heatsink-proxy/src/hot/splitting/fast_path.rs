@@ -13,7 +13,7 @@ use heatsink_split::plan::{self, Context, Plan};
 use heatsink_upstream::Protocol;
 
 use super::FEW_ARGS;
-use crate::cluster::node_batches::NodeBatches;
+use crate::cluster::forward::NodeBatches;
 use crate::hot::{Incoming, Mitigations};
 use crate::hot_keys::SplitKey;
 use crate::relay::Relay;

@@ -41,20 +41,14 @@ use crate::upstream::nodes::NodeId;
 const QUIET: Duration = Duration::from_millis(100);
 
 impl<N: Note> Links<'_, N> {
-    /// The shared link for what a client sends now.
-    #[inline]
-    pub(crate) fn link_for(
+    #[cold]
+    pub(super) fn link_around(
         &mut self,
         key: ClientKey,
         pool: usize,
         node: NodeId,
-    ) -> Result<usize, String> {
-        let link = self.pool_link(pool, node)?;
-        if self.room.goes_around { Ok(self.link_around(key, pool, node, link)) } else { Ok(link) }
-    }
-
-    #[cold]
-    fn link_around(&mut self, key: ClientKey, pool: usize, node: NodeId, link: usize) -> usize {
+        link: usize,
+    ) -> usize {
         self.decide_around(key, pool, &[node]);
         // As long as there is a second link, every request comes by here.
         let around = self.clients.get_ref(key).and_then(|client| client.around);
