@@ -392,7 +392,7 @@ impl Mitigations {
         self.end_shard_writes(relay, hot);
         let now = relay.now;
         let old = std::mem::replace(&mut self.keys, Arc::clone(hot));
-        relay.moved.follow(now, hot, relay.reads_replicas);
+        relay.cluster.moved.follow(now, hot, relay.cluster.reads_replicas);
         self.note_past(now, &old);
         for (key, _) in old.iter().filter(|(key, _)| hot.get(key).is_none()) {
             self.reads.cache.deregister(key);

@@ -19,7 +19,7 @@
 //! | `CLIENT …` | `client_command`, `client_tracking`, `directory` |
 //! | replies back to clients, in order | `replies`, `clients`, `order` |
 //! | large replies that several clients share | `shared_reply` |
-//! | what a room wants from one above it | `relay::effects`, `upstream::effects` |
+//! | what a room wants from one above it | `effects` of `upstream`, `cluster`, `relay` |
 //! | what `MONITOR` does not show a client | `monitor` |
 //! | bounds on what all clients together have not read, and have sent of unfinished requests | `output`, `input`, both with `total` |
 //! | timeouts, idle clients, the end | `upkeep` |

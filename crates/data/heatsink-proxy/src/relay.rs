@@ -2,34 +2,28 @@
 //! cluster. Sessions and mitigations stand on top of it, and it knows nothing of them.
 //!
 //! Owns: the rooms of clients (`downstream`), of links (`upstream`) and of the cluster, the counts of keys,
-//! the settings, and the time of the turn. The links are a room of their own ([`Relay::links`]); the
-//! cluster's methods are the relay's, as they need all that it owns.
+//! the settings, and the time of the turn. Each of the rooms has its own methods, on what [`Relay::links`]
+//! and [`Relay::routing`] lend for a call.
 //! Called by: the event loop, and the rooms above, to which it is the way to clients and servers.
 //! Bound: those of its rooms.
 //! Invariant: nothing here calls up. What a room above has to do is put among the [`Effects`], which
 //! the event loop carries out as soon as the call that led to it has returned.
-//!
-//! | question | module |
-//! |---|---|
-//! | what a room above has to do | `effects` |
-//! | keys whose values lie elsewhere, as far as that concerns requests on their way | `moved_values` |
 
 pub(crate) mod effects;
-pub(crate) mod moved_values;
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use heatsink_resp::command::{Command, CommandTable};
+use heatsink_resp::command::CommandTable;
 use heatsink_resp::request::Limits;
 
+use crate::cluster::Routing;
 use crate::config::Live;
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
-use crate::downstream::request::Request;
-use crate::observe::{Mark, Observer, Writer};
+use crate::observe::Observer;
 use crate::runtime::shared::Shared;
 use crate::runtime::world::World;
 use crate::upstream::Links;
@@ -37,7 +31,6 @@ use crate::upstream::links::Owner;
 use crate::upstream::nodes::NodeId;
 use crate::{cluster, upstream};
 use effects::{Effect, Effects};
-use moved_values::MovedValues;
 
 /// What a server accepts from a connection that has not authenticated.
 const SERVER_UNAUTHENTICATED_MAX_ARGS: u64 = 10;
@@ -53,8 +46,6 @@ pub(crate) struct Relay {
     pub(crate) live: Arc<Live>,
     /// Limits on a request after authentication, and before.
     pub(crate) request_limits: [Limits; 2],
-    /// Some rule lets replicas answer reads.
-    pub(crate) reads_replicas: bool,
     /// This worker's copy of the command table; no other thread touches its counter.
     pub(crate) table: Rc<CommandTable>,
     pub(crate) table_version: u64,
@@ -63,14 +54,10 @@ pub(crate) struct Relay {
     pub(crate) cluster: cluster::Room,
     /// Counts keys, if they are to be counted.
     pub(crate) observer: Option<Observer>,
-    /// Keys whose values lie elsewhere, and who waits for them.
-    pub(crate) moved: MovedValues,
     /// What the event loop is to have done next.
     pub(crate) effects: Effects,
     /// Tells one client in a place from the next one there.
     pub(crate) next_generation: u32,
-    /// For taking turns.
-    pub(crate) turn: usize,
     /// The time of the turn.
     pub(crate) now: Instant,
     pub(crate) next_tick: Instant,
@@ -95,18 +82,16 @@ impl Relay {
             clients: Clients::new(live.limits.max_output_bytes),
             next_generation: 0,
             request_limits: request_limits(&live.limits),
-            reads_replicas: live.policy.iter().any(|rule| rule.replica_reads),
             observer,
             live,
             upstream: upstream::Room::new(&shared, shared.cluster.is_some(), index == 0),
-            cluster: cluster::Room::new(shared.cluster.is_some(), now),
-            moved: MovedValues::default(),
+            cluster: cluster::Room::new(shared.cluster.is_some(), index, now),
             effects: Effects::default(),
-            turn: index,
             now,
             next_tick: now,
             shared,
         };
+        relay.cluster.reads_replicas = reads_replicas(&relay.live);
         if let Some(base_pool) = relay.links().pool_for(&login) {
             relay.upstream.base_pool = base_pool;
         }
@@ -123,7 +108,7 @@ impl Relay {
         self.live = self.shared.live();
         self.request_limits = request_limits(&self.live.limits);
         self.clients.max_output_bytes = self.live.limits.max_output_bytes;
-        self.reads_replicas = self.live.policy.iter().any(|rule| rule.replica_reads);
+        self.cluster.reads_replicas = reads_replicas(&self.live);
         if let Some(observer) = &mut self.observer {
             observer.apply(&self.live);
         }
@@ -145,29 +130,38 @@ impl Relay {
         }
     }
 
-    /// Counts the keys of a request that is sent on now.
+    /// The room of the cluster, for a call.
     #[inline]
-    pub(crate) fn observe(
-        &mut self,
-        key: ClientKey,
-        command: &Command,
-        request: Request<'_>,
-    ) -> Mark {
-        let within = self.clients.get_ref(key).is_some_and(|client| client.within);
-        match &mut self.observer {
-            Some(observer) if !within => observer.sent(Writer(key.slot), command, request),
-            _ => Mark::Nothing,
+    pub(crate) fn routing(&mut self) -> Routing<'_, Effects> {
+        Routing {
+            room: &mut self.cluster,
+            upstream: &mut self.upstream,
+            clients: &mut self.clients,
+            observer: &mut self.observer,
+            world: &mut self.world,
+            shared: &self.shared,
+            live: &self.live,
+            table: &self.table,
+            now: self.now,
+            next_tick: &mut self.next_tick,
+            effects: &mut self.effects,
         }
     }
 
-    /// A request will not be answered.
-    pub(crate) fn give_up(&mut self, mark: Mark) {
-        if let Mark::Hot(_) = mark {
-            return self.effects.push(Effect::GivenUp(mark));
-        }
-        if let Some(observer) = &mut self.observer {
-            observer.given_up(mark);
-        }
+    /// A node for what any node can do; see [`cluster::Room::home`].
+    pub(crate) fn home(&self, key: ClientKey) -> NodeId {
+        self.cluster.home(&self.clients, key)
+    }
+
+    /// The server of a key.
+    pub(crate) fn node_of(&self, name: &[u8]) -> NodeId {
+        self.cluster.node_of(&self.clients, name)
+    }
+
+    /// The primary of a slot; see [`cluster::Room::primary_of`].
+    #[inline]
+    pub(crate) fn primary_of(&self, slot: u16, key: ClientKey) -> NodeId {
+        self.cluster.primary_of(&self.clients, slot, key)
     }
 
     /// The small limits hold: the server has asked for a password and got none yet.
@@ -186,7 +180,7 @@ impl Relay {
         match upstream.owner {
             Owner::Pool if !upstream.link.needs_auth() => {
                 self.links().ask_commands(slot);
-                self.ask_topology(slot);
+                self.routing().ask_topology(slot);
             }
             Owner::Client(key) => {
                 let id = upstream.link.connection_id();
@@ -198,6 +192,11 @@ impl Relay {
             Owner::Pool | Owner::Spare | Owner::Once | Owner::Listener | Owner::Retired { .. } => {}
         }
     }
+}
+
+/// Whether some rule lets replicas answer reads.
+fn reads_replicas(live: &Live) -> bool {
+    live.policy.iter().any(|rule| rule.replica_reads)
 }
 
 /// The limits on a request after authentication, and before.

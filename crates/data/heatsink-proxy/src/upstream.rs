@@ -47,7 +47,7 @@ use crate::config::Live;
 use crate::downstream::clients::Clients;
 use crate::runtime::shared::Shared;
 use crate::runtime::world::World;
-use effects::Note;
+use effects::{Effect, Note};
 use links::Upstream;
 use nodes::{Node, NodeId};
 use pools::Pool;
@@ -95,7 +95,7 @@ pub(crate) struct Links<'a, N> {
     pub(crate) effects: &'a mut N,
 }
 
-impl<N: Note> Links<'_, N> {
+impl<N: Note<Effect>> Links<'_, N> {
     /// The server with that number.
     pub(crate) fn node(&mut self, id: NodeId) -> Arc<Node> {
         if id.index() >= self.room.nodes.len() {

@@ -4,12 +4,13 @@ use heatsink_cluster::announce;
 use heatsink_resp::encode;
 use heatsink_upstream::Protocol;
 
+use crate::cluster::Routing;
+use crate::cluster::effects::Notes;
+use crate::cluster::effects::{Effect, Question};
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::{Flow, Request};
-use crate::relay::Relay;
-use crate::relay::effects::{Effect, Question};
 
-impl Relay {
+impl<N: Notes> Routing<'_, N> {
     /// `CLUSTER …`: the server is asked first, so that only a user who may ask gets an answer;
     /// then the answer is ours.
     pub(crate) fn cluster_command(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
@@ -48,7 +49,7 @@ impl Relay {
             probe.extend_from_slice(request.bytes);
         }
         let question = Question { client: key, pool, probe, answer };
-        self.effects.push(Effect::Ask(Box::new(question)));
+        self.effects.note(Effect::Ask(Box::new(question)));
         Flow::Taken
     }
 }

@@ -13,13 +13,14 @@ use std::ops::Range;
 
 use heatsink_resp::command::Command;
 
+use crate::cluster::Routing;
+use crate::cluster::effects::Effect;
+use crate::cluster::effects::Notes;
 use crate::downstream::clients::{Clients, MAX_OUTSTANDING};
 use crate::downstream::connection::{BufferPool, ClientKey};
 use crate::downstream::order::{Order, Source};
 use crate::downstream::request::{Flow, Request};
 use crate::observe::Mark;
-use crate::relay::Relay;
-use crate::relay::effects::Effect;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::ticket::{Purpose, Ticket};
 
@@ -39,7 +40,7 @@ pub(crate) struct Batch {
     pub(crate) renamed: Vec<u8>,
 }
 
-impl Relay {
+impl<N: Notes> Routing<'_, N> {
     /// Passes a request on along the client's pool, to any node.
     pub(crate) fn forward(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
         self.forward_to(key, self.home(key), bytes)
@@ -59,7 +60,7 @@ impl Relay {
     /// what it sends now would take another way, and might overtake them.
     #[inline]
     pub(crate) fn behind_old_map(&mut self, key: ClientKey) -> Option<Flow> {
-        let epoch = self.cluster.epoch;
+        let epoch = self.room.epoch;
         let client = self.clients.get(key)?;
         if client.epoch != epoch {
             if client.order.outstanding() > 0 {
@@ -141,14 +142,14 @@ impl Relay {
     #[inline]
     pub(crate) fn goes_around(&mut self, key: ClientKey, name: &[u8]) -> bool {
         self.upstream.goes_around && {
-            let node = self.node_of(name);
+            let node = self.room.node_of(self.clients, name);
             self.links().is_around(key, node)
         }
     }
 
     /// The shared link has more to send than it should: send now, or wait.
     pub(crate) fn throttle(&mut self, key: ClientKey, pool: usize, link: usize) {
-        self.effects.push(Effect::LeavesEarly);
+        self.effects.note(Effect::LeavesEarly);
         if let Err(error) = self.upstream.links[link].link.flush(self.now) {
             self.links().lose_link(link, &error);
             return;

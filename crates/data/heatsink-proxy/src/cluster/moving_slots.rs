@@ -24,9 +24,10 @@ use std::time::{Duration, Instant};
 
 use heatsink_resp::command::Command;
 
+use crate::cluster::Routing;
+use crate::cluster::effects::Notes;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Request;
-use crate::relay::Relay;
 
 /// So many slots are remembered; tools that move them do so one by one.
 const MAX_MOVING: usize = 64;
@@ -73,7 +74,7 @@ impl Moving {
     }
 }
 
-impl Relay {
+impl<N: Notes> Routing<'_, N> {
     /// A request for several keys was sent on: if one of its slots is moving, nothing of its client
     /// is sent behind it until it is answered.
     #[inline]
@@ -83,7 +84,7 @@ impl Relay {
         request: Request<'_>,
         command: &Command,
     ) {
-        if self.cluster.moving.0.is_empty() {
+        if self.room.moving.0.is_empty() {
             return;
         }
         let mut keys = 0;
@@ -92,7 +93,7 @@ impl Relay {
         command.for_each_key(request.len(), arg, |index| {
             keys += 1;
             let slot = heatsink_cluster::slot::of_key(arg(index));
-            moves |= self.cluster.moving.is_worth_waiting(slot, self.now);
+            moves |= self.room.moving.is_worth_waiting(slot, self.now);
         });
         if moves
             && keys > 1

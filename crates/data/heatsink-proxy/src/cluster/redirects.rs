@@ -16,13 +16,13 @@ use heatsink_cluster::topology::NodeAddress;
 use heatsink_resp::command::CommandTable;
 use heatsink_upstream::address::Endpoint;
 
-use crate::cluster;
+use crate::cluster::effects::{Effect, WrongType};
 use crate::cluster::replay::{Plan, is_before};
-use crate::cluster::route;
+use crate::cluster::route::{may_be_made_up, slot_of};
+use crate::cluster::{Notes, Room, Routing};
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
-use crate::relay::Relay;
-use crate::relay::effects::{Effect, WrongType};
+use crate::downstream::request::is_read;
 use crate::upstream::effects::Unsent;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::suspect_replies::Replayed;
@@ -205,20 +205,21 @@ pub(crate) fn may_meet(one: Option<u16>, other: Option<u16>) -> bool {
     one.is_none() || other.is_none() || one == other
 }
 
-/// See [`Relay::is_servers_own`].
+/// Whether a node says this of its own accord. What a script or a module says instead is an answer
+/// like any other: following it would execute the script again.
 pub(crate) fn is_servers_own(
     table: &CommandTable,
     redirect: Redirect<'_>,
     error: &[u8],
     request: &[u8],
 ) -> bool {
-    let slot = route::slot_of(table, request);
+    let slot = slot_of(table, request);
     match redirect {
         Redirect::Moved { slot: named, .. } | Redirect::Ask { slot: named, .. } => {
             slot == Some(named)
         }
         _ => {
-            !route::may_be_made_up(table, request)
+            !may_be_made_up(table, request)
                 || (slot.is_some() && OWN_WORDS.iter().any(|words| error.starts_with(words)))
         }
     }
@@ -232,7 +233,7 @@ impl Later {
     }
 }
 
-impl Relay {
+impl<N: Notes> Routing<'_, N> {
     /// A node has not executed a request; `ticket` waits for its reply.
     pub(crate) fn go_elsewhere(
         &mut self,
@@ -245,25 +246,26 @@ impl Relay {
     ) {
         if matches!(ticket.purpose, Purpose::FillTtl(_) | Purpose::FillFields(_)) {
             // Without it the read before it, if that was not sent elsewhere as well, is not kept.
-            self.effects.conclude(ticket, error);
+            self.conclude(ticket, error);
             return;
         }
-        if self.cluster.is_of_wait(ticket) {
-            return self.effects.conclude(ticket, b"-TRYAGAIN heatsink: a slot is being moved\r\n");
+        if self.room.is_of_wait(ticket) {
+            return self.conclude(ticket, b"-TRYAGAIN heatsink: a slot is being moved\r\n");
         }
         if error.starts_with(WRONG_TYPE) {
             let (error, overtaken) = (error.to_vec(), standing != Standing::Last);
             let refused = WrongType { pool, ticket, request, error, overtaken };
-            return self.effects.push(Effect::WrongType(Box::new(refused)));
+            return self.effects.note(Effect::WrongType(Box::new(refused)));
         }
         let hops = self.note_hop(ticket, &request);
-        let dedicated = |redirect: &Redirect<'_>| self.is_servers_own(*redirect, error, &request);
+        let dedicated =
+            |redirect: &Redirect<'_>| is_servers_own(self.table, *redirect, error, &request);
         let redirect = redirect::parse(error).filter(dedicated);
         let Some(redirect) = redirect.filter(|_| hops <= MAX_HOPS) else {
             let told = redirect.map_or(error, |redirect| given_up(redirect, error, false));
             return match standing {
                 Standing::Leads(replay) => self.lead(replay, pool, told, None),
-                _ => self.effects.conclude(ticket, told),
+                _ => self.conclude(ticket, told),
             };
         };
         let leads = matches!(standing, Standing::Leads(_));
@@ -271,15 +273,15 @@ impl Relay {
             Redirect::Moved { host, port, slot } | Redirect::Ask { host, port, slot } => {
                 let asking = matches!(redirect, Redirect::Ask { .. });
                 if asking {
-                    self.cluster.moving.note(slot, self.now);
+                    self.room.moving.note(slot, self.now);
                 } else {
                     self.want_topology();
                 }
                 if let Some(to) = self.named_node(from, host, port) {
-                    if self.cluster.parts_ways(ticket, slot, to) {
+                    if self.room.parts_ways(ticket, slot, to) {
                         return self.send_later(pool, to, ticket, request);
                     }
-                    self.cluster.note_sent(ticket, slot, to);
+                    self.room.note_sent(ticket, slot, to);
                     self.resend(pool, to, ticket, &request, asking);
                 } else {
                     // It may have joined a moment ago.
@@ -287,16 +289,16 @@ impl Relay {
                     self.try_again(pool, from, ticket, request, told, standing);
                 }
             }
-            Redirect::Loading | Redirect::MasterDown if self.cluster.is_replica(from) && !leads => {
-                if let Some(view) = &mut self.cluster.view {
+            Redirect::Loading | Redirect::MasterDown if self.room.is_replica(from) && !leads => {
+                if let Some(view) = &mut self.room.view {
                     view.avoid(from, self.now + Duration::from_secs(1));
                 }
-                match self.slot_of_request(&request) {
+                match slot_of(self.table, &request) {
                     Some(slot) => {
                         let to = self.primary_of(slot, ticket.client);
                         self.resend(pool, to, ticket, &request, false);
                     }
-                    None => self.effects.conclude(ticket, error),
+                    None => self.conclude(ticket, error),
                 }
             }
             Redirect::TryAgain
@@ -305,9 +307,9 @@ impl Relay {
             | Redirect::MasterDown => {
                 self.want_topology();
                 if redirect == Redirect::TryAgain
-                    && let Some(slot) = self.slot_of_request(&request)
+                    && let Some(slot) = slot_of(self.table, &request)
                 {
-                    self.cluster.moving.note(slot, self.now);
+                    self.room.moving.note(slot, self.now);
                 }
                 self.try_again(pool, from, ticket, request, error, standing);
             }
@@ -325,13 +327,10 @@ impl Relay {
         standing: Standing,
     ) {
         let serial = self.upstream.pools.get(pool).map(|pool| pool.serial);
-        let is_over = self
-            .cluster
-            .redirects
-            .get(&ticket)
-            .is_some_and(|redirect| !redirect.may_go_on(self.now));
-        if is_over && let Some(slot) = self.slot_of_request(&request) {
-            self.cluster.moving.note_stuck(slot, self.now);
+        let is_over =
+            self.room.redirects.get(&ticket).is_some_and(|redirect| !redirect.may_go_on(self.now));
+        if is_over && let Some(slot) = slot_of(self.table, &request) {
+            self.room.moving.note_stuck(slot, self.now);
         }
         let until = self.may_try_again(ticket, standing);
         let (replay, may) = match standing {
@@ -352,36 +351,25 @@ impl Relay {
             }
             (None, Some((_, serial))) => {
                 let at = self.now + RETRY_PAUSE;
-                self.cluster.later.push(Later::Shared { at, pool, serial, from, ticket, request });
-                self.next_tick = self.next_tick.min(at);
+                self.room.later.push(Later::Shared { at, pool, serial, from, ticket, request });
+                *self.next_tick = (*self.next_tick).min(at);
             }
-            (None, None) => self.effects.conclude(ticket, error),
+            (None, None) => self.conclude(ticket, error),
         }
     }
 
     /// Sends a request on when all that its client sent before it for the slot is answered.
     fn send_later(&mut self, pool: usize, to: NodeId, ticket: Ticket, request: Vec<u8>) {
         let Some(serial) = self.upstream.pools.get(pool).map(|pool| pool.serial) else {
-            return self.effects.conclude(ticket, &error_line("ERR heatsink: given up"));
+            return self.conclude(ticket, &error_line("ERR heatsink: given up"));
         };
         self.hold_back(ticket, &request, self.now + self.live.timeouts.cluster_retry);
-        if let Some(slot) = self.slot_of_request(&request) {
-            self.cluster.note_sent(ticket, slot, NodeId::NONE);
+        if let Some(slot) = slot_of(self.table, &request) {
+            self.room.note_sent(ticket, slot, NodeId::NONE);
         }
         let at = self.now + RETRY_PAUSE;
-        self.cluster.later.push(Later::Shared { at, pool, serial, from: to, ticket, request });
-        self.next_tick = self.next_tick.min(at);
-    }
-
-    /// A node says this of its own accord. What a script or a module says instead is an answer
-    /// like any other: following it would execute the script again.
-    pub(crate) fn is_servers_own(
-        &self,
-        redirect: Redirect<'_>,
-        error: &[u8],
-        request: &[u8],
-    ) -> bool {
-        is_servers_own(&self.table, redirect, error, request)
+        self.room.later.push(Later::Shared { at, pool, serial, from: to, ticket, request });
+        *self.next_tick = (*self.next_tick).min(at);
     }
 
     /// The node that another one has named, if it belongs to the cluster.
@@ -399,8 +387,8 @@ impl Relay {
             // Nobody waits for it; one more node is tried, and that is it.
             return 1;
         }
-        let slot = self.slot_of_request(request);
-        let redirect = self.cluster.redirects.entry(ticket).or_default();
+        let slot = slot_of(self.table, request);
+        let redirect = self.room.redirects.entry(ticket).or_default();
         redirect.slot = slot;
         redirect.hops += 1;
         redirect.hops
@@ -408,8 +396,8 @@ impl Relay {
 
     /// The reply has come at last.
     pub(crate) fn end_redirect(&mut self, ticket: Ticket) {
-        let redirect = self.cluster.redirects.remove(&ticket);
-        self.cluster
+        let redirect = self.room.redirects.remove(&ticket);
+        self.room
             .redirects_in_flight
             .remove(redirect.as_ref().and_then(|redirect| redirect.sent_to));
         if let Some(redirect) = redirect
@@ -435,8 +423,8 @@ impl Relay {
         overtaken: bool,
         until: Instant,
     ) -> (Option<Instant>, Refusal) {
-        let before = self.cluster.redirects.remove(&ticket).unwrap_or_default();
-        self.cluster.redirects_in_flight.remove(before.sent_to);
+        let before = self.room.redirects.remove(&ticket).unwrap_or_default();
+        self.room.redirects_in_flight.remove(before.sent_to);
         if before.until.is_some() {
             return (before.until, before.refusal);
         }
@@ -458,7 +446,7 @@ impl Relay {
         asking: bool,
     ) {
         if self.upstream.pools.get(pool).is_none() || to == NodeId::NONE {
-            self.effects.conclude(ticket, &error_line("ERR heatsink: the node cannot be reached"));
+            self.conclude(ticket, &error_line("ERR heatsink: the node cannot be reached"));
             return;
         }
         match self.links().pool_link(pool, to) {
@@ -468,16 +456,16 @@ impl Relay {
                     self.upstream.push_to_link(self.now, link, b"*1\r\n$6\r\nASKING\r\n", ignored);
                 }
                 self.upstream.push_to_link(self.now, link, request, ticket);
-                self.effects.push(Effect::Resent(link, ticket.client));
+                self.effects.note(Effect::Resent(link, ticket.client));
             }
-            Err(why) => self.effects.conclude(ticket, &error_line(&why)),
+            Err(why) => self.conclude(ticket, &error_line(&why)),
         }
     }
 
     /// Until when a request may be tried again, if at all: not for ever, and not if it was
     /// overtaken.
     fn may_try_again(&self, ticket: Ticket, standing: Standing) -> Option<Instant> {
-        let redirect = self.cluster.redirects.get(&ticket)?;
+        let redirect = self.room.redirects.get(&ticket)?;
         match (standing, redirect.until) {
             (Standing::Overtaken, _) | (Standing::SentOn, None) => return None,
             _ => {}
@@ -492,8 +480,8 @@ impl Relay {
     /// From now on the client of a request sends nothing until it is answered. It is tried again
     /// until a certain time, if that was not said before.
     pub(super) fn hold_back(&mut self, ticket: Ticket, request: &[u8], until: Instant) {
-        let slot = self.slot_of_request(request);
-        let redirect = self.cluster.redirects.entry(ticket).or_default();
+        let slot = slot_of(self.table, request);
+        let redirect = self.room.redirects.entry(ticket).or_default();
         redirect.slot = slot;
         // Trying again is not going further.
         redirect.hops = 0;
@@ -515,14 +503,14 @@ impl Relay {
             many if many > MAX_LOOKED_AT => return true,
             _ => {}
         }
-        let slot = self.slot_of_request(request);
+        let slot = slot_of(self.table, request);
         let tried_again = |(other, redirect): (&Ticket, &Redirection)| {
             other.client == ticket.client
                 && !other.is_sibling(ticket)
                 && redirect.until.is_some()
                 && redirect.slot.is_some_and(|other| may_meet(slot, Some(other)))
         };
-        if self.cluster.redirects.iter().any(tried_again) {
+        if self.room.redirects.iter().any(tried_again) {
             return true;
         }
         let of_pool = self.upstream.links.iter().filter(|(_, upstream)| upstream.pool == pool);
@@ -530,7 +518,7 @@ impl Relay {
         requests.any(|(behind, request)| {
             behind.client == ticket.client
                 && !behind.is_sibling(ticket)
-                && may_meet(slot, self.slot_of_request(request))
+                && may_meet(slot, slot_of(self.table, request))
         })
     }
 
@@ -538,8 +526,8 @@ impl Relay {
     pub(crate) fn send_elsewhere(&mut self, unsent: Unsent) {
         let Unsent { way: (pool, serial), requests, only_reads } = unsent;
         for (ticket, request) in requests {
-            let may = !only_reads || self.is_read(&request);
-            let slot = self.slot_of_request(&request).filter(|_| may);
+            let may = !only_reads || is_read(self.table, &request);
+            let slot = slot_of(self.table, &request).filter(|_| may);
             match (ticket.purpose, slot) {
                 (Purpose::Topology, _) => self.forget_topology_question(),
                 (Purpose::Commands, _) => self.shared.forget_commands(),
@@ -547,7 +535,7 @@ impl Relay {
                     let ticket = self.clients.redirect(ticket);
                     if self.upstream.pools.get(pool).map(|pool| pool.serial) != serial {
                         // Another user's may have taken its place.
-                        self.effects.conclude(ticket, &error_line("ERR heatsink: given up"));
+                        self.conclude(ticket, &error_line("ERR heatsink: given up"));
                         continue;
                     }
                     if matches!(ticket.purpose, Purpose::Fill(_)) {
@@ -560,7 +548,7 @@ impl Relay {
                     let text = "ERR heatsink: upstream node lost; \
                                 it is unknown whether the command was executed";
                     let ticket = self.clients.redirect(ticket);
-                    self.effects.conclude(ticket, &error_line(text));
+                    self.conclude(ticket, &error_line(text));
                 }
             }
         }
@@ -570,7 +558,7 @@ impl Relay {
     pub(crate) fn take_due(&mut self) -> Vec<Later> {
         let now = self.now;
         let is_due = |later: &mut Later| later.at() <= now;
-        self.cluster.later.extract_if(.., is_due).collect()
+        self.room.later.extract_if(.., is_due).collect()
     }
 
     /// Tries something again.
@@ -581,19 +569,19 @@ impl Relay {
                 if self.has_before(pool, ticket, &request) {
                     let at = now + RETRY_PAUSE;
                     let later = Later::Shared { at, pool, serial, from, ticket, request };
-                    self.cluster.later.push(later);
-                    self.next_tick = self.next_tick.min(at);
+                    self.room.later.push(later);
+                    *self.next_tick = (*self.next_tick).min(at);
                     return;
                 }
                 if self.upstream.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
                     // Whoever asked has gone, and the way it would have taken with it.
                     let error = error_line("ERR heatsink: given up");
-                    return self.effects.conclude(ticket, &error);
+                    return self.conclude(ticket, &error);
                 }
-                let slot = self.slot_of_request(&request);
+                let slot = slot_of(self.table, &request);
                 let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));
                 if let Some(slot) = slot {
-                    self.cluster.note_sent(ticket, slot, to);
+                    self.room.note_sent(ticket, slot, to);
                 }
                 self.resend(pool, to, ticket, &request, false);
             }
@@ -603,14 +591,14 @@ impl Relay {
                 let same = dedicated.is_some_and(|dedicated| dedicated.link == link)
                     && self.upstream.links.get(link).is_some_and(|l| l.generation == generation);
                 if same {
-                    self.effects.push(Effect::SayAgain(client));
+                    self.effects.note(Effect::SayAgain(client));
                 }
             }
         }
     }
 }
 
-impl cluster::Room {
+impl Room {
     /// A request is sent on to a node.
     pub(crate) fn note_sent(&mut self, ticket: Ticket, slot: u16, to: NodeId) {
         if let Some(redirect) = self.redirects.get_mut(&ticket) {

@@ -13,12 +13,12 @@ use heatsink_resp::value::Value;
 use heatsink_upstream::address::Endpoint;
 use heatsink_upstream::error::LinkError;
 
-use crate::cluster;
+use crate::cluster::effects::Effect;
 use crate::cluster::topology::{Cluster, Routes};
+use crate::cluster::{Notes, Room, Routing};
+use crate::downstream::clients::Clients;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
-use crate::relay::Relay;
-use crate::relay::effects::Effect;
 use crate::upstream::links::{Owner, Upstream};
 use crate::upstream::nodes::NodeId;
 use crate::upstream::pools::Pool;
@@ -90,21 +90,11 @@ impl View {
     }
 }
 
-impl Relay {
-    /// A node for what any node can do: the same for a client as long as the map is.
-    pub(crate) fn home(&self, key: ClientKey) -> NodeId {
-        let Some(view) = &self.cluster.view else { return NodeId::FIRST };
-        let id = self.clients.get_ref(key).map_or(0, |client| client.record.id);
-        match view.routes.shards.len() {
-            0 => NodeId(view.seed as u16),
-            count => view.routes.shards[id as usize % count].primary,
-        }
-    }
-
+impl<N: Notes> Routing<'_, N> {
     /// Takes over what other workers found out.
     #[inline]
     pub(crate) fn renew_topology(&mut self) {
-        let (Some(view), Some(cluster)) = (&mut self.cluster.view, &self.shared.cluster) else {
+        let (Some(view), Some(cluster)) = (&mut self.room.view, &self.shared.cluster) else {
             return;
         };
         let version = cluster.version();
@@ -115,17 +105,17 @@ impl Relay {
         let before = std::mem::replace(&mut view.routes, cluster.routes());
         self.upstream.replicas = view.routes.replica_nodes().collect();
         view.error = None;
-        self.cluster.epoch = self.cluster.epoch.wrapping_add(1);
-        self.effects.push(Effect::MapChanged);
+        self.room.epoch = self.room.epoch.wrapping_add(1);
+        self.effects.note(Effect::MapChanged);
         self.clients.resume.append(&mut view.waiting);
         self.leave_changed_nodes(&before);
-        self.effects.push(Effect::ListenAnew);
+        self.effects.note(Effect::ListenAnew);
     }
 
     /// Shared links to nodes that are no longer part of the cluster, or are replicas now and
     /// were not, or the other way round, are not used again.
     fn leave_changed_nodes(&mut self, before: &Routes) {
-        let Some(view) = &self.cluster.view else { return };
+        let Some(view) = &self.room.view else { return };
         let shards = &view.routes.shards;
         let as_opened = |node: NodeId, replica: bool| {
             shards.iter().any(|shard| {
@@ -141,7 +131,7 @@ impl Relay {
             let Owner::Client(key) = upstream.owner else { return None };
             let dedicated = self.clients.get_ref(key)?.dedicated.as_ref()?;
             let ending = dedicated.awaits_exec() && dedicated.is_asked(slot);
-            (ending && self.cluster.is_replaced(upstream.node, before))
+            (ending && self.room.is_replaced(upstream.node, before))
                 .then_some((slot, upstream.generation))
         };
         let changed: Vec<_> = self.upstream.links.iter().filter_map(changed).collect();
@@ -157,7 +147,7 @@ impl Relay {
             let link = self.upstream.links.get(slot).filter(|link| link.generation == generation);
             let Some(upstream) = link else { continue };
             // One that was a primary and is none any more may not have noticed.
-            let replaced = self.cluster.is_replaced(upstream.node, before);
+            let replaced = self.room.is_replaced(upstream.node, before);
             self.links().retire_link(slot, replaced);
         }
     }
@@ -168,14 +158,14 @@ impl Relay {
             cluster.want();
             self.ask_any();
             // If it is too early to ask again.
-            self.next_tick = self.next_tick.min(self.now + LOOK_SOON);
+            *self.next_tick = (*self.next_tick).min(self.now + LOOK_SOON);
         }
     }
 
     /// A node could not be reached, or was lost.
     pub(crate) fn node_failed(&mut self, node: NodeId) {
         self.shared.primary_lost();
-        let Some(view) = &mut self.cluster.view else { return };
+        let Some(view) = &mut self.room.view else { return };
         view.alert_until = Some(self.now + ALERT);
         view.avoid(node, self.now + PERIOD / 5);
         if !view.routes.is_known() {
@@ -187,22 +177,22 @@ impl Relay {
         if let Some(cluster) = &self.shared.cluster {
             cluster.want();
         }
-        self.next_tick = self.next_tick.min(self.now + LOOK_SOON);
+        *self.next_tick = (*self.next_tick).min(self.now + LOOK_SOON);
     }
 
     /// Whether the map may be asked for along a pool.
     fn asks_along(&self, pool: usize) -> bool {
         let base = &self.upstream.pools[self.upstream.base_pool];
         let base_fails =
-            base.needs_auth || self.cluster.view.as_ref().is_some_and(|view| view.base_refused);
+            base.needs_auth || self.room.view.as_ref().is_some_and(|view| view.base_refused);
         pool == self.upstream.base_pool || (base.login.credentials.is_none() && base_fails)
     }
 
     /// Asks on any link that is ready, and whose node is likely to answer.
     fn ask_any(&mut self) {
-        let still = self.upstream.silent_nodes(&self.clients, self.now);
+        let still = self.upstream.silent_nodes(self.clients, self.now);
         let sick = |node: NodeId| {
-            let view = self.cluster.view.as_ref();
+            let view = self.room.view.as_ref();
             view.is_some_and(|view| view.sick.iter().any(|(sick, _)| *sick == node))
         };
         let usable = |(slot, upstream): (usize, &Upstream)| {
@@ -216,8 +206,8 @@ impl Relay {
         };
         let slots: Vec<_> = self.upstream.links.iter().filter_map(usable).collect();
         if !slots.is_empty() {
-            let slot = slots[self.turn % slots.len()];
-            self.turn = self.turn.wrapping_add(1);
+            let slot = slots[self.room.turn % slots.len()];
+            self.room.turn = self.room.turn.wrapping_add(1);
             self.ask_topology(slot);
         } else if self.shared.cluster.as_ref().is_some_and(Cluster::is_wanted) {
             self.connect_anywhere(&still);
@@ -227,7 +217,7 @@ impl Relay {
     /// No node can be asked on a connection that is there: the next one in turn gets one, and
     /// is asked when it is ready.
     fn connect_anywhere(&mut self, still: &[NodeId]) {
-        let Some(view) = &self.cluster.view else { return };
+        let Some(view) = &self.room.view else { return };
         let seeds = self.shared.cluster.as_ref().map_or(0, |cluster| cluster.seeds);
         let mut nodes: Vec<NodeId> = view.routes.nodes().collect();
         nodes.extend((0..seeds).map(|seed| NodeId(seed as u16)));
@@ -248,8 +238,8 @@ impl Relay {
         if candidates.is_empty() {
             return;
         }
-        self.turn = self.turn.wrapping_add(1);
-        let node = candidates[self.turn % candidates.len()];
+        self.room.turn = self.room.turn.wrapping_add(1);
+        let node = candidates[self.room.turn % candidates.len()];
         if self.links().pool_link(pool, node).is_err() {
             tracing::debug!("a node of the cluster cannot be asked for the map");
         }
@@ -263,7 +253,7 @@ impl Relay {
             return;
         }
         let endpoint = self.links().endpoint(node);
-        if let Some(view) = &mut self.cluster.view {
+        if let Some(view) = &mut self.room.view {
             view.asked_base = pool == self.upstream.base_pool;
             if let Endpoint::Tcp { host, .. } = endpoint {
                 view.asked_host = host;
@@ -285,7 +275,7 @@ impl Relay {
 
     /// `CLUSTER NODES`: whom redirections may name.
     pub(crate) fn learn_members(&mut self, frame: &[u8]) {
-        let (Some(view), Some(cluster)) = (&self.cluster.view, &self.shared.cluster) else {
+        let (Some(view), Some(cluster)) = (&self.room.view, &self.shared.cluster) else {
             return;
         };
         let Ok(value) = Value::decode(frame) else { return };
@@ -295,7 +285,7 @@ impl Relay {
     }
 
     pub(crate) fn learn_topology(&mut self, frame: &[u8]) {
-        let (Some(view), Some(cluster)) = (&mut self.cluster.view, &self.shared.cluster) else {
+        let (Some(view), Some(cluster)) = (&mut self.room.view, &self.shared.cluster) else {
             return;
         };
         cluster.asked_and_done();
@@ -341,11 +331,11 @@ impl Relay {
     pub(crate) fn look_after_topology(&mut self) {
         let now = self.now;
         if let Some(cluster) = &self.shared.cluster
-            && !self.upstream.silent_nodes(&self.clients, self.now).is_empty()
+            && !self.upstream.silent_nodes(self.clients, self.now).is_empty()
         {
             cluster.want_after(LOOKS_APART, now);
         }
-        let (Some(view), Some(cluster)) = (&mut self.cluster.view, &self.shared.cluster) else {
+        let (Some(view), Some(cluster)) = (&mut self.room.view, &self.shared.cluster) else {
             return;
         };
         view.sick.retain(|(_, until)| now < *until);
@@ -361,30 +351,25 @@ impl Relay {
         if cluster.is_wanted() {
             self.ask_any();
         }
-        if self.cluster.is_listening_in_vain && now >= self.cluster.next_listening {
-            self.cluster.next_listening = now + LISTENING_PAUSE;
-            self.effects.push(Effect::ListenAnew);
+        if self.room.is_listening_in_vain && now >= self.room.next_listening {
+            self.room.next_listening = now + LISTENING_PAUSE;
+            self.effects.note(Effect::ListenAnew);
         }
         if !known && self.links().base_link(seed).is_err() {
             tracing::debug!("no seed of the cluster can be reached");
         }
     }
 
-    /// There is a map.
-    pub(crate) fn knows_map(&self) -> bool {
-        self.cluster.view.as_ref().is_some_and(|view| view.routes.is_known())
-    }
-
     /// Whether a client's request can be sent by the map; if not, what becomes of it: it waits
     /// for the map, or is answered with the reason why there is none.
     #[inline]
     pub(crate) fn without_map(&mut self, key: ClientKey) -> Option<Flow> {
-        let view = self.cluster.view.as_ref()?;
+        let view = self.room.view.as_ref()?;
         if view.routes.is_known() { None } else { self.wait_for_map(key) }
     }
 
     fn wait_for_map(&mut self, key: ClientKey) -> Option<Flow> {
-        let view = self.cluster.view.as_mut()?;
+        let view = self.room.view.as_mut()?;
         let pool = self.clients.get_ref(key)?.pool;
         if self.upstream.pools[pool].needs_auth {
             // Any node will say so.
@@ -407,7 +392,22 @@ impl Relay {
     }
 }
 
-impl cluster::Room {
+impl Room {
+    /// A node for what any node can do: the same for a client as long as the map is.
+    pub(crate) fn home(&self, clients: &Clients, key: ClientKey) -> NodeId {
+        let Some(view) = &self.view else { return NodeId::FIRST };
+        let id = clients.get_ref(key).map_or(0, |client| client.record.id);
+        match view.routes.shards.len() {
+            0 => NodeId(view.seed as u16),
+            count => view.routes.shards[id as usize % count].primary,
+        }
+    }
+
+    /// There is a map.
+    pub(crate) fn knows_map(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.routes.is_known())
+    }
+
     /// Whether a node was a primary, and one of its replicas is it now.
     pub(crate) fn is_replaced(&self, node: NodeId, before: &Routes) -> bool {
         let shards = before.shards.iter().filter(|shard| shard.primary == node);

@@ -37,13 +37,17 @@ use foldhash::fast::FixedState;
 use heatsink_cluster::redirect;
 use slab::Slab;
 
+use crate::cluster::Routing;
+use crate::cluster::effects::Notes;
+use crate::cluster::effects::{Effect, Redirected};
+use crate::cluster::redirects::is_servers_own;
 use crate::cluster::redirects::{Later, RETRY_PAUSE, Standing, may_meet};
 pub(crate) use crate::cluster::replay::standing::Refusing;
+use crate::cluster::route::slot_of;
 use crate::cluster::scatter_gather::Gather;
 use crate::downstream::clients::error_line;
 use crate::downstream::order::Order;
-use crate::relay::Relay;
-use crate::relay::effects::{Effect, Redirected};
+use crate::downstream::request::is_read;
 use crate::upstream::links::Upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::suspect_replies::Replayed;
@@ -200,7 +204,7 @@ fn distance(leader: u32, place: u32) -> i32 {
     place.wrapping_sub(leader) as i32
 }
 
-impl Relay {
+impl<N: Notes> Routing<'_, N> {
     /// Recalls what a client has sent behind `leader` on any link, beside what `standing` says
     /// was replayed already; and whether all of it could be.
     pub(super) fn replay_behind(
@@ -225,15 +229,15 @@ impl Relay {
         if others.is_empty() {
             return (begun, true);
         }
-        let of_begun = begun.map_or(0, |replay| self.cluster.replays.open[replay as usize].bytes());
+        let of_begun = begun.map_or(0, |replay| self.room.replays.open[replay as usize].bytes());
         let of_others: usize = others.iter().map(|(_, _, request)| request.len()).sum();
         if of_begun + of_others > MAX_REPLAYED_BYTES {
             // Nothing more is marked: as the leader is not tried again, its client goes on, and
             // what is kept on one link could be overtaken on another.
             return (begun, false);
         }
-        let replay = begun.unwrap_or_else(|| self.cluster.replays.begin(Replay::new(leader)));
-        let group = &mut self.cluster.replays.open[replay as usize];
+        let replay = begun.unwrap_or_else(|| self.room.replays.begin(Replay::new(leader)));
+        let group = &mut self.room.replays.open[replay as usize];
         for (link, at, request) in others {
             let member = group.add(&request);
             self.upstream.links[link].suspects.at(at).replayed = Some(Replayed { replay, member });
@@ -250,15 +254,15 @@ impl Relay {
         request: &[u8],
         begun: Option<u32>,
     ) -> Option<Vec<(usize, usize, Vec<u8>)>> {
-        let slot = self.slot_of_request(request);
+        let slot = slot_of(self.table, request);
         let order = &self.clients.get_ref(leader.client)?.order;
         let by = place(leader);
         let mut others = Vec::new();
         for (link, upstream) in
             self.upstream.links.iter().filter(|(_, upstream)| upstream.pool == pool)
         {
-            self.cluster.walked += upstream.link.waiting();
-            if self.cluster.walked > MAX_WALKED {
+            self.room.walked += upstream.link.waiting();
+            if self.room.walked > MAX_WALKED {
                 return None;
             }
             let mut places = Places::default();
@@ -271,7 +275,7 @@ impl Relay {
                 if replayed.is_some_and(|replayed| Some(replayed.replay) == begun) {
                     continue;
                 }
-                let of_request = self.slot_of_request(bytes);
+                let of_request = slot_of(self.table, bytes);
                 if !may_meet(slot, of_request) {
                     continue;
                 }
@@ -286,7 +290,7 @@ impl Relay {
                     && upstream.link.is_ready()
                     && !upstream.replica
                     && !half_told
-                    && may_be_replayed(ticket, &self.cluster.gathers);
+                    && may_be_replayed(ticket, &self.room.gathers);
                 if !fits {
                     return None;
                 }
@@ -311,17 +315,17 @@ impl Relay {
         let of_pool = |(_, upstream): &(usize, &Upstream)| upstream.pool == pool;
         let waiting =
             self.upstream.links.iter().filter(of_pool).map(|(_, link)| link.link.waiting());
-        self.cluster.walked += self.cluster.redirects.len() + waiting.sum::<usize>();
-        if self.cluster.walked > MAX_WALKED {
+        self.room.walked += self.room.redirects.len() + waiting.sum::<usize>();
+        if self.room.walked > MAX_WALKED {
             // There is too much to look at; it is looked for next time, or not any more when all
             // that is before it is answered.
             return true;
         }
-        let slot = self.slot_of_request(request);
+        let slot = slot_of(self.table, request);
         let is_other = |other: Ticket| other.client == ticket.client && !other.is_sibling(ticket);
         let is_before = |place: Option<u32>| place.is_some_and(|place| distance(by, place) < 0);
         // It may not be on any link: it may be about to be tried again itself.
-        let is_redirected = self.cluster.redirects.iter().any(|(other, redirect)| {
+        let is_redirected = self.room.redirects.iter().any(|(other, redirect)| {
             is_other(*other) && may_meet(slot, redirect.slot()) && is_before(place(*other))
         });
         is_redirected
@@ -330,7 +334,7 @@ impl Relay {
                 upstream.link.unanswered().any(|(other, bytes)| {
                     is_other(other)
                         && is_before(places.next(&client.order, other))
-                        && may_meet(slot, self.slot_of_request(bytes))
+                        && may_meet(slot, slot_of(self.table, bytes))
                 })
             })
     }
@@ -338,7 +342,7 @@ impl Relay {
     /// The leader was refused. It is tried again by `plan`, if there is one, when all that it leads
     /// have come back.
     pub(super) fn lead(&mut self, replay: u32, pool: usize, error: &[u8], plan: Option<Plan>) {
-        let group = &mut self.cluster.replays.open[replay as usize];
+        let group = &mut self.room.replays.open[replay as usize];
         group.pool = pool;
         group.error = error.to_vec();
         group.plan = plan;
@@ -349,7 +353,7 @@ impl Relay {
 
     /// A request that was replayed has been answered; or will not be, and that is said of it.
     pub(crate) fn replay_answered(&mut self, replayed: Replayed, ticket: Ticket, came: Outcome) {
-        let Some(group) = self.cluster.replays.open.get_mut(replayed.replay as usize) else {
+        let Some(group) = self.room.replays.open.get_mut(replayed.replay as usize) else {
             debug_assert!(false, "a recall ended before all had come back");
             return;
         };
@@ -366,7 +370,7 @@ impl Relay {
 
     /// All have come back.
     fn settle_replay(&mut self, replay: u32) {
-        let mut group = self.cluster.replays.open.remove(replay as usize);
+        let mut group = self.room.replays.open.remove(replay as usize);
         let leads = |member: &Member| {
             let came = member.came.as_ref();
             let places = came.and_then(|(ticket, _)| place(*ticket)).zip(place(group.leader));
@@ -380,19 +384,19 @@ impl Relay {
                 let (at, pool, ticket) = (self.now + RETRY_PAUSE, group.pool, group.leader);
                 let (serial, from, request) =
                     (plan.serial, plan.from, std::mem::take(&mut plan.request));
-                self.cluster.later.push(Later::Shared { at, pool, serial, from, ticket, request });
-                self.next_tick = self.next_tick.min(at);
+                self.room.later.push(Later::Shared { at, pool, serial, from, ticket, request });
+                *self.next_tick = (*self.next_tick).min(at);
                 for member in &mut group.members {
                     if let Some((_, came)) = &mut member.came {
                         *came = Outcome::Reply(Vec::new());
                     }
                 }
                 group.plan = Some(plan);
-                if let Some(before) = self.cluster.replays.parked.remove(&ticket) {
+                if let Some(before) = self.room.replays.parked.remove(&ticket) {
                     group.members.extend(before.members);
                 }
                 group.sort();
-                self.cluster.replays.parked.insert(ticket, group);
+                self.room.replays.parked.insert(ticket, group);
             }
             _ => self.dissolve(group),
         }
@@ -403,25 +407,28 @@ impl Relay {
     /// node sends elsewhere was not executed.
     fn may_be_executed(&self, member: &Member) -> bool {
         let refused = match &member.came {
-            Some((_, Outcome::Elsewhere { error, .. })) => redirect::parse(error)
-                .is_some_and(|redirect| self.is_servers_own(redirect, error, &member.request)),
+            Some((_, Outcome::Elsewhere { error, .. })) => {
+                redirect::parse(error).is_some_and(|redirect| {
+                    is_servers_own(self.table, redirect, error, &member.request)
+                })
+            }
             _ => false,
         };
-        !refused && !self.is_read(&member.request)
+        !refused && !is_read(self.table, &member.request)
     }
 
     /// It is too late to try the leader again: all are told what was said.
     fn dissolve(&mut self, mut group: Replay) {
         group.sort();
-        self.effects.conclude(group.leader, &group.error);
+        self.conclude(group.leader, &group.error);
         for Member { request, came } in group.members {
             match came {
-                Some((ticket, Outcome::Reply(reply))) => self.effects.conclude(ticket, &reply),
+                Some((ticket, Outcome::Reply(reply))) => self.conclude(ticket, &reply),
                 Some((ticket, Outcome::Elsewhere { error, from })) => {
                     let serial = self.upstream.pools.get(group.pool).map(|pool| pool.serial);
                     let (way, standing) = ((group.pool, serial), Standing::Overtaken);
                     let redirected = Redirected { way, from, ticket, request, error, standing };
-                    self.effects.push(Effect::GoElsewhere(Box::new(redirected)));
+                    self.effects.note(Effect::GoElsewhere(Box::new(redirected)));
                 }
                 None => {}
             }
@@ -430,7 +437,7 @@ impl Relay {
 
     /// A leader is answered, or given up: those behind it are sent again.
     pub(crate) fn release_replayed(&mut self, leader: Ticket) {
-        let Some(group) = self.cluster.replays.parked.remove(&leader) else { return };
+        let Some(group) = self.room.replays.parked.remove(&leader) else { return };
         let Some(Plan { serial, from, until, .. }) = group.plan else { return };
         let pool = group.pool;
         for Member { request, came } in group.members {
@@ -439,13 +446,13 @@ impl Relay {
                 // Whoever asked has gone.
                 self.end_redirect(ticket);
             } else if self.upstream.pools.get(pool).is_none_or(|pool| pool.serial != serial) {
-                self.effects.conclude(ticket, &error_line("ERR heatsink: given up"));
+                self.conclude(ticket, &error_line("ERR heatsink: given up"));
             } else {
                 if self.now >= until {
                     // The leader was given up: they do not wait any longer either.
                     self.hold_back(ticket, &request, until);
                 }
-                let slot = self.slot_of_request(&request);
+                let slot = slot_of(self.table, &request);
                 let to = slot.map_or(from, |slot| self.primary_of(slot, ticket.client));
                 self.resend(pool, to, ticket, &request, false);
             }

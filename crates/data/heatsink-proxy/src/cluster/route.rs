@@ -6,12 +6,13 @@ use heatsink_cluster::{cursor, slot, split};
 use heatsink_resp::command::{Access, Command, CommandTable, RequestPolicy, Unnamed};
 use heatsink_resp::glob;
 
+use crate::cluster::effects::Notes;
 use crate::cluster::forward::{Batch, Departing, NodeBatches};
 use crate::cluster::scatter_gather::{Ending, Targets};
+use crate::cluster::{Room, Routing};
 use crate::downstream::clients::{Clients, MAX_OUTSTANDING};
 use crate::downstream::connection::{Client, ClientKey};
-use crate::downstream::request::{Flow, Request, is_read, look_into};
-use crate::relay::Relay;
+use crate::downstream::request::{Flow, Request, look_into};
 use crate::upstream;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::ticket::{Purpose, Ticket};
@@ -58,7 +59,7 @@ fn slowlog_count(request: Request<'_>) -> usize {
     count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX)
 }
 
-impl Relay {
+impl<N: Notes> Routing<'_, N> {
     /// Passes a request on along the shared links.
     #[inline]
     pub(crate) fn forward_clustered(
@@ -82,7 +83,7 @@ impl Relay {
         if let Some(flow) = self.note_written(key, request, command) {
             return flow;
         }
-        let node = if self.reads_replicas {
+        let node = if self.room.reads_replicas {
             self.reading_node(slot, key, command, name)
         } else {
             self.primary_of(slot, key)
@@ -106,52 +107,12 @@ impl Relay {
         Flow::Taken
     }
 
-    /// The node for a request that nothing stands in the way of, behind those of `node_batches`: the
-    /// link is there and has room, and the client may go on. `None` if anything needs a closer
-    /// look.
-    #[inline]
-    pub(crate) fn fast_path_node(
-        &self,
-        key: ClientKey,
-        request: Request<'_>,
-        command: &Command,
-        node_batches: &NodeBatches,
-    ) -> Option<NodeId> {
-        let name = command.single_key_index().and_then(|index| request.arg(index))?;
-        self.fast_path_to_slot(self.clients.get_ref(key)?, slot::of_key(name), node_batches)
-    }
-
-    /// The node for a request about one slot, if nothing stands in its way.
-    #[inline]
-    pub(crate) fn fast_path_to_slot(
-        &self,
-        client: &Client,
-        slot: u16,
-        node_batches: &NodeBatches,
-    ) -> Option<NodeId> {
-        let usual =
-            !(client.bulky || client.within || self.reads_replicas || self.upstream.goes_around);
-        if !usual || client.epoch != self.cluster.epoch {
-            return None;
-        }
-        let node = self.cluster.view.as_ref()?.routes.primary(slot)?;
-        if !node_batches.go_to(node) {
-            let link = self.upstream.pools[client.pool].open_link(node)?;
-            if self.upstream.links[link].is_full() {
-                return None;
-            }
-        }
-        let asked = client.order.outstanding() as usize + node_batches.len() + 1;
-        (asked < MAX_OUTSTANDING as usize).then_some(node)
-    }
-
     /// Passes each request of a batch on to its node.
     #[inline]
     pub(crate) fn forward_each(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
         let Batch { marks, node_batches, renamed, .. } = batch;
-        let Self {
-            clients, now, upstream: upstream::Room { pools, links, dirty_links, .. }, ..
-        } = self;
+        let Self { clients, now, upstream, .. } = self;
+        let upstream::Room { pools, links, dirty_links, .. } = &mut **upstream;
         let Some((client, buffers)) = clients.get_with_buffers(key) else {
             return node_batches.clear();
         };
@@ -180,21 +141,6 @@ impl Relay {
         node_batches.clear();
     }
 
-    /// The server of a key.
-    pub(crate) fn node_of(&self, name: &[u8]) -> NodeId {
-        if self.cluster.view.is_none() {
-            return NodeId::FIRST;
-        }
-        self.primary_of(slot::of_key(name), ClientKey::NOBODY)
-    }
-
-    /// The primary of a slot; any node, which will say what is wrong, if it has none.
-    #[inline]
-    pub(crate) fn primary_of(&self, slot: u16, key: ClientKey) -> NodeId {
-        let view = self.cluster.view.as_ref();
-        view.and_then(|view| view.routes.primary(slot)).unwrap_or_else(|| self.home(key))
-    }
-
     /// The node for a request about one key: a replica, if the key may be read from one.
     fn reading_node(
         &mut self,
@@ -208,13 +154,13 @@ impl Relay {
         if !rule.is_some_and(|rule| rule.replica_reads) {
             return primary;
         }
-        let (Some(view), Some(client)) = (&self.cluster.view, self.clients.get(key)) else {
+        let (Some(view), Some(client)) = (&self.room.view, self.clients.get(key)) else {
             return primary;
         };
         // Whoever moves data must see what was acknowledged last.
         let exact = client.within
             || name.starts_with(b"heatsink:")
-            || self.moved.misleads_replicas(name, self.now);
+            || self.room.moved.misleads_replicas(name, self.now);
         if command.access != Access::Read || exact || client.written.may_hold(name) {
             return primary;
         }
@@ -236,7 +182,7 @@ impl Relay {
         request: Request<'_>,
         command: &Command,
     ) -> Option<Flow> {
-        if !self.reads_replicas || command.access == Access::Read {
+        if !self.room.reads_replicas || command.access == Access::Read {
             return None;
         }
         let policy = std::sync::Arc::clone(&self.live.policy);
@@ -261,7 +207,7 @@ impl Relay {
         if command.name.starts_with("cluster") {
             return self.cluster_command(key, request);
         }
-        if !self.knows_map() {
+        if !self.room.knows_map() {
             // Whoever wants a password first will say so.
             return self.forward_to(key, self.home(key), request.bytes);
         }
@@ -322,7 +268,7 @@ impl Relay {
         bytes: &[u8],
         client: ClientKey,
     ) -> (Vec<(NodeId, Vec<u8>)>, Join) {
-        let slots = look_into(&self.table, bytes, |command, request| {
+        let slots = look_into(self.table, bytes, |command, request| {
             let slots = Slots::of(command, request);
             let args: Vec<_> = request.args_from(0).collect();
             let pieces = match slots {
@@ -331,7 +277,7 @@ impl Relay {
             };
             (slots, pieces.map(|pieces| (Join::for_pieces(command, &pieces), pieces)))
         });
-        match slots.filter(|_| self.cluster.view.is_some()) {
+        match slots.filter(|_| self.room.view.is_some()) {
             Some((_, Some((how, pieces)))) => {
                 let place = |piece: Piece| (self.primary_of(piece.slot, client), piece.bytes);
                 (pieces.into_iter().map(place).collect(), how)
@@ -347,7 +293,7 @@ impl Relay {
 
     /// One cursor over all nodes, one node after the other.
     fn scan(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
-        let Some(view) = &self.cluster.view else { return Flow::Taken };
+        let Some(view) = &self.room.view else { return Flow::Taken };
         let count = view.routes.shards.len();
         let cursor = request.arg(1).and_then(cursor::unpack);
         let Some((shard, cursor)) = cursor.filter(|(shard, _)| *shard < count) else {
@@ -367,26 +313,62 @@ impl Relay {
         heatsink_resp::encode::command(&mut bytes, &args);
         self.fan_out(key, &Targets::Node(node, &bytes), Ending::Scan { shard, count })
     }
+}
 
-    /// What a server calls the command of a request.
-    pub(crate) fn name_of_request(&self, bytes: &[u8]) -> String {
-        look_into(&self.table, bytes, |command, _| command.name.to_string()).unwrap_or_default()
+impl Room {
+    /// The server of a key.
+    pub(crate) fn node_of(&self, clients: &Clients, name: &[u8]) -> NodeId {
+        if self.view.is_none() {
+            return NodeId::FIRST;
+        }
+        self.primary_of(clients, slot::of_key(name), ClientKey::NOBODY)
     }
 
-    /// The slot that a request is about, found from its bytes alone.
-    pub(crate) fn slot_of_request(&self, bytes: &[u8]) -> Option<u16> {
-        slot_of(&self.table, bytes)
+    /// The primary of a slot; any node, which will say what is wrong, if it has none.
+    #[inline]
+    pub(crate) fn primary_of(&self, clients: &Clients, slot: u16, key: ClientKey) -> NodeId {
+        let view = self.view.as_ref();
+        view.and_then(|view| view.routes.primary(slot)).unwrap_or_else(|| self.home(clients, key))
     }
 
-    /// Whether a request only reads, found from its bytes alone.
-    pub(crate) fn is_read(&self, bytes: &[u8]) -> bool {
-        is_read(&self.table, bytes)
+    /// The node for a request that nothing stands in the way of, behind those of `node_batches`: the
+    /// link is there and has room, and the client may go on. `None` if anything needs a closer
+    /// look.
+    #[inline]
+    pub(crate) fn fast_path_node(
+        &self,
+        upstream: &upstream::Room,
+        client: &Client,
+        request: Request<'_>,
+        command: &Command,
+        node_batches: &NodeBatches,
+    ) -> Option<NodeId> {
+        let name = command.single_key_index().and_then(|index| request.arg(index))?;
+        self.fast_path_to_slot(upstream, client, slot::of_key(name), node_batches)
     }
 
-    /// Whether an error that answers a request can be what somebody else wrote: a script's
-    /// author, or a module's.
-    pub(crate) fn may_be_made_up(&self, request: &[u8]) -> bool {
-        may_be_made_up(&self.table, request)
+    /// The node for a request about one slot, if nothing stands in its way.
+    #[inline]
+    pub(crate) fn fast_path_to_slot(
+        &self,
+        upstream: &upstream::Room,
+        client: &Client,
+        slot: u16,
+        node_batches: &NodeBatches,
+    ) -> Option<NodeId> {
+        let usual = !(client.bulky || client.within || self.reads_replicas || upstream.goes_around);
+        if !usual || client.epoch != self.epoch {
+            return None;
+        }
+        let node = self.view.as_ref()?.routes.primary(slot)?;
+        if !node_batches.go_to(node) {
+            let link = upstream.pools[client.pool].open_link(node)?;
+            if upstream.links[link].is_full() {
+                return None;
+            }
+        }
+        let asked = client.order.outstanding() as usize + node_batches.len() + 1;
+        (asked < MAX_OUTSTANDING as usize).then_some(node)
     }
 }
 
@@ -407,7 +389,8 @@ impl Clients {
     }
 }
 
-/// See [`Relay::may_be_made_up`].
+/// Whether an error that answers a request can be what somebody else wrote: a script's
+/// author, or a module's.
 pub(crate) fn may_be_made_up(table: &CommandTable, request: &[u8]) -> bool {
     let scripted = |command: &Command, _: Request<'_>| {
         command.name.starts_with("eval")
@@ -420,4 +403,9 @@ pub(crate) fn may_be_made_up(table: &CommandTable, request: &[u8]) -> bool {
 /// The slot that a request is about.
 pub(crate) fn slot_of(table: &CommandTable, bytes: &[u8]) -> Option<u16> {
     look_into(table, bytes, |command, request| Slots::of(command, request).first()).flatten()
+}
+
+/// What a server calls the command of a request.
+pub(crate) fn name_of(table: &CommandTable, bytes: &[u8]) -> String {
+    look_into(table, bytes, |command, _| command.name.to_string()).unwrap_or_default()
 }

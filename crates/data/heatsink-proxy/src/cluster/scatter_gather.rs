@@ -7,12 +7,11 @@ use heatsink_cluster::cursor;
 use heatsink_cluster::join::{self, Join};
 use heatsink_cluster::split::Piece;
 
-use crate::cluster;
+use crate::cluster::{Notes, Room, Routing};
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::observe::Mark;
-use crate::relay::Relay;
 use crate::reserved::listings::Telling;
 use crate::upstream::nodes::NodeId;
 use crate::upstream::ticket::{Purpose, Ticket};
@@ -116,7 +115,7 @@ struct Question<'a> {
     optional: bool,
 }
 
-impl Relay {
+impl<N: Notes> Routing<'_, N> {
     /// Sends a request to several nodes.
     pub(crate) fn fan_out(
         &mut self,
@@ -174,7 +173,7 @@ impl Relay {
             apart: apart.is_some(),
             mark,
         };
-        let join = self.cluster.gathers.insert(gather);
+        let join = self.room.gathers.insert(gather);
         for (part, question) in questions.iter().enumerate() {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
@@ -186,7 +185,7 @@ impl Relay {
                 Ok(link) => {
                     if apart == Some(true) {
                         let writing = self.writing_to(question.node);
-                        let ticket = self.cluster.part_that_writes(join, ticket);
+                        let ticket = self.room.part_that_writes(join, ticket);
                         self.upstream.push_to_link(self.now, link, &writing.request, ticket);
                         if let Some(removal) = writing.removal {
                             let ticket = Ticket::internal(Purpose::Ignored);
@@ -198,7 +197,7 @@ impl Relay {
                         self.throttle(key, pool, link);
                     }
                 }
-                Err(why) => self.effects.conclude(ticket, &error_line(&why)),
+                Err(why) => self.conclude(ticket, &error_line(&why)),
             }
         }
         self.clients.stop_if_many(key);
@@ -243,7 +242,7 @@ impl Relay {
             apart: false,
             mark,
         };
-        let join = self.cluster.gathers.insert(gather);
+        let join = self.room.gathers.insert(gather);
         for (part, (pool, node, bytes)) in questions.into_iter().enumerate() {
             let purpose = Purpose::Part { join: join as u32, part: part as u32 };
             let ticket = Ticket { client: key, seq, purpose };
@@ -258,13 +257,13 @@ impl Relay {
                         self.throttle(key, pool, link);
                     }
                 }
-                Err(why) => self.effects.conclude(ticket, &error_line(&why)),
+                Err(why) => self.conclude(ticket, &error_line(&why)),
             }
         }
     }
 
     fn questions<'a>(&self, key: ClientKey, targets: &'a Targets<'_>) -> Vec<Question<'a>> {
-        let shards = self.cluster.view.as_ref().map_or(&[][..], |view| &view.routes.shards);
+        let shards = self.room.view.as_ref().map_or(&[][..], |view| &view.routes.shards);
         let primaries = |bytes: &'a [u8]| {
             let question = move |node| Question { node, bytes, optional: false };
             shards.iter().map(|shard| shard.primary).map(question)
@@ -291,7 +290,7 @@ impl Relay {
 
     /// One of the replies has come. If it was the last, and they are for a room above, all of them.
     pub(crate) fn part_arrived(&mut self, join: u32, part: u32, frame: &[u8]) -> Option<Gathered> {
-        let gather = self.cluster.gathers.get_mut(join as usize)?;
+        let gather = self.room.gathers.get_mut(join as usize)?;
         let place = gather.parts.get_mut(part as usize)?;
         let unable = [&b"-ERR heatsink: upstream "[..], b"-LOADING ", b"-MASTERDOWN "];
         place.absent = place.writes && !frame.starts_with(b"-")
@@ -303,7 +302,7 @@ impl Relay {
         if gather.missing > 0 {
             return None;
         }
-        let mut gather = self.cluster.gathers.remove(join as usize);
+        let mut gather = self.room.gathers.remove(join as usize);
         if gather.apart
             && let Some(client) = self.clients.get(gather.client)
         {
@@ -341,11 +340,11 @@ impl Relay {
         for link in self.upstream.links_apart(key) {
             self.links().drop_link(link);
         }
-        self.cluster.gathers.retain(|_, gather| !(gather.apart && gather.client == key));
+        self.room.gathers.retain(|_, gather| !(gather.apart && gather.client == key));
     }
 }
 
-impl cluster::Room {
+impl Room {
     /// One more part, for what stands before the `WAIT` with this ticket.
     pub(crate) fn part_that_writes(&mut self, join: usize, ticket: Ticket) -> Ticket {
         let gather = &mut self.gathers[join];

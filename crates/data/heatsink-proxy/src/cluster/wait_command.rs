@@ -22,7 +22,8 @@
 use heatsink_resp::encode;
 use heatsink_split::placement;
 
-use crate::relay::Relay;
+use crate::cluster::Routing;
+use crate::cluster::effects::Notes;
 use crate::reserved::names::PREFIX;
 use crate::upstream::nodes::NodeId;
 
@@ -39,12 +40,12 @@ pub(crate) struct Writing {
     pub(crate) removal: Option<Vec<u8>>,
 }
 
-impl Relay {
+impl<N: Notes> Routing<'_, N> {
     /// What tells a connection to a node that it has written.
     pub(crate) fn writing_to(&self, node: NodeId) -> Writing {
         // They came with the same release.
         let must_write = self.table.lookup(b"WAITAOF", None).is_some();
-        let tag = match &self.cluster.view {
+        let tag = match &self.room.view {
             _ if !must_write => None,
             None => Some("0".to_owned()),
             // A node without slots has nothing of the client's either.

@@ -48,16 +48,18 @@ fn link_of(rig: &Rig, owner: Owner) -> usize {
 
 /// What is noted, in short.
 fn noted(rig: &Rig) -> Vec<String> {
+    fn name(effect: &impl std::fmt::Debug) -> String {
+        format!("{effect:?}").split(['(', ' ']).next().unwrap_or_default().to_owned()
+    }
     let short = |effect: &Effect| match effect {
         Effect::OfLinks(OfLinks::Unanswered(ticket, _)) => match ticket.purpose {
             Purpose::Fill(_) => "read lost".to_owned(),
             Purpose::FillTtl(_) => "ttl lost".to_owned(),
-            other => format!("{other:?}"),
+            other => name(&other),
         },
-        Effect::OfLinks(of_links) => {
-            format!("{of_links:?}").split('(').next().unwrap_or_default().to_owned()
-        }
-        other => format!("{other:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
+        Effect::OfLinks(effect) => name(effect),
+        Effect::OfCluster(effect) => name(effect),
+        other => name(other),
     };
     rig.worker.relay.effects.iter().map(short).collect()
 }
@@ -149,18 +151,25 @@ fn a_refusal_for_the_type_of_a_value_is_the_mitigations_to_explain() {
     let (pool, seq) = (relay.upstream.base_pool, 0);
     let ticket = Ticket { client, seq, purpose: Purpose::Redirect(0) };
     let error = [WRONG_TYPE, b"not that\r\n"].concat();
-    relay.go_elsewhere(pool, NodeId::FIRST, ticket, request("INCR k"), &error, Standing::Last);
+    relay.routing().go_elsewhere(
+        pool,
+        NodeId::FIRST,
+        ticket,
+        request("INCR k"),
+        &error,
+        Standing::Last,
+    );
     assert_eq!(noted(&rig), ["WrongType"]);
 }
 
 #[test]
 fn whoever_waits_for_a_value_looks_again_when_other_keys_are_hot() {
     let (mut rig, client) = rig(Treatment::COHERENT);
-    assert_eq!(rig.worker.relay.hold(client), Flow::Wait);
+    assert_eq!(rig.worker.relay.routing().hold(client), Flow::Wait);
     rig.worker.relay.clients.resume.clear();
     rig.shared.publish_hot_keys(HotKeys::default());
     let Worker { relay, hot, .. } = &mut rig.worker;
     hot.begin_turn(relay);
     assert_eq!(relay.clients.resume, [client]);
-    assert!(relay.moved.held.is_empty());
+    assert!(relay.cluster.moved.held.is_empty());
 }

@@ -22,13 +22,13 @@ use heatsink_upstream::Protocol;
 use super::reads::Waiter;
 use super::writes::Sent;
 use super::{Mitigations, longest_wait};
+use crate::cluster::moved_values::PATIENCE;
 use crate::config;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::request::Flow;
 use crate::hot::Incoming;
 use crate::hot::mitigation::{Mitigation, Reply, Verdict};
 use crate::relay::Relay;
-use crate::relay::moved_values::PATIENCE;
 use crate::upstream::ticket::{Purpose, Ticket};
 
 /// What errors of our own begin with: the server has not refused anything then.
@@ -110,7 +110,7 @@ impl Mitigation for Combining {
             return Verdict::Pass;
         };
         let combines = command.access != Access::Read && treatment.coalesce;
-        if !combines || relay.goes_around(key, name) {
+        if !combines || relay.routing().goes_around(key, name) {
             return Verdict::Pass;
         }
         hot.serve_change(relay, incoming).into()
@@ -145,7 +145,7 @@ impl Mitigations {
             *place = arg;
         }
         let change = Change::parse(args)?;
-        if let Some(flow) = relay.without_map(key) {
+        if let Some(flow) = relay.routing().without_map(key) {
             return Some(flow);
         }
         let (client, buffers) = relay.clients.get_with_buffers(key)?;
@@ -194,8 +194,8 @@ impl Mitigations {
         client.hot.changes += 1;
         if is_sent {
             // One of each batch stands for it. What it is answered does not matter.
-            let mark = relay.observe(key, command, request);
-            relay.give_up(mark);
+            let mark = relay.routing().observe(key, command, request);
+            relay.routing().give_up(mark);
         } else if let Some(observer) = &mut relay.observer {
             observer.absorbed(command, request, 0);
         }

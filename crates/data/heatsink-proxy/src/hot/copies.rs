@@ -201,14 +201,14 @@ impl Mitigations {
             // 4. A: MOVED, GET key -> B, executed last: it tells of the write behind it
             return Some(Served::Done(Flow::Wait));
         }
-        if let Some(flow) = relay.without_map(key) {
+        if let Some(flow) = relay.routing().without_map(key) {
             return Some(Served::Done(flow));
         }
-        if let Some(flow) = relay.note_written(key, request, command) {
+        if let Some(flow) = relay.routing().note_written(key, request, command) {
             return Some(Served::Done(flow));
         }
         let copies = Arc::clone(self.keys.copies(name)?);
-        let mark = relay.observe(key, command, request);
+        let mark = relay.routing().observe(key, command, request);
         let (client, buffers) = relay.clients.get_with_buffers(key)?;
         let asker = Asker { client: key, place: client.order.reserve(buffers) };
         // Nothing else of the client is sent before it is acknowledged.
@@ -249,11 +249,11 @@ impl Mitigations {
         if client.hot.copies.is_gone || client.order.outstanding() > client.hot.copies.reads {
             return Flow::Wait;
         }
-        if let Some(flow) = relay.without_map(key) {
+        if let Some(flow) = relay.routing().without_map(key) {
             return flow;
         }
         let Some(copies) = self.keys.copies(name).cloned() else { return Flow::Wait };
-        let mark = relay.observe(key, command, request);
+        let mark = relay.routing().observe(key, command, request);
         let mut args: Vec<&[u8]> = request.args_from(0).collect();
         args[index] = &copies.names[copy];
         let mut bytes = Vec::with_capacity(request.bytes.len() + args[index].len());
@@ -292,7 +292,7 @@ impl Mitigations {
             relay.clients.get_ref(asker.client).is_some_and(|client| client.hot.copies.is_gone);
         if !gone && !is_nothing(reply) {
             relay.clients.end_copy_read(asker);
-            return relay.tell(asker, mark, reply);
+            return relay.routing().tell(asker, mark, reply);
         }
         // What was asked behind it may have been answered by a copy that was filled since, and be
         // older than what the key says now:
@@ -304,7 +304,9 @@ impl Mitigations {
         // So all of them are asked of the key, in their order.
         // It takes a while until there is a copy again.
         let until = relay.now + read.copies.life / 8;
-        let Some(client) = relay.clients.get(asker.client) else { return relay.give_up(mark) };
+        let Some(client) = relay.clients.get(asker.client) else {
+            return relay.routing().give_up(mark);
+        };
         client.hot.copies.off_until = Some(until);
         client.hot.copies.is_gone = true;
         let pool = client.pool;
@@ -396,7 +398,7 @@ impl Mitigations {
                 relay.clients.resume.push(asker.client);
             }
         }
-        relay.tell(asker, mark, &write.reply);
+        relay.routing().tell(asker, mark, &write.reply);
     }
 }
 
@@ -435,7 +437,7 @@ impl Relay {
     /// The key itself has answered, where a copy could not.
     pub(in crate::hot) fn key_read(&mut self, asker: Asker, mark: Mark, reply: &[u8]) {
         self.clients.end_copy_read(asker);
-        self.tell(asker, mark, reply);
+        self.routing().tell(asker, mark, reply);
     }
 }
 

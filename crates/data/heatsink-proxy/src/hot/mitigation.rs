@@ -164,7 +164,7 @@ impl Mitigations {
         mark: Mark,
     ) {
         let id = self.inquiries.insert(inquiry) as u32;
-        relay.ask_several(pool, asker, questions, Ending::Mitigation(id), mark);
+        relay.routing().ask_several(pool, asker, questions, Ending::Mitigation(id), mark);
     }
 
     /// What a mitigation has sent is answered, or will not be.

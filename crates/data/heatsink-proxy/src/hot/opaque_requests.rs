@@ -21,10 +21,10 @@
 //!
 //! So a worker that has one for a key does not say that it holds the writes of that key.
 
+use crate::cluster::moved_values::freezes;
 use crate::downstream::connection::Client;
 use crate::hot::Mitigations;
 use crate::relay::Relay;
-use crate::relay::moved_values::freezes;
 
 impl Mitigations {
     /// Whether a client may write to keys which are about to be split without anybody seeing it:

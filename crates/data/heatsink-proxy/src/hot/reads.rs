@@ -229,7 +229,7 @@ impl Mitigations {
     pub(super) fn serve_read(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Option<Flow> {
         let Incoming { key, request, command, .. } = incoming;
         let (name, treatment) = self.treated(incoming)?;
-        let around = relay.goes_around(key, name);
+        let around = relay.routing().goes_around(key, name);
         let client = relay.clients.get(key)?;
         let pool = client.pool;
         let writes = client.hot.writes + client.hot.changes;
@@ -270,7 +270,7 @@ impl Mitigations {
         if reader.protocol == Spoken::Resp2 && !how.is_known_in_resp2() {
             return None;
         }
-        if let Some(flow) = relay.without_map(key) {
+        if let Some(flow) = relay.routing().without_map(key) {
             return Some(flow);
         }
         let (client, buffers) = relay.clients.get_with_buffers(key)?;
@@ -281,7 +281,7 @@ impl Mitigations {
         let waiter = Waiter { client: key, place };
         match self.reads.flights.join(time, reader, name, request.bytes, waiter) {
             Joined::Send(flight) => {
-                let mark = relay.observe(key, command, request);
+                let mark = relay.routing().observe(key, command, request);
                 relay.clients.begin_wait(waiter, flight);
                 self.send_flight(relay, pool, flight, how, mark);
                 if treatment.may_pass() {
@@ -290,8 +290,8 @@ impl Mitigations {
             }
             Joined::Next(flight) => {
                 // It stands for those who come behind it. What it is answered does not matter.
-                let mark = relay.observe(key, command, request);
-                relay.give_up(mark);
+                let mark = relay.routing().observe(key, command, request);
+                relay.routing().give_up(mark);
                 relay.clients.begin_wait(waiter, flight);
                 if treatment.may_pass() {
                     self.note_led(name);
@@ -308,7 +308,7 @@ impl Mitigations {
                 }
             }
             Joined::Refused(waiter) => {
-                let mark = relay.observe(key, command, request);
+                let mark = relay.routing().observe(key, command, request);
                 if let Some(observer) = &mut relay.observer {
                     observer.given_up(mark);
                 }

@@ -37,13 +37,13 @@ use heatsink_upstream::Protocol;
 
 use super::Mitigations;
 use crate::cluster::forward::RENAMED_BYTES;
+use crate::cluster::moved_values::{MOVING, PATIENCE};
 use crate::downstream::clients::MAX_OUTSTANDING;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::{Flow, Request, only_key, reaches_other_databases};
 use crate::hot::Incoming;
 use crate::hot::mitigation::{Answers, Mitigation, Verdict};
 use crate::relay::Relay;
-use crate::relay::moved_values::{MOVING, PATIENCE};
 use crate::splits::Splitting;
 use crate::upstream::nodes::NodeId;
 pub(crate) use frozen::FrozenRead;
@@ -143,7 +143,7 @@ impl Mitigations {
 
     /// Whether anybody waits for a value that is moved, or for copies of one.
     pub(super) fn holds(&self, relay: &Relay) -> bool {
-        let waits = relay.moved.held.is_empty() && self.splitting.parked.is_empty();
+        let waits = relay.cluster.moved.held.is_empty() && self.splitting.parked.is_empty();
         !(waits && self.splitting.fenced.is_empty() && self.copies.unremoved.is_empty())
     }
 
@@ -201,12 +201,12 @@ impl Mitigations {
                     // 4. the key is whole: SRANDMEMBER key, executed last, tells of x
                     return relay.clients.has_asked(key).then_some(Flow::Wait);
                 }
-                Some(relay.hold(key))
+                Some(relay.routing().hold(key))
             }
             Splitting::Split(_) | Splitting::Draining(_) if !relay.is_believed() => {
-                Some(relay.hold(key))
+                Some(relay.routing().hold(key))
             }
-            Splitting::Draining(_) if !reads => Some(relay.hold(key)),
+            Splitting::Draining(_) if !reads => Some(relay.routing().hold(key)),
             Splitting::Draining(layout) => {
                 Some(self.ask_shards(relay, incoming, name, &layout, Names::Sealed))
             }
@@ -289,7 +289,7 @@ impl Mitigations {
         if overtakes {
             return Some(Flow::Wait);
         }
-        (waits || may_flush && keeps_tombstones).then(|| relay.hold(key))
+        (waits || may_flush && keeps_tombstones).then(|| relay.routing().hold(key))
     }
 
     /// A command that nobody knows may be about any key: all have to be made whole first.
@@ -311,12 +311,12 @@ impl Mitigations {
                 relay.shared.split_mailbox.want_whole(name, UNKNOWN);
             }
         }
-        waits.then(|| relay.hold(key))
+        waits.then(|| relay.routing().hold(key))
     }
 
     /// Other keys are hot, or their values have been moved: whoever waited for that goes on.
     pub(super) fn release_held(&mut self, relay: &mut Relay) {
-        relay.clients.resume.append(&mut relay.moved.held);
+        relay.clients.resume.append(&mut relay.cluster.moved.held);
         for parked in std::mem::take(&mut self.splitting.parked) {
             self.read_again(relay, parked);
         }
@@ -326,7 +326,7 @@ impl Mitigations {
     /// Whoever waits looks again now and then: what is known may be believed again, and time
     /// passes.
     pub(super) fn look_at_held(&mut self, relay: &mut Relay) {
-        relay.clients.resume.append(&mut relay.moved.held);
+        relay.clients.resume.append(&mut relay.cluster.moved.held);
         self.end_late_reads(relay);
         self.look_at_fenced(relay);
     }
@@ -348,16 +348,16 @@ impl Mitigations {
         if login.user_name() != relay.shared.base_login.user_name() {
             // Its rights are those on the key; nobody knows what they would be on a shard.
             relay.shared.split_mailbox.want_whole(name, ANOTHER_USER);
-            return relay.hold(key);
+            return relay.routing().hold(key);
         }
         if client.order.outstanding() >= MAX_OUTSTANDING {
             return Flow::Wait;
         }
         let resp3 = login.protocol == Protocol::Resp3;
-        if let Some(flow) = relay.without_map(key) {
+        if let Some(flow) = relay.routing().without_map(key) {
             return flow;
         }
-        if let Some(flow) = relay.note_written(key, request, command) {
+        if let Some(flow) = relay.routing().note_written(key, request, command) {
             return flow;
         }
         if is_step(layout, request)
@@ -404,23 +404,23 @@ impl Mitigations {
         match (plan, names) {
             (Plan::Whole, _) => {
                 relay.shared.split_mailbox.want_whole(name, &command.name);
-                relay.hold(key)
+                relay.routing().hold(key)
             }
             (Plan::Answer(reply), _) => {
-                let mark = relay.observe(key, command, request);
-                relay.give_up(mark);
+                let mark = relay.routing().observe(key, command, request);
+                relay.routing().give_up(mark);
                 relay.clients.reply(key, &reply);
                 Flow::Taken
             }
             (Plan::One(shard), Names::Live) => {
-                let mark = relay.observe(key, command, request);
+                let mark = relay.routing().observe(key, command, request);
                 let node = relay.primary_of(layout.slot(shard), key);
                 if command.access == Access::Write {
                     self.note_shard_writes(name, &layout.id, [shard]);
                 }
                 let mut renamed = std::mem::take(&mut self.splitting.renamed);
                 layout.rename(shard, request.bytes, request.args, &mut renamed);
-                relay.send_on(key, node, &renamed, &[mark]);
+                relay.routing().send_on(key, node, &renamed, &[mark]);
                 renamed.clear();
                 renamed.shrink_to(RENAMED_BYTES);
                 self.splitting.renamed = renamed;
@@ -428,7 +428,7 @@ impl Mitigations {
             }
             (Plan::One(shard), Names::Sealed) => {
                 let merge = Merge::first();
-                let mark = relay.observe(key, command, request);
+                let mark = relay.routing().observe(key, command, request);
                 let live = vec![plan::under_name(&context, shard, args)];
                 let parts = pair(live, &Context { names, ..context }, args);
                 let collected = Collected::new(relay.now, name, layout, merge, resp3, true);
@@ -436,7 +436,7 @@ impl Mitigations {
                 Flow::Taken
             }
             (Plan::Many { parts, merge }, _) => {
-                let mark = relay.observe(key, command, request);
+                let mark = relay.routing().observe(key, command, request);
                 relay.clients.note_read(key, layout);
                 let context = Context { names, ..context };
                 let parts = match names {
@@ -484,10 +484,10 @@ impl Relay {
     fn forward_marker(&mut self, incoming: Incoming<'_>) -> Flow {
         let Incoming { key, request, command, .. } = incoming;
         if self.cluster.view.is_some() {
-            return self.forward_clustered(key, request, command);
+            return self.routing().forward_clustered(key, request, command);
         }
-        let mark = self.observe(key, command, request);
-        self.send_on(key, NodeId::FIRST, request.bytes, &[mark]);
+        let mark = self.routing().observe(key, command, request);
+        self.routing().send_on(key, NodeId::FIRST, request.bytes, &[mark]);
         Flow::Taken
     }
 }

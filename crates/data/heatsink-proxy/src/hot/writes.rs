@@ -77,7 +77,7 @@ impl Mitigations {
         }
         client.hot.writes += 1;
         let Touched { tokens, told } = self.touched(relay, incoming);
-        let inner = relay.observe(key, command, request);
+        let inner = relay.routing().observe(key, command, request);
         let untold = is_untold(command);
         let write = HotWrite { tokens, told, untold, client: key, inner };
         let write = self.writes.insert(write);
@@ -96,7 +96,7 @@ impl Mitigations {
         if client.hot.awaits() {
             return Mitigated::Done(Flow::Wait);
         }
-        let flow = relay.forward_clustered(key, request, command);
+        let flow = relay.routing().forward_clustered(key, request, command);
         if flow == Flow::Taken {
             // Nothing has left yet, or at least nothing else has been looked at.
             self.touch_apart(relay, incoming);

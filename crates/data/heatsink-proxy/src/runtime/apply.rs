@@ -46,7 +46,7 @@ impl Worker {
                         .get_ref(key)
                         .is_some_and(|client| client.dedicated.is_none()) =>
             {
-                self.relay.forward_clustered(key, request, command)
+                self.relay.routing().forward_clustered(key, request, command)
             }
             (Decision::Dedicated(expected), command) if self.relay.cluster.view.is_some() => {
                 self.send_dedicated_clustered(key, request, command, expected)
@@ -70,7 +70,7 @@ impl Worker {
         match decision {
             Decision::Wait => Flow::Wait,
             Decision::Pass | Decision::Mitigate | Decision::ListNames | Decision::Forward => {
-                self.relay.forward(key, request.bytes)
+                self.relay.routing().forward(key, request.bytes)
             }
             Decision::StepTransaction => self.step_transaction(key, request, None),
             Decision::RefuseReserved => self.refuse_reserved(key),
@@ -143,7 +143,7 @@ impl Worker {
         if client.dedicated.as_ref().is_some_and(|dedicated| !dedicated.is_settled()) {
             return Flow::Wait;
         }
-        self.relay.forward_clustered(key, request, command)
+        self.relay.routing().forward_clustered(key, request, command)
     }
 
     /// On a dedicated connection of the client, to the node of the request's key.
@@ -154,7 +154,7 @@ impl Worker {
         command: Option<&Command>,
         expected: Expected,
     ) -> Flow {
-        if let Some(flow) = self.relay.without_map(key) {
+        if let Some(flow) = self.relay.routing().without_map(key) {
             return flow;
         }
         if let Some(command) = command
@@ -178,7 +178,7 @@ impl Worker {
             };
         }
         if let Some(command) = command
-            && let Some(flow) = self.relay.note_written(key, request, command)
+            && let Some(flow) = self.relay.routing().note_written(key, request, command)
         {
             return flow;
         }
@@ -202,7 +202,7 @@ impl Worker {
             let node = dedicated.node;
             return self.sessions().send_dedicated(key, node, request.bytes, expected);
         }
-        if let Some(flow) = self.relay.behind_old_map(key) {
+        if let Some(flow) = self.relay.routing().behind_old_map(key) {
             return flow;
         }
         let node =
@@ -225,7 +225,7 @@ impl Worker {
         command: &Command,
         after_writes: bool,
     ) -> Flow {
-        if let Some(flow) = self.relay.without_map(key) {
+        if let Some(flow) = self.relay.routing().without_map(key) {
             return flow;
         }
         let settled = self.relay.clients.get_ref(key).is_some_and(Client::is_settled);
@@ -233,7 +233,7 @@ impl Worker {
             return Flow::Wait;
         }
         let targets = Targets::Apart { bytes: request.bytes, after_writes };
-        self.relay.fan_out(key, &targets, Ending::Join(Join::for_command(command)))
+        self.relay.routing().fan_out(key, &targets, Ending::Join(Join::for_command(command)))
     }
 
     /// What makes something else of a connection. `MONITOR` is all that a client needs through a

@@ -57,7 +57,7 @@ impl Worker {
     /// they were not hot.
     fn mitigate_alone(&mut self, key: ClientKey, request: Request<'_>, command: &Command) -> Flow {
         // Before anything is remembered of it: a request that waits comes again.
-        if self.relay.behind_old_map(key).is_some() {
+        if self.relay.routing().behind_old_map(key).is_some() {
             return Flow::Wait;
         }
         let incoming = Incoming { key, request, command, together: false };
@@ -66,7 +66,8 @@ impl Worker {
         match mitigated {
             Mitigated::Done(flow) => flow,
             Mitigated::Marked(mark) => {
-                self.relay.send_on(key, self.relay.home(key), request.bytes, &[mark]);
+                let node = self.relay.home(key);
+                self.relay.routing().send_on(key, node, request.bytes, &[mark]);
                 Flow::Taken
             }
             Mitigated::Cold => {

@@ -1,10 +1,11 @@
 //! Carries out what rooms below want done above them; see [`crate::relay::effects`].
 
+use crate::cluster::effects::{Effect as OfCluster, Question, Redirected};
 use crate::cluster::replay::Outcome;
 use crate::downstream::clients::error_line;
 use crate::hot::mitigation::Reply;
 use crate::observe::Mark;
-use crate::relay::effects::{Effect, Question, Redirected};
+use crate::relay::effects::Effect;
 use crate::runtime::worker::Worker;
 use crate::session::client_command::Answer;
 use crate::session::switch::Session;
@@ -37,31 +38,40 @@ impl Worker {
         match effect {
             Effect::Conclude(ticket, reply) => self.conclude(ticket, &reply),
             Effect::OfLinks(effect) => self.apply_of_links(effect),
-            Effect::GivenUp(mark) => self.give_up(mark),
-            Effect::WrongType(refused) => hot.meet_fence(relay, *refused),
-            Effect::GoElsewhere(redirected) => {
+            Effect::OfCluster(effect) => self.apply_of_cluster(effect),
+            Effect::TrackedReady(link) => hot.tracking_ready(relay, link),
+            Effect::Close(key) => self.close_client(key),
+            Effect::CloseIfDone(key) => self.close_if_done(key),
+        }
+    }
+
+    /// What the cluster wants done about requests.
+    fn apply_of_cluster(&mut self, effect: OfCluster) {
+        let Self { relay, hot, .. } = self;
+        match effect {
+            OfCluster::Conclude(ticket, reply) => self.conclude(ticket, &reply),
+            OfCluster::GivenUp(mark) => self.give_up(mark),
+            OfCluster::WrongType(refused) => hot.meet_fence(relay, *refused),
+            OfCluster::GoElsewhere(redirected) => {
                 let Redirected { way, from, ticket, request, error, standing } = *redirected;
                 let (pool, serial) = way;
-                relay.end_redirect(ticket);
+                relay.routing().end_redirect(ticket);
                 if relay.upstream.pools.get(pool).map(|pool| pool.serial) == serial {
-                    relay.go_elsewhere(pool, from, ticket, request, &error, standing);
+                    relay.routing().go_elsewhere(pool, from, ticket, request, &error, standing);
                 } else {
-                    relay.effects.conclude(ticket, &error_line("ERR heatsink: given up"));
+                    self.conclude(ticket, &error_line("ERR heatsink: given up"));
                 }
             }
-            Effect::Resent(link, client) => hot.extend_fences(relay, link, client),
-            Effect::LeavesEarly => hot.close_flights(),
-            Effect::TrackedReady(link) => hot.tracking_ready(relay, link),
-            Effect::MapChanged => hot.map_changed(),
-            Effect::SayAgain(key) => self.sessions().replay_dedicated(key, None, false),
-            Effect::Ask(question) => {
+            OfCluster::Resent(link, client) => hot.extend_fences(relay, link, client),
+            OfCluster::LeavesEarly => hot.close_flights(),
+            OfCluster::MapChanged => hot.map_changed(),
+            OfCluster::SayAgain(key) => self.sessions().replay_dedicated(key, None, false),
+            OfCluster::Ask(question) => {
                 let Question { client, pool, probe, answer } = *question;
                 let answer = Session::Answer(Answer::Bytes(answer));
                 self.sessions().ask(client, pool, &probe, answer);
             }
-            Effect::ListenAnew => self.sessions().listen_to_new_nodes(),
-            Effect::Close(key) => self.close_client(key),
-            Effect::CloseIfDone(key) => self.close_if_done(key),
+            OfCluster::ListenAnew => self.sessions().listen_to_new_nodes(),
         }
     }
 
@@ -72,10 +82,10 @@ impl Worker {
             OfLinks::GivenUp(mark) => self.give_up(mark),
             OfLinks::Unanswered(ticket, failure) => self.leave_unanswered(ticket, &failure),
             OfLinks::ReplayedLost(replayed, ticket, failure) => {
-                relay.replay_answered(replayed, ticket, Outcome::Reply(failure.told()));
+                relay.routing().replay_answered(replayed, ticket, Outcome::Reply(failure.told()));
             }
-            OfLinks::SendElsewhere(unsent) => relay.send_elsewhere(*unsent),
-            OfLinks::NodeFailed(node) => relay.node_failed(node),
+            OfLinks::SendElsewhere(unsent) => relay.routing().send_elsewhere(*unsent),
+            OfLinks::NodeFailed(node) => relay.routing().node_failed(node),
             OfLinks::NodeLost(node) => hot.forget_refusal(node),
             OfLinks::TrackedLost(generation) => hot.tracking_lost(generation),
             OfLinks::TrackingRefused(node, error) => hot.tracking_refused(node, &error),
@@ -96,9 +106,9 @@ impl Worker {
     fn leave_unanswered(&mut self, ticket: Ticket, failure: &Failure) {
         let Self { relay, hot, .. } = self;
         match ticket.purpose {
-            Purpose::Topology => relay.forget_topology_question(),
+            Purpose::Topology => relay.routing().forget_topology_question(),
             Purpose::Session => {
-                relay.end_redirect(ticket);
+                relay.routing().end_redirect(ticket);
                 self.sessions().session_failed(ticket, failure);
             }
             Purpose::Fill(_)
@@ -106,7 +116,7 @@ impl Worker {
             | Purpose::FillTtl(_)
             | Purpose::Combined(_) => {
                 if ticket.is_for_many() {
-                    relay.end_redirect(ticket);
+                    relay.routing().end_redirect(ticket);
                 }
                 hot.on_reply(relay, ticket, Reply::Lost(&failure.told()));
             }
@@ -120,6 +130,6 @@ impl Worker {
             Mark::Hot(write) => hot.end_hot_write(relay, write, false),
             _ => mark,
         };
-        relay.give_up(inner);
+        relay.routing().give_up(inner);
     }
 }

@@ -20,6 +20,7 @@ use crate::downstream::request::{BIG_REQUEST_BYTES, Flow, Request};
 use crate::hot::runs::Run;
 use crate::hot::{Hotness, Incoming, Mitigated};
 use crate::observe::Mark;
+use crate::relay::Relay;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::Expected;
 
@@ -411,7 +412,7 @@ impl Worker {
             }
             self.forward_batch(key, buf, &mut intake.batch);
             // Before anything is remembered of it: a request that waits comes again.
-            if self.relay.behind_old_map(key).is_some() {
+            if self.relay.routing().behind_old_map(key).is_some() {
                 return Flow::Wait;
             }
             let run = &mut intake.run;
@@ -451,13 +452,17 @@ impl Worker {
         if self.relay.cluster.view.is_some()
             && let Some(command) = command
         {
-            let Some(node) = self.relay.fast_path_node(key, request, command, &batch.node_batches)
-            else {
+            let Relay { clients, upstream, cluster, .. } = &self.relay;
+            let batches = &batch.node_batches;
+            let node = clients.get_ref(key).and_then(|client| {
+                cluster.fast_path_node(upstream, client, request, command, batches)
+            });
+            let Some(node) = node else {
                 self.forward_batch(key, buf, batch);
-                return self.relay.forward_clustered(key, request, command);
+                return self.relay.routing().forward_clustered(key, request, command);
             };
             let text = Text::Asked(at..at + len);
-            self.relay.join_batch(key, request, command, at, (node, text), batch);
+            self.relay.routing().join_batch(key, request, command, at, (node, text), batch);
             return Flow::Taken;
         }
         if batch.bytes.end != at {
@@ -465,7 +470,7 @@ impl Worker {
             batch.bytes.start = at;
         }
         if batch.marks.is_empty()
-            && let Some(flow) = self.relay.behind_old_map(key)
+            && let Some(flow) = self.relay.routing().behind_old_map(key)
         {
             return flow;
         }
@@ -523,7 +528,7 @@ impl Worker {
         );
         let Some(node) = node else { return false };
         let text = Text::Renamed(start..renamed.len());
-        self.relay.join_batch(key, request, command, at, (node, text), batch);
+        self.relay.routing().join_batch(key, request, command, at, (node, text), batch);
         true
     }
 
@@ -531,7 +536,7 @@ impl Worker {
     #[inline]
     fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
         if !batch.marks.is_empty() {
-            self.relay.forward_batch(key, buf, batch);
+            self.relay.routing().forward_batch(key, buf, batch);
             self.apply_effects();
         }
     }

@@ -32,7 +32,12 @@ impl Worker {
         request: Request<'_>,
         command: &Command,
     ) -> Flow {
-        if let Some(flow) = self.relay.without_map(key).or_else(|| self.relay.behind_old_map(key)) {
+        if let Some(flow) = self
+            .relay
+            .routing()
+            .without_map(key)
+            .or_else(|| self.relay.routing().behind_old_map(key))
+        {
             return flow;
         }
         let shards = self.relay.cluster.view.as_ref().map(|view| &view.routes.shards);
@@ -55,7 +60,7 @@ impl Worker {
             _ => (all(primaries), Telling::List(Join::for_command(command))),
         };
         if questions.is_empty() {
-            return self.relay.forward_to(key, self.relay.home(key), request.bytes);
+            return self.relay.routing().forward(key, request.bytes);
         }
         let dedicated = match telling {
             Telling::Count(_) => self.own_key_questions(key),
@@ -73,9 +78,10 @@ impl Worker {
         };
         let (pool, place) = (client.pool, client.order.reserve(buffers));
         let asker = Asker { client: key, place };
-        self.relay.ask_on_pools(
+        let base_pool = self.relay.upstream.base_pool;
+        self.relay.routing().ask_on_pools(
             asker,
-            &[(pool, &questions), (self.relay.upstream.base_pool, &dedicated)],
+            &[(pool, &questions), (base_pool, &dedicated)],
             Ending::Names(Box::new(telling)),
             Mark::Nothing,
         );
@@ -91,7 +97,7 @@ impl Worker {
             self.relay.clients.reply(key, b"*2\r\n$1\r\n0\r\n*0\r\n");
             return Flow::Taken;
         }
-        self.relay.forward_to(key, self.relay.home(key), request.bytes)
+        self.relay.routing().forward(key, request.bytes)
     }
 
     /// How many keys the fleet has where this client looks, as far as anybody here knows.
@@ -181,7 +187,7 @@ impl Worker {
         let question = |node: &NodeId| (*node, b"*1\r\n$9\r\nRANDOMKEY\r\n".to_vec());
         let questions: Vec<_> = (0..ROUND).flat_map(|_| primaries.iter().map(question)).collect();
         let ending = Ending::Names(Box::new(Telling::Random(rounds - 1)));
-        self.relay.ask_several(pool, asker, &questions, ending, Mark::Nothing);
+        self.relay.routing().ask_several(pool, asker, &questions, ending, Mark::Nothing);
         None
     }
 }

@@ -254,13 +254,19 @@ impl Worker {
                     self.sessions().dedicated_redirected(ticket.client, &error);
                 }
                 Kept::Elsewhere { request, error, standing } => {
-                    self.relay.go_elsewhere(pool, from, ticket, request, &error, standing);
+                    self.relay
+                        .routing()
+                        .go_elsewhere(pool, from, ticket, request, &error, standing);
                 }
                 Kept::Replayed(which, reply) => {
-                    self.relay.replay_answered(which, ticket, Outcome::Reply(reply));
+                    self.relay.routing().replay_answered(which, ticket, Outcome::Reply(reply));
                 }
                 Kept::ReplayRedirected(which, error) => {
-                    self.relay.replay_answered(which, ticket, Outcome::Elsewhere { error, from });
+                    self.relay.routing().replay_answered(
+                        which,
+                        ticket,
+                        Outcome::Elsewhere { error, from },
+                    );
                 }
             }
             self.apply_effects();
@@ -271,7 +277,7 @@ impl Worker {
     pub(crate) fn conclude(&mut self, ticket: Ticket, frame: &[u8]) {
         let redirected = self.relay.cluster.redirects.contains_key(&ticket);
         if !self.relay.cluster.redirects.is_empty() {
-            self.relay.end_redirect(ticket);
+            self.relay.routing().end_redirect(ticket);
         }
         match ticket.purpose {
             Purpose::Forward => {
@@ -279,14 +285,14 @@ impl Worker {
             }
             Purpose::Redirect(hole) => self.relay.clients.fill(ticket.client, hole, frame),
             Purpose::Part { join, part } => {
-                if let Some(gathered) = self.relay.part_arrived(join, part, frame) {
+                if let Some(gathered) = self.relay.routing().part_arrived(join, part, frame) {
                     self.gathered(gathered);
                 }
             }
             Purpose::Session => self.sessions().session_answered(ticket, frame),
             Purpose::Commands => self.learn_commands(frame),
-            Purpose::Members => self.relay.learn_members(frame),
-            Purpose::Topology => self.relay.learn_topology(frame),
+            Purpose::Members => self.relay.routing().learn_members(frame),
+            Purpose::Topology => self.relay.routing().learn_topology(frame),
             Purpose::Fill(_)
             | Purpose::FillFields(_)
             | Purpose::FillTtl(_)
@@ -298,7 +304,7 @@ impl Worker {
         }
         self.apply_effects();
         if !self.relay.cluster.replays.is_empty() {
-            self.relay.release_replayed(ticket);
+            self.relay.routing().release_replayed(ticket);
             self.apply_effects();
         }
     }
@@ -312,7 +318,7 @@ impl Worker {
             }
             GatheredFor::Names(telling) => {
                 if let Some(reply) = self.names_told(asker, telling, &replies) {
-                    self.relay.tell(asker, mark, &reply);
+                    self.relay.routing().tell(asker, mark, &reply);
                 }
             }
         }

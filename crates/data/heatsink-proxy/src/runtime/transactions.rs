@@ -49,7 +49,7 @@ impl Worker {
                 }
                 _ => {}
             }
-            if let Some(flow) = self.relay.without_map(key) {
+            if let Some(flow) = self.relay.routing().without_map(key) {
                 return flow;
             }
         }

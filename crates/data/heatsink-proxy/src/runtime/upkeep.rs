@@ -23,10 +23,10 @@ impl Worker {
         self.look_after_links();
         self.look_after_clients();
         self.sessions().look_after_logins();
-        self.relay.look_after_topology();
+        self.relay.routing().look_after_topology();
         self.apply_effects();
-        for later in self.relay.take_due() {
-            self.relay.try_later(later);
+        for later in self.relay.routing().take_due() {
+            self.relay.routing().try_later(later);
             self.apply_effects();
         }
         // Told at times that depend on chance, totals would make rates that jump.
@@ -148,7 +148,7 @@ impl Worker {
         self.relay.shared.client_count.fetch_sub(usize::from(!client.within), Ordering::AcqRel);
         self.relay.upstream.leave_pool(self.relay.now, client.pool);
         if client.apart > 0 {
-            self.relay.forget_apart(key);
+            self.relay.routing().forget_apart(key);
         }
         if client.hot.awaits() {
             self.hot.forget_waits(key);

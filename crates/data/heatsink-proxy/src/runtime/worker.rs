@@ -182,7 +182,7 @@ impl Worker {
         self.relay.cluster.walked = 0;
         self.renew_table();
         self.renew_settings();
-        self.relay.renew_topology();
+        self.relay.routing().renew_topology();
         self.apply_effects();
         self.hot.begin_turn(&mut self.relay);
         self.apply_effects();

@@ -306,7 +306,7 @@ impl Sessions<'_> {
             let node = self.relay.home(key);
             return self.send_dedicated(key, node, bytes, Expected::Plain);
         }
-        self.relay.forward(key, bytes)
+        self.relay.routing().forward(key, bytes)
     }
 
     /// What is different if each client has to do with many servers.
@@ -327,14 +327,18 @@ impl Sessions<'_> {
                 let node = record.and_then(|record| record.upstream_node());
                 let node = node.unwrap_or_else(|| self.relay.home(key));
                 let bytes = self.with_upstream_id(request);
-                return Some(self.relay.forward_to(key, node, &bytes));
+                return Some(self.relay.routing().forward_to(key, node, &bytes));
             }
             b"pause" | b"unpause" => {
-                if let Some(flow) = self.relay.without_map(key) {
+                if let Some(flow) = self.relay.routing().without_map(key) {
                     return Some(flow);
                 }
                 let targets = Targets::Apart { bytes: request.bytes, after_writes: false };
-                return Some(self.relay.fan_out(key, &targets, Ending::Join(Join::AllSucceeded)));
+                return Some(self.relay.routing().fan_out(
+                    key,
+                    &targets,
+                    Ending::Join(Join::AllSucceeded),
+                ));
             }
             _ => return None,
         }

@@ -58,7 +58,7 @@ impl Sessions<'_> {
         request: Request<'_>,
     ) -> Flow {
         // Of a split key the server would tell by the names of its shards.
-        if let Some(flow) = self.relay.wait_for_whole(key) {
+        if let Some(flow) = self.relay.routing().wait_for_whole(key) {
             return flow;
         }
         let Some(at) = redirect_at(request) else {

@@ -100,7 +100,7 @@ impl Sessions<'_> {
     /// `WAIT`, when all that the client wrote is answered; see [`crate::cluster::own_writes`].
     pub(crate) fn send_wait(&mut self, key: ClientKey, bytes: &[u8]) -> Flow {
         let node = self.relay.home(key);
-        let writing = self.relay.writing_to(node);
+        let writing = self.relay.routing().writing_to(node);
         match self.send_dedicated(key, node, &writing.request, Expected::Writing) {
             Flow::Taken => {}
             Flow::Wait => return Flow::Wait,
@@ -120,7 +120,7 @@ impl Sessions<'_> {
     /// then on that has another user, database or protocol than those that the client shares, and
     /// stays the client's: nobody can say which keys its requests name.
     pub(crate) fn stray(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
-        if let Some(flow) = self.relay.wait_for_whole(key) {
+        if let Some(flow) = self.relay.routing().wait_for_whole(key) {
             return flow;
         }
         let says_hello = request.is(0, "hello");
@@ -180,7 +180,7 @@ impl Sessions<'_> {
             return None;
         }
         let name = command.and_then(Command::single_key_index).and_then(|at| request.arg(at))?;
-        if self.relay.moved.is_hot(name) || !client.within && names::is_reserved(name) {
+        if self.relay.cluster.moved.is_hot(name) || !client.within && names::is_reserved(name) {
             return None;
         }
         let node = self.relay.home(key);
@@ -388,7 +388,7 @@ impl Sessions<'_> {
         }
         if strayed {
             // After a command that nobody knew it is too late to wait for that.
-            self.relay.want_all_whole();
+            self.relay.routing().want_all_whole();
         }
         if ended {
             // It was told that nothing more will come.

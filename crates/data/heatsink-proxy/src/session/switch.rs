@@ -76,7 +76,7 @@ impl Sessions<'_> {
             (2, Some(password), _) => (None, password),
             (3, Some(user), Some(password)) => (Some(user.to_vec()), password),
             // Refused by the server without an effect.
-            _ => return self.relay.forward(key, request.bytes),
+            _ => return self.relay.routing().forward(key, request.bytes),
         };
         if self.relay.shared.verifier.is_some() {
             let attempt = Attempt { login: None, name: None, hello: Vec::new() };
@@ -100,7 +100,7 @@ impl Sessions<'_> {
             (Some(db), Some(login)) if request.len() == 2 => {
                 self.try_move(key, &Login { db, ..login }, request.bytes, None, false)
             }
-            _ => self.relay.forward(key, request.bytes),
+            _ => self.relay.routing().forward(key, request.bytes),
         }
     }
 
@@ -111,7 +111,7 @@ impl Sessions<'_> {
             Some(b"2") => login.protocol = Protocol::Resp2,
             Some(b"3") => login.protocol = Protocol::Resp3,
             // Refused by the server before it looks at anything else.
-            Some(_) => return self.relay.forward(key, request.bytes),
+            Some(_) => return self.relay.routing().forward(key, request.bytes),
         }
         let mut name = None;
         let mut credentials = None;

@@ -56,12 +56,12 @@ pub(crate) struct Unsent {
 }
 
 /// Where effects are noted: the owner's buffer, in one order with those of other rooms.
-pub(crate) trait Note {
-    fn note(&mut self, effect: Effect);
+pub(crate) trait Note<E> {
+    fn note(&mut self, effect: E);
 }
 
 #[cfg(test)]
-impl Note for Vec<Effect> {
+impl Note<Effect> for Vec<Effect> {
     fn note(&mut self, effect: Effect) {
         self.push(effect);
     }

@@ -17,7 +17,7 @@ use heatsink_upstream::error::{ErrorKind, LinkError};
 
 use crate::runtime::shared::Shared;
 use crate::upstream::Links;
-use crate::upstream::effects::Note;
+use crate::upstream::effects::{Effect, Note};
 use crate::upstream::links::{Owner, Upstream};
 use crate::upstream::nodes::NodeId;
 use crate::upstream::ticket::{Purpose, Ticket};
@@ -111,7 +111,7 @@ pub(crate) fn states(shared: &Shared) -> Vec<UpstreamState> {
     shared.nodes_in_use().into_iter().filter_map(state).collect()
 }
 
-impl<N: Note> Links<'_, N> {
+impl<N: Note<Effect>> Links<'_, N> {
     /// Whether this worker keeps the connections of this pool to tell who is up.
     fn is_watch(&self, pool: usize) -> bool {
         self.room.watches && pool == self.room.base_pool

@@ -136,7 +136,7 @@ impl Failure {
     }
 }
 
-impl<N: Note> Links<'_, N> {
+impl<N: Note<Effect>> Links<'_, N> {
     pub(crate) fn open_link(
         &mut self,
         pool: usize,

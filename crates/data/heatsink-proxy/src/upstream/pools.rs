@@ -106,7 +106,7 @@ impl Pool {
     }
 }
 
-impl<N: Note> Links<'_, N> {
+impl<N: Note<Effect>> Links<'_, N> {
     /// Notes that a server has accepted, or has refused, the login of a pool: for all workers, since
     /// what one of them uses is no guess at another.
     pub(crate) fn set_proven(&mut self, pool: usize, is_proven: bool) {

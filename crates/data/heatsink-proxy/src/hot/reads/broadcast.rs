@@ -214,7 +214,7 @@ impl Mitigations {
 
     /// Finds out which servers of hot keys tell of changes, before anybody asks for one.
     pub(in crate::hot) fn find_out(&mut self, relay: &mut Relay) {
-        if relay.cluster.view.is_none() || relay.knows_map() {
+        if relay.cluster.view.is_none() || relay.cluster.knows_map() {
             let mut nodes: Vec<NodeId> =
                 self.reads.cache.keys().map(|(name, _)| relay.node_of(name)).collect();
             nodes.sort_unstable_by_key(|node| node.index());

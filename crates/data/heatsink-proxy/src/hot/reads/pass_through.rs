@@ -105,7 +105,7 @@ impl Mitigations {
         let Reads { flights, passing, hasher, .. } = reads;
         let Some(work) = work.get_mut(name) else { return Hotness::Cold };
         // A replica would be asked as usual, and the primary by a flight: time would go backwards.
-        if !work.joins.passes() || relay.reads_replicas {
+        if !work.joins.passes() || relay.cluster.reads_replicas {
             return Hotness::Hot;
         }
         let Some(client) = relay.clients.get(key) else { return Hotness::Hot };

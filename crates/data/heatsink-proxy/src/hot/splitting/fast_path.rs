@@ -62,7 +62,12 @@ impl Mitigations {
         let turn = self.splitting.turns.wrapping_add(1);
         let context = Context { layout, names: Names::Live, resp3, turn, stamp: 0 };
         let Plan::One(shard) = plan::plan(&context, args) else { return None };
-        let node = relay.fast_path_to_slot(client, layout.slot(shard), node_batches)?;
+        let node = relay.cluster.fast_path_to_slot(
+            &relay.upstream,
+            client,
+            layout.slot(shard),
+            node_batches,
+        )?;
         layout.rename(shard, request.bytes, request.args, renamed);
         let first = *first;
         self.splitting.turns = turn;

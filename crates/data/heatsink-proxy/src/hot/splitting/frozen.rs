@@ -57,6 +57,7 @@ use heatsink_upstream::Protocol;
 use super::gather::Collected;
 use super::{ANOTHER_USER, MOVING, PATIENCE, pair};
 use crate::cluster::redirects::WRONG_TYPE;
+use crate::cluster::route::name_of;
 use crate::cluster::scatter_gather::Asker;
 use crate::downstream::clients::{MAX_OUTSTANDING, error_line};
 use crate::downstream::connection::ClientKey;
@@ -172,10 +173,10 @@ impl Mitigations {
         if client.hot.awaits() || client.order.outstanding() >= MAX_OUTSTANDING {
             return Some(Flow::Wait);
         }
-        if let Some(flow) = relay.without_map(key) {
+        if let Some(flow) = relay.routing().without_map(key) {
             return Some(flow);
         }
-        let mark = relay.observe(key, command, request);
+        let mark = relay.routing().observe(key, command, request);
         let (client, buffers) = relay.clients.get_with_buffers(key)?;
         client.held_since = None;
         let place = client.order.reserve(buffers);
@@ -200,8 +201,8 @@ impl Mitigations {
     }
 
     fn ask_value(&mut self, relay: &mut Relay, asker: Asker, mut read: FrozenRead, mark: Mark) {
-        let Some(pool) = relay.clients.pool_of(asker) else { return relay.give_up(mark) };
-        let (questions, how) = relay.places_of(&read.request, asker.client);
+        let Some(pool) = relay.clients.pool_of(asker) else { return relay.routing().give_up(mark) };
+        let (questions, how) = relay.routing().places_of(&read.request, asker.client);
         read.step = Step::Value(how);
         self.ask_frozen(relay, pool, asker, &questions, read, mark);
     }
@@ -272,7 +273,7 @@ impl Mitigations {
         replies: &[Vec<u8>],
     ) {
         if relay.clients.pool_of(asker).is_none() {
-            return relay.give_up(mark);
+            return relay.routing().give_up(mark);
         }
         match std::mem::replace(&mut read.step, Step::Fences(None)) {
             Step::Value(how) => {
@@ -380,9 +381,9 @@ impl Mitigations {
         mark: Mark,
         layout: &Arc<Layout>,
     ) {
-        let Some(pool) = relay.clients.pool_of(asker) else { return relay.give_up(mark) };
+        let Some(pool) = relay.clients.pool_of(asker) else { return relay.routing().give_up(mark) };
         let resp3 = relay.upstream.pools[pool].login.protocol == Protocol::Resp3;
-        let Some(args) = spans(&read.request) else { return relay.give_up(mark) };
+        let Some(args) = spans(&read.request) else { return relay.routing().give_up(mark) };
         let args: Vec<&[u8]> = args.iter().map(|span| &read.request[span.clone()]).collect();
         let context = Context { layout, names: Names::Live, resp3, turn: 0, stamp: 0 };
         let (live, merge) = match plan::plan(&context, &args) {
@@ -404,14 +405,14 @@ impl Mitigations {
     fn park(&mut self, relay: &mut Relay, asker: Asker, read: FrozenRead, mark: Mark) {
         if relay.clients.pool_of(asker).is_none() {
             // Nobody wants a key whole for a client that has gone.
-            return relay.give_up(mark);
+            return relay.routing().give_up(mark);
         }
         let mut is_moved = false;
         for key in &read.keys {
             match self.keys.split(key) {
                 Some(Splitting::Split(_)) => {
                     let command = if relay.is_own_user(asker.client) {
-                        relay.name_of_request(&read.request)
+                        name_of(&relay.table, &read.request)
                     } else {
                         ANOTHER_USER.to_owned()
                     };

@@ -227,7 +227,7 @@ impl Mitigations {
         match (pool, collected.fenced.take_if(|_| pool.is_none())) {
             (Some(pool), _) => self.ask_parts_along(relay, pool, asker, parts, collected, mark),
             (None, Some((fenced, _))) => relay.end_fenced(&fenced, &error_line(GIVEN_UP)),
-            (None, None) => relay.give_up(mark),
+            (None, None) => relay.routing().give_up(mark),
         }
     }
 
@@ -314,7 +314,7 @@ impl Mitigations {
     /// Sealed shards were read: was the value still there?
     fn ask_marker(&mut self, relay: &mut Relay, asker: Asker, collected: Collected, mark: Mark) {
         if relay.clients.pool_of(asker).is_none() {
-            return relay.give_up(mark);
+            return relay.routing().give_up(mark);
         }
         let Collected { key, layout, .. } = &collected;
         let question = (relay.node_of(key), moving::read_fence(layout.kind, key));
@@ -357,7 +357,7 @@ impl Mitigations {
         let before = collected.fenced.take().map(|(fenced, _)| *fenced);
         match before.or_else(|| relay.fence_collected(asker, &mut collected)) {
             Some(fenced) => {
-                relay.give_up(mark);
+                relay.routing().give_up(mark);
                 self.refused_again(relay, fenced, &collected.layout.id);
             }
             None => relay.end_collected(asker, collected, mark, &error_line(MOVING)),
@@ -505,7 +505,7 @@ impl Relay {
                 self.clients.resume.push(asker.client);
             }
         }
-        self.tell(asker, mark, reply);
+        self.routing().tell(asker, mark, reply);
     }
 }
 

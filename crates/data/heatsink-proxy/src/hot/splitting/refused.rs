@@ -96,17 +96,21 @@ use heatsink_upstream::Protocol;
 
 use super::gather::Collected;
 use super::{ANOTHER_USER, MOVING, PATIENCE, is_step};
+use crate::cluster::effects::WrongType;
 use crate::cluster::redirects::{Refusal, WRONG_TYPE};
+use crate::cluster::route::may_be_made_up;
+use crate::cluster::route::name_of;
 use crate::cluster::scatter_gather::Asker;
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
+use crate::downstream::request::is_read;
 use crate::downstream::request::{Request, only_key, spans};
 use crate::hot::mitigation::Inquiry;
 use crate::hot::{Mitigations, splitting};
 use crate::hot_keys::HotKeys;
 use crate::observe::Mark;
 use crate::relay::Relay;
-use crate::relay::effects::{Effect, WrongType};
+use crate::relay::effects::Effect;
 use crate::reserved::names;
 use crate::splits::Splitting;
 use crate::upstream;
@@ -223,7 +227,8 @@ impl Mitigations {
             return relay.effects.push(Effect::Conclude(ticket, error));
         };
         let until = relay.now + PATIENCE;
-        (fenced.until, fenced.refusal) = relay.may_wait(pool, ticket, &request, overtaken, until);
+        (fenced.until, fenced.refusal) =
+            relay.routing().may_wait(pool, ticket, &request, overtaken, until);
         if fenced.refused_by.is_some() {
             fenced.refusal = Refusal::Explained;
             return self.plan_anew(relay, fenced, Seen::Nothing);
@@ -251,7 +256,7 @@ impl Mitigations {
             _ => return None,
         }
         let at = relay.upstream.pools.get(pool)?;
-        if at.login.db != relay.shared.base_login.db || relay.may_be_made_up(request) {
+        if at.login.db != relay.shared.base_login.db || may_be_made_up(&relay.table, request) {
             return None;
         }
         let args = spans(request)?;
@@ -358,7 +363,7 @@ impl Mitigations {
                 _ => self.splitting.fenced.push(fenced),
             },
             keys => {
-                let command = relay.name_of_request(&fenced.request);
+                let command = name_of(&relay.table, &fenced.request);
                 let is_split = |key: &&Vec<u8>| matches!(split(key), Some(Splitting::Split(_)));
                 for key in keys.iter().filter(is_split) {
                     relay.shared.split_mailbox.want_whole(key, &command);
@@ -396,7 +401,7 @@ impl Mitigations {
             Plan::One(shard) => {
                 let node = relay.primary_of(layout.slot(shard), fenced.ticket.client);
                 let part = plan::under_name(&context, shard, &args);
-                if !relay.is_read(&fenced.request) {
+                if !is_read(&relay.table, &fenced.request) {
                     self.note_shard_writes(fenced.key(), &layout.id, [shard]);
                 }
                 relay.send_fenced(&fenced, node, &part.bytes);
@@ -408,14 +413,14 @@ impl Mitigations {
                 let asker = Asker { client: fenced.ticket.client, place: 0 };
                 let collected =
                     Collected::new(relay.now, fenced.key(), layout, merge, resp3, false);
-                let is_read = relay.is_read(&fenced.request);
+                let is_read = is_read(&relay.table, &fenced.request);
                 let access = if is_read { Access::Read } else { Access::Write };
                 let collected = collected.with_access(access, turn).of_fenced(fenced, step);
                 self.ask_parts(relay, asker, parts, collected, Mark::Nothing);
             }
             Plan::Answer(reply) => relay.end_fenced(&fenced, &reply),
             Plan::Whole => {
-                let command = relay.name_of_request(&fenced.request);
+                let command = name_of(&relay.table, &fenced.request);
                 relay.shared.split_mailbox.want_whole(fenced.key(), &command);
                 self.splitting.fenced.push(fenced);
             }
@@ -432,7 +437,7 @@ impl Mitigations {
 impl Relay {
     fn send_fenced(&mut self, fenced: &Fenced, node: NodeId, bytes: &[u8]) {
         self.cluster.go_on_waiting(fenced.ticket, fenced.until, fenced.refusal);
-        self.resend(fenced.pool, node, fenced.ticket, bytes, false);
+        self.routing().resend(fenced.pool, node, fenced.ticket, bytes, false);
     }
 
     /// The client gets this.

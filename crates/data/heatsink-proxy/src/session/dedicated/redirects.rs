@@ -11,7 +11,10 @@ use heatsink_cluster::redirect::{self, Redirect};
 use heatsink_resp::command::SubscriptionKind;
 use heatsink_upstream::Protocol;
 
+use crate::cluster::redirects::is_servers_own;
 use crate::cluster::redirects::{Later, MAX_HOPS, RETRY_PAUSE, given_up};
+use crate::cluster::route::name_of;
+use crate::cluster::route::slot_of;
 use crate::cluster::transactions::{CROSS_SLOT, MULTI};
 use crate::downstream::connection::{ClientKey, Lost};
 use crate::relay::effects::Effect;
@@ -49,10 +52,10 @@ impl Sessions<'_> {
         let queueing = dedicated.transaction == Transaction::Queueing;
         let current = dedicated.current.clone();
         let confined = dedicated.is_confined();
-        let slot = self.relay.slot_of_request(&current);
+        let slot = slot_of(&self.relay.table, &current);
         if confined && !matches!(expected, Some(Expected::Subscription { .. })) {
             // A server without slots looks at this first.
-            let name = self.relay.name_of_request(&current);
+            let name = name_of(&self.relay.table, &current);
             let text = format!(
                 "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
                  RESET are allowed in this context"
@@ -83,7 +86,7 @@ impl Sessions<'_> {
         let believed = |redirect: &Redirect<'_>| match expected {
             Some(Expected::Exec) => true,
             Some(Expected::Unknown) => false,
-            _ => self.relay.is_servers_own(*redirect, error, &current),
+            _ => is_servers_own(&self.relay.table, *redirect, error, &current),
         };
         let Some(redirect) = redirect::parse(error).filter(believed) else {
             self.answer_own(key, error);
@@ -95,11 +98,11 @@ impl Sessions<'_> {
         }
         let to = match redirect {
             Redirect::Moved { host, port, .. } | Redirect::Ask { host, port, .. } => {
-                self.relay.named_node(from, host, port)
+                self.relay.routing().named_node(from, host, port)
             }
             _ => None,
         };
-        self.relay.want_topology();
+        self.relay.routing().want_topology();
         match to {
             Some(to) => {
                 self.replay_dedicated(key, Some(to), matches!(redirect, Redirect::Ask { .. }));
@@ -144,7 +147,7 @@ impl Sessions<'_> {
         let Some(dedicated) = client.dedicated.take() else { return };
         client.record.set_upstream_id(None);
         let in_transaction = client.transaction.is_some();
-        let slot = self.relay.slot_of_request(&dedicated.current).or_else(|| {
+        let slot = slot_of(&self.relay.table, &dedicated.current).or_else(|| {
             self.relay.clients.get_ref(key).and_then(|client| client.transaction.as_ref()?.slot)
         });
         let home = self.relay.home(key);
@@ -241,7 +244,7 @@ impl Sessions<'_> {
             }
         }
         self.relay.clients.resume.push(key);
-        self.relay.want_topology();
+        self.relay.routing().want_topology();
         self.relay.next_tick = self.relay.next_tick.min(self.relay.now + Duration::from_millis(20));
     }
 }

@@ -18,6 +18,7 @@ use heatsink_cluster::redirect::{self, Redirect};
 use heatsink_resp::command::SubscriptionKind;
 use heatsink_upstream::link::Framing;
 
+use crate::cluster::redirects::is_servers_own;
 use crate::cluster::redirects::{MAX_HOPS, given_up};
 use crate::downstream::clients::error_line;
 use crate::downstream::connection::ClientKey;
@@ -177,14 +178,14 @@ impl Sessions<'_> {
         let from = dedicated.sides.iter().find(|side| dedicated.asked == Some(side.link));
         let from = from.map_or(dedicated.node, |side| side.node);
         let Some(redirect) = redirect::parse(error)
-            .filter(|redirect| self.relay.is_servers_own(*redirect, error, &current))
+            .filter(|redirect| is_servers_own(&self.relay.table, *redirect, error, &current))
         else {
             return self.answer_own(key, error);
         };
-        self.relay.want_topology();
+        self.relay.routing().want_topology();
         let to = match redirect {
             Redirect::Moved { host, port, .. } if hops <= MAX_HOPS => {
-                self.relay.named_node(from, host, port)
+                self.relay.routing().named_node(from, host, port)
             }
             _ => None,
         };

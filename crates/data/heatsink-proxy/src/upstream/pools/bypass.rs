@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use crate::downstream::connection::ClientKey;
 use crate::upstream::Links;
-use crate::upstream::effects::Note;
+use crate::upstream::effects::{Effect, Note};
 use crate::upstream::links::{Owner, Upstream};
 use crate::upstream::nodes::NodeId;
 
@@ -40,7 +40,7 @@ use crate::upstream::nodes::NodeId;
 /// to be busy, as people and test suites do, is told so then.
 const QUIET: Duration = Duration::from_millis(100);
 
-impl<N: Note> Links<'_, N> {
+impl<N: Note<Effect>> Links<'_, N> {
     #[cold]
     pub(super) fn link_around(
         &mut self,

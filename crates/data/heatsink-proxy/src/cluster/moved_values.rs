@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 
+use crate::cluster::Routing;
+use crate::cluster::effects::Notes;
 use crate::downstream::connection::ClientKey;
 use crate::downstream::request::Flow;
 use crate::hot_keys::HotKeys;
-use crate::relay::Relay;
 use crate::splits::Splitting;
 
 /// Replicas are taken to be behind by no more than this.
@@ -75,7 +76,7 @@ pub(crate) fn freezes(splitting: &Splitting) -> bool {
     matches!(splitting, Splitting::Freezing { .. })
 }
 
-impl Relay {
+impl<N: Notes> Routing<'_, N> {
     /// The client goes on when the value has been moved. If that takes too long, it is told so.
     pub(crate) fn hold(&mut self, key: ClientKey) -> Flow {
         let now = self.now;
@@ -88,7 +89,7 @@ impl Relay {
             self.clients.error(key, MOVING);
             return Flow::Taken;
         }
-        self.moved.held.push(key);
+        self.room.moved.held.push(key);
         Flow::Wait
     }
 
@@ -99,8 +100,8 @@ impl Relay {
 
     /// Has all keys made whole; false if they are.
     pub(crate) fn want_all_whole(&self) -> bool {
-        let hot = &self.moved.keys;
-        if self.cluster.view.is_some() || !hot.has_moved() {
+        let hot = &self.room.moved.keys;
+        if self.room.view.is_some() || !hot.has_moved() {
             return false;
         }
         for name in hot.moved().filter(|name| !hot.split(name).is_some_and(freezes)) {
