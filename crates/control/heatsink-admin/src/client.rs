@@ -12,10 +12,12 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::control::Promotion;
 use crate::key_name::encode;
+use crate::view::HotKeyView;
 
 /// Longest answer that is read.
 pub const ANSWER_BYTES: usize = 32 * 1024 * 1024;
@@ -141,7 +143,7 @@ impl Client {
     }
 
     /// All hot keys that match `filters` (names and values as in the API), on all pages.
-    pub fn list(&self, filters: &[(&str, &str)]) -> Result<Vec<Value>, ClientError> {
+    pub fn list(&self, filters: &[(&str, &str)]) -> Result<Vec<HotKeyView>, ClientError> {
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
         for _ in 0..PAGES {
@@ -151,10 +153,8 @@ impl Client {
                 path.extend(["&", name, "=", &encode(value.as_bytes())]);
             }
             let mut page = self.get(&path)?;
-            match page["items"].take() {
-                Value::Array(more) => items.extend(more),
-                _ => return Err(self.foreign("the list has no items")),
-            }
+            let more: Vec<HotKeyView> = self.read(page["items"].take())?;
+            items.extend(more);
             cursor = page["next_cursor"].as_str().map(str::to_owned);
             if cursor.is_none() {
                 break;
@@ -164,12 +164,12 @@ impl Client {
     }
 
     /// One hot key.
-    pub fn show(&self, key: &[u8]) -> Result<Value, ClientError> {
-        self.get(&format!("/hotkeys/{}", encode(key)))
+    pub fn show(&self, key: &[u8]) -> Result<HotKeyView, ClientError> {
+        self.read(self.get(&format!("/hotkeys/{}", encode(key)))?)
     }
 
     /// Forces a key into the registry.
-    pub fn promote(&self, key: &[u8], promotion: Promotion) -> Result<Value, ClientError> {
+    pub fn promote(&self, key: &[u8], promotion: Promotion) -> Result<HotKeyView, ClientError> {
         let mut body = json!({ "mitigation_type": promotion.mitigation.name() });
         if let Some(split_factor) = promotion.split_factor {
             body["split_factor"] = split_factor.into();
@@ -178,7 +178,7 @@ impl Client {
             body["ttl_seconds"] = ttl_seconds.into();
         }
         let path = format!("/hotkeys/{}/promote", encode(key));
-        self.request("POST", &path, body.to_string().as_bytes())
+        self.read(self.request("POST", &path, body.to_string().as_bytes())?)
     }
 
     /// Removes a key from the registry.
@@ -236,6 +236,11 @@ impl Client {
             }
             _ => Err(self.foreign(format!("it answers {}", answer.status))),
         }
+    }
+
+    fn read<T: DeserializeOwned>(&self, answer: Value) -> Result<T, ClientError> {
+        serde_json::from_value(answer)
+            .map_err(|error| self.foreign(format!("it answers something else: {error}")))
     }
 
     fn address(&self) -> String {

@@ -13,7 +13,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use heatsink_control::entry::{Mitigation, Origin, Phase, Status};
+use heatsink_control::entry::{Entry, Mitigation};
 use tokio::sync::broadcast;
 
 pub use crate::load::{Load, NodeRate};
@@ -68,43 +68,10 @@ pub trait Control: Send + Sync + 'static {
 pub struct HotKey {
     /// The key itself.
     pub key: Vec<u8>,
-    /// Requests/s over the fleet, now.
-    pub frequency: f64,
-    /// Reads/s among them.
-    pub reads_per_second: f64,
-    /// Writes/s among them.
-    pub writes_per_second: f64,
-    /// What is done about it.
-    pub mitigation: Mitigation,
-    /// Physical keys that it is, or is to be, spread over; 1 if it is not to be split.
-    pub split_factor: u32,
-    /// Seconds that the entry lives unless it is renewed; nothing if it never expires.
-    pub ttl_seconds: Option<u64>,
-    /// Where it stands.
-    pub status: Status,
-    /// Who brought it in.
-    pub origin: Origin,
-    /// When it was found, in milliseconds of Unix time.
-    pub detected_at_ms: u64,
-    /// Why, in words and numbers.
-    pub reason: String,
-    /// Nothing is done: the entry only says what would have been.
-    pub dry_run: bool,
+    /// What the registry holds of it, with the rates, the status and the reason of this moment.
+    pub entry: Entry,
     /// What keeps a cached copy of it from growing old; nothing if there is no copy.
     pub guard: Option<Guard>,
-    /// Where its value is, if it is moved or has been.
-    pub split: Option<Split>,
-}
-
-/// A value that is kept in several physical keys, or is moved there or back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Split {
-    /// Where it stands.
-    pub phase: Phase,
-    /// What the key holds: `counter`, `set`, `hash`, `sorted_set`, `list` or `hyperloglog`.
-    pub kind: String,
-    /// Physical keys.
-    pub shards: u32,
 }
 
 /// What keeps a cached copy from growing old (design 6, rule 9).

@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 
 use heatsink_control::entry::Mitigation;
 
-use crate::control::{Change, Control, Event, Load, Proxy};
+use crate::control::{Change, Control, Event, HotKey, Load, Proxy};
 
 /// Samples that are kept: five minutes of seconds.
 pub(crate) const SAMPLES: usize = 300;
@@ -82,20 +82,20 @@ impl Sample {
     /// Looks at the fleet as it is now.
     pub(crate) fn take(control: &dyn Control, at_ms: u64) -> Self {
         let mut hot = control.hot_keys();
-        hot.sort_by(|a, b| b.frequency.total_cmp(&a.frequency));
+        hot.sort_by(|a, b| b.entry.frequency.total_cmp(&a.entry.frequency));
         hot.truncate(SAMPLED_KEYS);
         let keys: Vec<(Vec<u8>, KeySample)> = hot
             .into_iter()
             .map(|hot| {
-                let is_cached = hot.mitigation == Mitigation::LocalCache;
+                let is_cached = hot.entry.mitigation == Mitigation::LocalCache;
                 let stats = is_cached.then(|| control.stats(&hot.key)).flatten();
                 let hit_ratio = stats.and_then(|stats| {
                     // Without an aggregator only what this process itself cached is known.
                     stats.hit_ratio.or(stats.local_cache_hit_ratio)
                 });
                 let sample = KeySample {
-                    reads_per_second: finite(hot.reads_per_second),
-                    writes_per_second: finite(hot.writes_per_second),
+                    reads_per_second: finite(hot.entry.reads_per_second),
+                    writes_per_second: finite(hot.entry.writes_per_second),
                     hit_ratio: hit_ratio.filter(|ratio| ratio.is_finite()),
                 };
                 (hot.key, sample)
@@ -161,7 +161,8 @@ impl History {
     pub(crate) fn decided(&mut self, event: Event) {
         let (key, entry, reason) = match event.change {
             Change::HotKey(hot) => {
-                (hot.key, Some((hot.status.name(), hot.mitigation.name())), hot.reason)
+                let HotKey { key, entry, .. } = *hot;
+                (key, Some((entry.status.name(), entry.mitigation.name())), entry.reason)
             }
             Change::Removed { key, reason } => (key, None, reason),
             Change::Readiness(_) => return,

@@ -4,6 +4,7 @@
 //! - [`Server`]: routes over it, on a listener, with the bounds in [`Settings`].
 //! - [`metrics`]: the figures and their Prometheus text.
 //! - [`key_name`]: how keys are written, and how they are hidden.
+//! - [`HotKeyView`]: a hot key in JSON, the same for whoever writes it and whoever reads it.
 //! - [`client`]: the same API from the other side, for the command line.
 //!
 //! Promised: whatever comes in, the process stays within the bounds of [`Limits`]; errors are
@@ -50,3 +51,4 @@ pub use control::Control;
 pub use key_name::Privacy;
 pub use server::{Server, StartError};
 pub use settings::{Limits, Settings};
+pub use view::{HotKeyView, SplitView};

@@ -137,9 +137,9 @@ impl Listing {
     }
 
     fn shows(&self, hot: &HotKey) -> bool {
-        self.statuses.as_ref().is_none_or(|some| some.contains(&hot.status))
-            && self.origins.as_ref().is_none_or(|some| some.contains(&hot.origin))
-            && self.mitigations.as_ref().is_none_or(|some| some.contains(&hot.mitigation))
+        self.statuses.as_ref().is_none_or(|some| some.contains(&hot.entry.status))
+            && self.origins.as_ref().is_none_or(|some| some.contains(&hot.entry.origin))
+            && self.mitigations.as_ref().is_none_or(|some| some.contains(&hot.entry.mitigation))
             && self.prefix.as_ref().is_none_or(|prefix| hot.key.starts_with(prefix))
             && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, &hot.key))
     }
@@ -147,8 +147,8 @@ impl Listing {
     fn rank(&self, hot: &HotKey) -> Rank {
         let value = match self.sort {
             // The bits of a number that is not negative ascend with it.
-            Sort::Frequency => (!hot.frequency.max(0.0).to_bits()).to_be_bytes().to_vec(),
-            Sort::DetectedAt => (!hot.detected_at_ms).to_be_bytes().to_vec(),
+            Sort::Frequency => (!hot.entry.frequency.max(0.0).to_bits()).to_be_bytes().to_vec(),
+            Sort::DetectedAt => (!hot.entry.detected_at_ms).to_be_bytes().to_vec(),
             Sort::Key if self.privacy == Privacy::Hash => Vec::new(),
             Sort::Key => hot.key[..hot.key.len().min(ORDERED_BYTES)].to_vec(),
         };

@@ -8,7 +8,6 @@
 //! - [`agent`]: a proxy's side: what it tells, and what its data plane treats as hot.
 //! - [`sums`], [`aggregate`]: the fleet's side: reports added up, decisions proposed.
 //! - [`registry`]: the copy of the registry that every process holds.
-//! - [`views`]: what people are shown of a key.
 //! - [`member`], [`settings`], [`value`], [`words`]: plain data and how it is told.
 //!
 //! # What is promised
@@ -78,6 +77,5 @@ pub mod registry;
 pub mod settings;
 pub mod sums;
 pub mod value;
-pub mod views;
 pub mod wire;
 pub mod words;

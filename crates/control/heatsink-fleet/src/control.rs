@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use heatsink_admin::control::{
     Answer, Control, ControlError, Demotion, Event, Guard, HotKey, OwnStats, Policy, PolicyRule,
-    Promotion, Proxy, Readiness, Shard, ShardNode, Split, Stats,
+    Promotion, Proxy, Readiness, Shard, ShardNode, Stats,
 };
 use heatsink_admin::metrics::Metrics;
 use heatsink_control::agent::{Agent, HotKey as AgentHotKey, HotSet};
+use heatsink_control::aggregate::Live as KeyLive;
 use heatsink_control::entry::{Entry, Mitigation, Origin, Phase, SplitRecord, Status};
 use heatsink_control::policy::{Effective, Mode};
-use heatsink_control::registry::Record;
-use heatsink_control::views::KeyView;
 use heatsink_control::words;
 use heatsink_coordination::Store;
+use heatsink_detect::heat::KeyHeat;
 use heatsink_proxy::Handle as ProxyHandle;
 use heatsink_proxy::hot_keys::{Cooled, Guard as ProxyGuard, HotKeys, Treatment};
 use heatsink_proxy::splits::Splitting;
@@ -103,7 +103,7 @@ impl ControlSide {
 
     /// With what keeps the copies here from growing old.
     fn guarded(&self, hot: HotKey) -> HotKey {
-        let is_cached = !hot.dry_run && hot.mitigation == Mitigation::LocalCache;
+        let is_cached = !hot.entry.dry_run && hot.entry.mitigation == Mitigation::LocalCache;
         let proxy = self.state.proxy.as_ref().filter(|_| is_cached);
         HotKey { guard: proxy.and_then(guard), ..hot }
     }
@@ -121,9 +121,8 @@ impl ControlSide {
         let changed = change::change(&self.state, &self.store, key, decide).await;
         match changed.map_err(|error| not_changed(&error))? {
             Changed::Put(entry) => {
-                let now = self.state.now();
-                let shown = hot_key(now, &self.state.lock(), key);
-                Ok(shown.unwrap_or_else(|| of_entry(key, &entry)))
+                let shown = hot_key(&self.state.lock(), key);
+                Ok(shown.unwrap_or_else(|| recorded(key, &entry)))
             }
             Changed::Removed | Changed::Absent | Changed::Left => {
                 Err(not_changed(&NotChanged::Contended))
@@ -205,14 +204,12 @@ impl ControlSide {
 
 impl Control for ControlSide {
     fn hot_keys(&self) -> Vec<HotKey> {
-        let now = self.state.now();
-        let keys = hot_keys(now, &self.state.lock());
+        let keys = hot_keys(&self.state.lock());
         keys.into_iter().map(|hot| self.guarded(hot)).collect()
     }
 
     fn hot_key(&self, key: &[u8]) -> Option<HotKey> {
-        let now = self.state.now();
-        let hot = hot_key(now, &self.state.lock(), key)?;
+        let hot = hot_key(&self.state.lock(), key)?;
         Some(self.guarded(hot))
     }
 
@@ -225,10 +222,9 @@ impl Control for ControlSide {
     }
 
     fn stats(&self, key: &[u8]) -> Option<Stats> {
-        let now = self.state.now();
         let inner = self.state.lock();
-        let hot = hot_key(now, &inner, key)?;
-        let acts = !hot.dry_run;
+        let HotKey { entry, .. } = hot_key(&inner, key)?;
+        let acts = !entry.dry_run;
         let live = inner.aggregator.as_ref().and_then(|aggregator| aggregator.live(key));
         let hit_ratio = live.filter(|_| acts).and_then(|live| {
             let requests = live.heat.requests_per_second();
@@ -236,7 +232,7 @@ impl Control for ControlSide {
         });
         let proxy = self.state.proxy.as_ref().filter(|_| acts);
         let cooled = proxy.and_then(|proxy| proxy.cooled(key));
-        let cached = cooled.filter(|_| hot.mitigation == Mitigation::LocalCache);
+        let cached = cooled.filter(|_| entry.mitigation == Mitigation::LocalCache);
         let cached = cached.and_then(|cooled| {
             let reads = cooled.hits + cooled.joined + cooled.reads;
             (reads > 0).then(|| cooled.hits as f64 / reads as f64)
@@ -244,9 +240,9 @@ impl Control for ControlSide {
         let own = proxy.zip(cooled).map(|(proxy, cooled)| own_stats(proxy, &cooled));
         let shards = shards(&self.state, &inner, key);
         Some(Stats {
-            requests_per_second: hot.frequency,
-            reads_per_second: hot.reads_per_second,
-            writes_per_second: hot.writes_per_second,
+            requests_per_second: entry.frequency,
+            reads_per_second: entry.reads_per_second,
+            writes_per_second: entry.writes_per_second,
             hit_ratio,
             local_cache_hit_ratio: cached,
             collapse_ratio: cooled.and_then(|cooled| cooled.collapse_ratio()),
@@ -282,8 +278,8 @@ impl Control for ControlSide {
 }
 
 /// Whether the value of a key is in shards, rather than on its way, or at the key with copies.
-pub(crate) fn is_in_shards(split: &Split) -> bool {
-    split.phase == Phase::Split && split.kind != SplitRecord::COPIES
+pub(crate) fn is_in_shards(split: &SplitRecord) -> bool {
+    split.phase == Phase::Split && !split.is_copies()
 }
 
 /// The shards of a key whose value is in them; what is in each, by the last look.
@@ -332,80 +328,72 @@ fn policy(policy: &Effective<'_>) -> Policy {
     }
 }
 
-/// What a registered key is shown as. Without an aggregator the rates of the whole fleet are
-/// those of the decision: what one proxy sees now is not what people ask for.
-fn registered(now: Duration, inner: &Inner, key: &[u8], record: &Record) -> HotKey {
+/// A registered key as it is shown. Without an aggregator the rates of the whole fleet are those
+/// of the decision: what one proxy sees now is not what people ask for.
+fn registered(inner: &Inner, key: &[u8], entry: &Entry) -> HotKey {
     match &inner.aggregator {
-        Some(aggregator) => of_view(&KeyView::of_record(now, key, record, aggregator.live(key))),
-        None => of_entry(key, &record.entry),
+        Some(aggregator) => measured(key, entry, aggregator.live(key).as_ref()),
+        None => recorded(key, entry),
     }
 }
 
 /// The hot keys that are known here.
-pub(crate) fn hot_keys(now: Duration, inner: &Inner) -> Vec<HotKey> {
+pub(crate) fn hot_keys(inner: &Inner) -> Vec<HotKey> {
     let records = inner.registry.iter();
     let mut shown: Vec<_> =
-        records.map(|(key, record)| registered(now, inner, key, record)).collect();
+        records.map(|(key, record)| registered(inner, key, &record.entry)).collect();
     for (key, entry) in inner.agent.iter().flat_map(Agent::local) {
         if inner.registry.get(key).is_none() {
             shown.push(local(inner, key, entry));
         }
     }
-    shown.sort_by(|a, b| b.frequency.total_cmp(&a.frequency).then_with(|| a.key.cmp(&b.key)));
+    shown.sort_by(|a, b| {
+        b.entry.frequency.total_cmp(&a.entry.frequency).then_with(|| a.key.cmp(&b.key))
+    });
     shown
 }
 
-fn hot_key(now: Duration, inner: &Inner, key: &[u8]) -> Option<HotKey> {
+fn hot_key(inner: &Inner, key: &[u8]) -> Option<HotKey> {
     if let Some(record) = inner.registry.get(key) {
-        return Some(registered(now, inner, key, record));
+        return Some(registered(inner, key, &record.entry));
     }
     let mut local_keys = inner.agent.iter().flat_map(Agent::local);
     let (key, entry) = local_keys.find(|(local, _)| *local == key)?;
     Some(local(inner, key, entry))
 }
 
+/// A key that this proxy alone has found hot.
 fn local(inner: &Inner, key: &[u8], entry: &Entry) -> HotKey {
-    let mut hot = of_entry(key, entry);
-    hot.detected_at_ms = inner.local_since.get(key).copied().unwrap_or_default();
+    let mut hot = recorded(key, entry);
+    hot.entry.detected_at_ms = inner.local_since.get(key).copied().unwrap_or_default();
     if let Some(heat) = inner.report.keys.iter().find(|heat| heat.key == key) {
-        hot.frequency = heat.requests_per_second();
-        hot.reads_per_second = heat.reads_per_second;
-        hot.writes_per_second = heat.writes_per_second;
+        set_rates(&mut hot.entry, heat);
     }
     hot
 }
 
-fn of_view(view: &KeyView) -> HotKey {
-    let heat = view.heat();
-    HotKey {
-        frequency: heat.requests_per_second(),
-        reads_per_second: heat.reads_per_second,
-        writes_per_second: heat.writes_per_second,
-        ..of_entry(&view.key, &view.entry)
+/// A registered key with what the aggregator measures of it right now: rates of zero if nobody
+/// reports it, and `cooling` while it is below the retire fraction.
+fn measured(key: &[u8], entry: &Entry, live: Option<&KeyLive>) -> HotKey {
+    let mut hot = recorded(key, entry);
+    let is_warm = live.is_some_and(|live| live.warm);
+    if hot.entry.status == Status::Active && entry.origin == Origin::Auto && !is_warm {
+        hot.entry.status = Status::Cooling;
     }
+    set_rates(&mut hot.entry, live.map_or(&KeyHeat::default(), |live| &live.heat));
+    hot
 }
 
-fn of_entry(key: &[u8], entry: &Entry) -> HotKey {
-    HotKey {
-        key: key.to_vec(),
-        frequency: entry.frequency,
-        reads_per_second: entry.reads_per_second,
-        writes_per_second: entry.writes_per_second,
-        mitigation: entry.mitigation,
-        split_factor: entry.split_factor,
-        ttl_seconds: entry.ttl_seconds,
-        status: entry.shown_status(),
-        origin: entry.origin,
-        detected_at_ms: entry.detected_at_ms,
-        reason: reason(entry),
-        dry_run: entry.dry_run,
-        guard: None,
-        split: entry.split.as_ref().map(|split| Split {
-            phase: split.phase,
-            kind: split.kind.clone(),
-            shards: u32::try_from(split.tags.len()).unwrap_or(u32::MAX),
-        }),
-    }
+fn set_rates(entry: &mut Entry, heat: &KeyHeat) {
+    entry.frequency = heat.requests_per_second();
+    entry.reads_per_second = heat.reads_per_second;
+    entry.writes_per_second = heat.writes_per_second;
+}
+
+/// A key as its record says, with the rates of the decision.
+fn recorded(key: &[u8], entry: &Entry) -> HotKey {
+    let entry = Entry { status: entry.shown_status(), reason: reason(entry), ..entry.clone() };
+    HotKey { key: key.to_vec(), entry, guard: None }
 }
 
 /// Why, and why it is not so yet, or still is.
@@ -447,4 +435,56 @@ pub(crate) fn readiness(now: Duration, inner: &Inner) -> Readiness {
     let ready = inner.agent.is_some() || !degraded;
     let reasons = words.into_iter().chain(ignored).collect();
     Readiness { ready, degraded, reasons, registry_version, ..Readiness::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use heatsink_control::value::ValueKind;
+
+    use super::*;
+
+    fn entry(origin: Origin, mitigation: Mitigation) -> Entry {
+        Entry {
+            mitigation,
+            split_factor: if mitigation == Mitigation::Split { 4 } else { 1 },
+            ttl_seconds: Some(60),
+            origin,
+            status: Status::Active,
+            reason: "hot".to_owned(),
+            dry_run: false,
+            frequency: 2000.0,
+            reads_per_second: 1900.0,
+            writes_per_second: 100.0,
+            detected_at_ms: 7,
+            split: None,
+            pause: None,
+        }
+    }
+
+    fn live(reads_per_second: f64, warm: bool) -> KeyLive {
+        let heat = KeyHeat { reads_per_second, writes_per_second: 1.0, ..KeyHeat::default() };
+        KeyLive { heat, proxies: 2, value: ValueKind::String, warm }
+    }
+
+    #[test]
+    fn a_record_is_shown_with_what_its_key_does_right_now() {
+        let found = entry(Origin::Auto, Mitigation::LocalCache);
+        for (record, live, status, frequency) in [
+            (&found, Some(live(599.0, true)), Status::Active, 600.0),
+            (&found, Some(live(498.0, false)), Status::Cooling, 499.0),
+            (&found, None, Status::Cooling, 0.0),
+            // An operator's entry stays whatever its key does.
+            (&entry(Origin::Manual, Mitigation::LocalCache), None, Status::Active, 0.0),
+            // Its value has not been moved yet.
+            (&entry(Origin::Auto, Mitigation::Split), None, Status::Candidate, 0.0),
+        ] {
+            let shown = measured(b"k", record, live.as_ref()).entry;
+            assert_eq!((shown.status, shown.frequency), (status, frequency), "{record:?} {live:?}");
+        }
+        let shown = measured(b"k", &found, Some(&live(599.0, true)));
+        assert_eq!((shown.entry.reads_per_second, shown.entry.writes_per_second), (599.0, 1.0));
+        assert_eq!((shown.key.as_slice(), shown.entry.detected_at_ms), (b"k".as_slice(), 7));
+        let shown = recorded(b"k", &found).entry;
+        assert_eq!(shown, found, "without an aggregator, the record is all that is known");
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use heatsink_admin::control::HotKey;
 use heatsink_admin::metrics::{
     CacheCounts, CollapseCounts, Fleet, Histogram, KeyMetrics, Metrics, NodeLoad, SketchError,
     Splits, Traffic, UpstreamHealth,
@@ -74,10 +75,10 @@ pub(crate) fn metrics(state: &State) -> Metrics {
         };
         load.primaries.into_iter().map(node).collect()
     });
-    let hot_keys = control::hot_keys(now, &inner);
+    let hot_keys = control::hot_keys(&inner);
     let mut entries: BTreeMap<(&'static str, &'static str), u64> = BTreeMap::new();
     for hot in &hot_keys {
-        *entries.entry((hot.mitigation.name(), hot.origin.name())).or_default() += 1;
+        *entries.entry((hot.entry.mitigation.name(), hot.entry.origin.name())).or_default() += 1;
     }
     let mut members: BTreeMap<String, u64> = BTreeMap::new();
     for present in &inner.members {
@@ -102,14 +103,14 @@ pub(crate) fn metrics(state: &State) -> Metrics {
                 let cooled = state.proxy.as_ref().and_then(|proxy| proxy.cooled(&hot.key));
                 (hot, cooled)
             })
-            .map(|(hot, cooled)| KeyMetrics {
-                key: hot.key,
+            .map(|(HotKey { key, entry, .. }, cooled)| KeyMetrics {
+                key,
                 local_cache: cooled.map(|cooled| cache_counts(&cooled)),
                 coalesce: cooled.map(|cooled| collapse_counts(&cooled)),
-                reads_per_second: hot.reads_per_second,
-                writes_per_second: hot.writes_per_second,
-                split_factor: (hot.split_factor > 1).then_some(hot.split_factor),
-                shards: hot.split.filter(control::is_in_shards).map(|split| split.shards),
+                reads_per_second: entry.reads_per_second,
+                writes_per_second: entry.writes_per_second,
+                split_factor: (entry.split_factor > 1).then_some(entry.split_factor),
+                shards: entry.split.filter(control::is_in_shards).map(|split| split.shards()),
             })
             .collect(),
         local_cache: all_cooled.map(|cooled| cache_counts(&cooled)),

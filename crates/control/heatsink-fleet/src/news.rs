@@ -55,19 +55,20 @@ impl News {
     ) {
         let mut gone = std::mem::take(&mut self.shown);
         for hot in hot_keys {
+            let entry = &hot.entry;
             let shown = Shown {
-                mitigation: hot.mitigation,
-                status: hot.status,
-                split_factor: hot.split_factor,
-                reason: hot.reason.clone(),
+                mitigation: entry.mitigation,
+                status: entry.status,
+                split_factor: entry.split_factor,
+                reason: entry.reason.clone(),
             };
             let before = gone.remove(&hot.key);
             self.shown.insert(hot.key.clone(), shown.clone());
             if before.as_ref() != Some(&shown) {
                 let key = privacy.log_name(&hot.key);
                 tracing::info!(
-                    key, mitigation = %hot.mitigation, status = %hot.status, origin = %hot.origin,
-                    "a hot key: {}", hot.reason
+                    key, mitigation = %entry.mitigation, status = %entry.status,
+                    origin = %entry.origin, "a hot key: {}", entry.reason
                 );
                 self.tell(Change::HotKey(Box::new(hot)));
             }

@@ -398,7 +398,7 @@ impl Run {
         self.due.changes = now + CHANGES;
         self.told_generation = generation;
         let time = self.state.now();
-        let hot_keys = control::hot_keys(time, &inner);
+        let hot_keys = control::hot_keys(&inner);
         let readiness = upstream::readiness(&self.state, time, &inner);
         inner.news.compare(hot_keys, readiness, self.state.privacy);
     }

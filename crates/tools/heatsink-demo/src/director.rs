@@ -11,13 +11,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use heatsink_admin::HotKeyView;
 use heatsink_control::words;
 use heatsink_load::workload::KeyId;
 
 use crate::acts::{Act, Timeline};
 use crate::options::{NODES, Options};
 use crate::rig::Rig;
-use crate::sample::{HotKeyLine, NodeLine, Sample, Scene, View, Wish};
+use crate::sample::{NodeLine, Sample, Scene, View, Wish, treatment};
 use crate::shop::{Shop, Tally};
 use crate::summary::{Stage, Summary};
 
@@ -110,7 +111,7 @@ struct Play {
     mitigates: bool,
     /// Somebody has switched mitigation, and keeps it.
     by_hand: bool,
-    hot_keys: Vec<HotKeyLine>,
+    hot_keys: Vec<HotKeyView>,
     /// The last ones, newest last.
     looks: VecDeque<Look>,
     whole: Tally,
@@ -184,7 +185,7 @@ impl Play {
             if detected.is_none() {
                 let after = at.saturating_sub(self.timeline.start(act));
                 *detected = Some(after);
-                let (seconds, what) = (words::seconds(after), hot.treatment());
+                let (seconds, what) = (words::seconds(after), treatment(hot));
                 view.event(at, &format!("{key} found after {seconds}: {what}; {}", hot.reason))?;
             }
         }

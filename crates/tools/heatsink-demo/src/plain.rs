@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use heatsink_control::words;
 
-use crate::sample::{Sample, Scene, View, Wish};
+use crate::sample::{Sample, Scene, View, Wish, treatment};
 
 /// Writes lines to something.
 #[derive(Debug)]
@@ -73,8 +73,8 @@ fn line(sample: &Sample) -> String {
         let _ = write!(line, "  WRONG {} ERRORS {}", sample.mismatches, sample.errors);
     }
     if let Some(hot) = sample.hot_keys.first() {
-        let rate = words::whole(hot.requests_per_second);
-        let _ = write!(line, "  hot {} {rate} req/s {}", hot.key, hot.treatment());
+        let rate = words::whole(hot.frequency);
+        let _ = write!(line, "  hot {} {rate} req/s {}", hot.key, treatment(hot));
     }
     line
 }

@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use heatsink_admin::HotKeyView;
 use heatsink_admin::client::Client as AdminClient;
 use heatsink_control::policy::{Mode, Policies};
 use heatsink_control::settings::Settings as ControlSettings;
@@ -20,7 +21,6 @@ use heatsink_proxy::config::{Config, Target, Upstream};
 use heatsink_proxy::{Handle, Proxy};
 
 use crate::options::{NODES, Options, PROXIES};
-use crate::sample::HotKeyLine;
 
 /// What a reply of a node takes at least, as in the network of a data centre.
 const LATENCY: Duration = Duration::from_micros(500);
@@ -116,9 +116,8 @@ impl Rig {
     }
 
     /// The hot keys, as the admin API tells them; `None` if it does not answer.
-    pub(crate) fn hot_keys(&self) -> Option<Vec<HotKeyLine>> {
-        let items = self.admin.list(&[]).ok()?;
-        Some(items.iter().map(HotKeyLine::of_json).collect())
+    pub(crate) fn hot_keys(&self) -> Option<Vec<HotKeyView>> {
+        self.admin.list(&[]).ok()
     }
 
     /// Ends everything, the proxies first.

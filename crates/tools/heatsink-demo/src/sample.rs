@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use serde_json::Value;
+use heatsink_admin::HotKeyView;
 
 use crate::acts::Act;
 
@@ -37,45 +37,13 @@ pub struct NodeLine {
     pub load: Option<f64>,
 }
 
-/// A hot key.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct HotKeyLine {
-    /// Its name.
-    pub key: String,
-    /// Requests/s.
-    pub requests_per_second: f64,
-    /// What is done about it.
-    pub mitigation: String,
-    /// `active`, `cooling`, ...
-    pub status: String,
-    /// Nothing is done; this is what would be.
-    pub dry_run: bool,
-    /// Why.
-    pub reason: String,
-}
-
-impl HotKeyLine {
-    /// Reads what the admin API tells.
-    pub(crate) fn of_json(item: &Value) -> Self {
-        let text = |field: &str| item[field].as_str().unwrap_or_default().to_owned();
-        Self {
-            key: text("key"),
-            requests_per_second: item["frequency"].as_f64().unwrap_or_default(),
-            mitigation: text("mitigation_type"),
-            status: text("status"),
-            dry_run: item["dry_run"].as_bool().unwrap_or_default(),
-            reason: text("reason"),
-        }
+/// What is done about a hot key, in words.
+pub(crate) fn treatment(hot: &HotKeyView) -> String {
+    let mut words = hot.mitigation_type.clone();
+    if hot.is_dry_run() {
+        words.push_str(" (only observed)");
     }
-
-    /// What is done, in words.
-    pub fn treatment(&self) -> String {
-        let mut words = self.mitigation.clone();
-        if self.dry_run {
-            words.push_str(" (only observed)");
-        }
-        words
-    }
+    words
 }
 
 /// How it stands.
@@ -102,7 +70,7 @@ pub struct Sample {
     /// The nodes.
     pub nodes: Vec<NodeLine>,
     /// The hot keys, hottest first.
-    pub hot_keys: Vec<HotKeyLine>,
+    pub hot_keys: Vec<HotKeyView>,
     /// Wrong replies so far.
     pub mismatches: u64,
     /// Errors so far.

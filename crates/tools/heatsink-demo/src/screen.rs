@@ -18,7 +18,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Gauge, Paragraph, Row, Sparkline, Table};
 
 use crate::plain::time;
-use crate::sample::{NodeLine, Sample, Scene, View, Wish};
+use crate::sample::{NodeLine, Sample, Scene, View, Wish, treatment};
 
 const EVENTS_MAX: usize = 50;
 const HISTORY: usize = 240;
@@ -212,8 +212,8 @@ impl Picture<'_> {
         let rows = sample.hot_keys.iter().map(|hot| {
             Row::new([
                 Cell::from(hot.key.clone()),
-                Cell::from(words::whole(hot.requests_per_second)),
-                Cell::from(hot.treatment()),
+                Cell::from(words::whole(hot.frequency)),
+                Cell::from(treatment(hot)),
                 Cell::from(hot.status.clone()),
                 Cell::from(hot.reason.clone()),
             ])
@@ -244,12 +244,12 @@ impl Picture<'_> {
 
 #[cfg(test)]
 mod tests {
+    use heatsink_admin::HotKeyView;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::*;
     use crate::acts::Act;
-    use crate::sample::HotKeyLine;
 
     fn node(load: f64) -> NodeLine {
         NodeLine {
@@ -270,13 +270,14 @@ mod tests {
             rate_per_second: 4_000,
             length: Duration::from_secs(40),
         };
-        let hot = HotKeyLine {
+        let hot = HotKeyView {
             key: "shop:item:1".to_owned(),
-            requests_per_second: 2_400.0,
-            mitigation: "local_cache".to_owned(),
+            frequency: 2_400.0,
+            mitigation_type: "local_cache".to_owned(),
             status: "active".to_owned(),
-            dry_run: true,
+            dry_run: Some(true),
             reason: "2 400 req/s".to_owned(),
+            ..HotKeyView::default()
         };
         let sample = Sample {
             at: Duration::from_secs(9),

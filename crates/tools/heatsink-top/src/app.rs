@@ -64,12 +64,12 @@ impl Column {
         let share = |share: Option<f64>| share.unwrap_or(-1.0);
         match self {
             Self::Key => a.name.cmp(&b.name),
-            Self::Requests => a.requests_per_second.total_cmp(&b.requests_per_second),
+            Self::Requests => a.hot.frequency.total_cmp(&b.hot.frequency),
             Self::Trend => trend(a).total_cmp(&trend(b)),
             Self::Reads => share(a.read_share()).total_cmp(&share(b.read_share())),
             Self::Hits => share(a.hit_ratio).total_cmp(&share(b.hit_ratio)),
             Self::Mitigation => a.mitigation.cmp(&b.mitigation),
-            Self::Status => a.status.cmp(&b.status),
+            Self::Status => a.hot.status.cmp(&b.hot.status),
             Self::Since => a.since.cmp(&b.since),
         }
     }
@@ -129,16 +129,20 @@ impl App {
                 self.connection = Connection::Live;
                 self.snapshot = *snapshot;
                 if let Some(opened) = &mut self.opened {
-                    let now = self.snapshot.keys.iter().find(|key| key.hash == opened.hash);
+                    let now = self
+                        .snapshot
+                        .keys
+                        .iter()
+                        .find(|key| key.hot.key_hash == opened.hot.key_hash);
                     match now {
                         Some(now) => *opened = now.clone(),
-                        None => "not registered any more".clone_into(&mut opened.status),
+                        None => "not registered any more".clone_into(&mut opened.hot.status),
                     }
                 }
             }
             Message::Details(details) => {
                 let of = |details: &Details| {
-                    self.opened.as_ref().is_some_and(|key| key.hash == details.hash)
+                    self.opened.as_ref().is_some_and(|key| key.hot.key_hash == details.hash)
                 };
                 self.details = details.map(|details| *details).filter(of);
             }
@@ -162,7 +166,7 @@ impl App {
 
     /// The place of the chosen row; the first if the one that was chosen is gone.
     pub(crate) fn place(&self, rows: &[&Key]) -> Option<usize> {
-        let place = rows.iter().position(|key| Some(&key.hash) == self.chosen.as_ref());
+        let place = rows.iter().position(|key| Some(&key.hot.key_hash) == self.chosen.as_ref());
         place.or_else(|| (!rows.is_empty()).then_some(0))
     }
 
@@ -214,7 +218,7 @@ impl App {
         let rows = self.rows();
         let Some(place) = self.place(&rows) else { return };
         let place = place.saturating_add_signed(by).min(rows.len() - 1);
-        self.chosen = Some(rows[place].hash.clone());
+        self.chosen = Some(rows[place].hot.key_hash.clone());
     }
 
     fn sort_beside(&mut self, steps: usize) {
@@ -231,7 +235,7 @@ impl App {
     fn open(&mut self) -> Step {
         let Some(key) = self.chosen_key() else { return Step::Draw };
         let address = key.address.clone();
-        self.chosen = Some(key.hash.clone());
+        self.chosen = Some(key.hot.key_hash.clone());
         self.details = None;
         self.opened = Some(key);
         Step::Order(Order::Watch(Some(address)))

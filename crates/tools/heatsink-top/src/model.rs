@@ -2,9 +2,10 @@
 //!
 //! Called by: `source`, which reads it; `draw`, which shows it.
 //! Bound: [`KEYS`] keys with [`SAMPLES`] rates each.
-//! Invariant: a field that is missing or of another type is absent, never an error: `top` may be
-//! of another version than what it looks at.
+//! Invariant: except for those of a hot key, a field that is missing or of another type is absent,
+//! never an error: `top` may be of another version than what it looks at.
 
+use heatsink_admin::HotKeyView;
 use heatsink_admin::key_name::decode;
 use serde_json::Value;
 
@@ -41,21 +42,17 @@ pub(crate) struct Node {
 /// One hot key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Key {
+    /// As the API says it.
+    pub(crate) hot: HotKeyView,
     /// What the API is asked with.
     pub(crate) address: Vec<u8>,
     /// What people see.
     pub(crate) name: String,
-    pub(crate) hash: String,
-    pub(crate) requests_per_second: f64,
-    pub(crate) reads_per_second: f64,
-    pub(crate) writes_per_second: f64,
-    pub(crate) hit_ratio: Option<f64>,
+    /// With the shards of a split, and a star on what is only observed.
     pub(crate) mitigation: String,
-    pub(crate) status: String,
-    pub(crate) origin: String,
+    /// The time of day at which it was found.
     pub(crate) since: String,
-    pub(crate) ttl_seconds: Option<u64>,
-    pub(crate) reason: String,
+    pub(crate) hit_ratio: Option<f64>,
     /// The last rates, oldest first.
     pub(crate) rates: Vec<f64>,
 }
@@ -63,8 +60,8 @@ pub(crate) struct Key {
 impl Key {
     /// Share of its requests that read.
     pub(crate) fn read_share(&self) -> Option<f64> {
-        let requests = self.requests_per_second;
-        (requests > 0.0).then(|| self.reads_per_second / requests)
+        let requests = self.hot.frequency;
+        (requests > 0.0).then(|| self.hot.reads_per_second / requests)
     }
 }
 
@@ -117,7 +114,7 @@ pub(crate) fn spelled_out(name: &str) -> String {
 
 impl Snapshot {
     /// Joins the answers of `/hotkeys`, `/history` and `/proxies`.
-    pub(crate) fn new(keys: &[Value], history: &Value, proxies: &Value) -> Self {
+    pub(crate) fn new(keys: Vec<HotKeyView>, history: &Value, proxies: &Value) -> Self {
         let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let last = history["samples"].as_array().and_then(|samples| samples.last());
         let figure = |field: &str| last.and_then(|last| last[field].as_f64());
@@ -127,9 +124,9 @@ impl Snapshot {
             share: number(node, "share"),
         };
         let series = items(&history["keys"]);
-        let mut keys: Vec<Key> = keys.iter().take(KEYS).map(Key::new).collect();
+        let mut keys: Vec<Key> = keys.into_iter().take(KEYS).map(Key::new).collect();
         for key in &mut keys {
-            if let Some(series) = series.iter().find(|one| one["key_hash"] == key.hash.as_str()) {
+            if let Some(series) = series.iter().find(|one| one["key_hash"] == key.hot.key_hash) {
                 key.hit_ratio = series["hit_ratio"].as_f64();
                 let rates = items(&series["requests_per_second"]);
                 key.rates = rates.iter().filter_map(Value::as_f64).collect();
@@ -167,36 +164,21 @@ fn node_of(line: &str) -> &str {
 }
 
 impl Key {
-    fn new(item: &Value) -> Self {
-        let name = text(item, "key");
+    fn new(hot: HotKeyView) -> Self {
         // A key that is not UTF-8 is written percent-encoded.
-        let address = match item["key_base64"].as_str() {
-            Some(_) => decode(&name),
-            None => name.clone().into_bytes(),
+        let address = match hot.key_base64 {
+            Some(_) => decode(&hot.key),
+            None => hot.key.clone().into_bytes(),
         };
-        let mut mitigation = text(item, "mitigation_type");
-        if let Some(factor) = item["split_factor"].as_u64().filter(|&factor| factor > 1) {
-            mitigation = format!("{mitigation} x{factor}");
+        let mut mitigation = hot.mitigation_type.clone();
+        if hot.split_factor > 1 {
+            mitigation = format!("{mitigation} x{}", hot.split_factor);
         }
-        if item["dry_run"] == true {
+        if hot.is_dry_run() {
             mitigation.push('*');
         }
-        Self {
-            address,
-            name: visible(&name),
-            hash: text(item, "key_hash"),
-            requests_per_second: number(item, "frequency"),
-            reads_per_second: number(item, "reads_per_second"),
-            writes_per_second: number(item, "writes_per_second"),
-            hit_ratio: None,
-            mitigation,
-            status: text(item, "status"),
-            origin: text(item, "origin"),
-            since: time_of_day(&text(item, "detected_at")),
-            ttl_seconds: item["ttl_seconds"].as_u64(),
-            reason: text(item, "reason"),
-            rates: Vec::new(),
-        }
+        let (name, since) = (visible(&hot.key), time_of_day(&hot.detected_at));
+        Self { hot, address, name, mitigation, since, hit_ratio: None, rates: Vec::new() }
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) enum Message {
 pub(crate) fn read(client: &Client) -> Result<Snapshot, ClientError> {
     let keys = client.list(&[])?;
     let history = client.history(SAMPLES)?;
-    Ok(Snapshot::new(&keys, &history, &client.proxies()?))
+    Ok(Snapshot::new(keys, &history, &client.proxies()?))
 }
 
 /// Asks each `interval`, and does what it is ordered to, until nobody listens.

@@ -140,7 +140,7 @@ fn what_is_hot_is_shown_and_changed() {
     assert!(screen.contains("count:views") && screen.contains("? help"), "{screen}");
 
     // Rates are live.
-    served.change(|keys| keys[0].frequency = 51_999.0);
+    served.change(|keys| keys[0].entry.frequency = 51_999.0);
     terminal.shows("51,999");
 
     terminal.press("\r");
@@ -187,7 +187,7 @@ fn a_restart_is_survived() {
     assert!(screen.contains("user:9999"), "what was seen stays: {screen}");
     let served = Served::start(Some(address), None);
     terminal.shows("● live");
-    served.change(|keys| keys[0].frequency = 77_777.0);
+    served.change(|keys| keys[0].entry.frequency = 77_777.0);
     terminal.shows("77,777");
     let raw = String::from_utf8_lossy(&terminal.raw).into_owned();
     assert!(raw.contains("\u{1b}[38;5;") || raw.contains("\u{1b}[31m"), "with colours");

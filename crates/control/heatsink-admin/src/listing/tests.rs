@@ -1,22 +1,24 @@
+use heatsink_control::entry::Entry;
+
 use super::*;
 
 fn hot(key: &[u8], frequency: f64) -> HotKey {
-    HotKey {
-        key: key.to_vec(),
-        frequency,
-        reads_per_second: frequency,
-        writes_per_second: 0.0,
+    let entry = Entry {
         mitigation: Mitigation::LocalCache,
         split_factor: 1,
         ttl_seconds: Some(60),
-        status: Status::Active,
         origin: Origin::Auto,
-        detected_at_ms: frequency as u64,
+        status: Status::Active,
         reason: String::new(),
         dry_run: false,
-        guard: None,
+        frequency,
+        reads_per_second: frequency,
+        writes_per_second: 0.0,
+        detected_at_ms: frequency as u64,
         split: None,
-    }
+        pause: None,
+    };
+    HotKey { key: key.to_vec(), entry, guard: None }
 }
 
 fn keys(page: &Page) -> Vec<String> {
@@ -71,9 +73,9 @@ fn a_key_that_leaves_between_two_pages_hides_no_other() {
 #[test]
 fn filters_narrow_and_join() {
     let mut all = vec![hot(b"user:1", 3.0), hot(b"user:2", 2.0), hot(b"cart:1", 1.0)];
-    all[1].status = Status::Cooling;
-    all[2].origin = Origin::Manual;
-    all[2].mitigation = Mitigation::Split;
+    all[1].entry.status = Status::Cooling;
+    all[2].entry.origin = Origin::Manual;
+    all[2].entry.mitigation = Mitigation::Split;
     let list =
         |query: &str| keys(&Listing::parse(Some(query), Privacy::Plain).unwrap().page(all.clone()));
     assert_eq!(list("prefix=user%3A"), ["user:1", "user:2"]);

@@ -1,8 +1,9 @@
 //! Hot keys, their stats and what became of them, as JSON.
 //!
-//! Called by: the routes under `/hotkeys`, and the stream of events.
+//! Called by: the routes under `/hotkeys`, and the stream of events; [`HotKeyView`] also by
+//! [`crate::client`] and whoever uses it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::control::{Demotion, Guard, HotKey, Shard, ShardContent, ShardNode, Stats};
@@ -10,109 +11,121 @@ use crate::key_name::Privacy;
 use crate::timestamp::rfc3339;
 use crate::vocabulary::{GuardName, MitigationName, OriginName, PhaseName, StatusName};
 
-/// A hot key.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = HotKey)]
-pub(crate) struct HotKeyView {
+/// A hot key, as the API writes it and its clients read it. Words are text rather than the types
+/// that they are made from: a client may be older than what it asks, and not know all of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = HotKey, description = "A hot key.")]
+pub struct HotKeyView {
     /// The key: itself if it is UTF-8, else percent-encoded with `key_base64` beside it.
     /// `hash:` and `key_hash` if keys are hidden or the key is longer than 4096 bytes. Any of
     /// these forms, percent-encoded, addresses the key, except that a key which is not UTF-8 is
     /// percent-encoded already.
     #[schema(example = "user:9999")]
-    key: String,
+    pub key: String,
     /// The key in base64, present only if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    key_base64: Option<String>,
+    pub key_base64: Option<String>,
     /// The first eight bytes of the SHA-256 of the key, in hexadecimal.
     #[schema(pattern = "^[0-9a-f]{16}$", example = "9f86d081884c7d65")]
-    key_hash: String,
+    pub key_hash: String,
     /// Requests/s over the fleet, now.
     #[schema(example = 48211.0)]
-    frequency: f64,
+    pub frequency: f64,
     /// Reads/s among them.
     #[schema(example = 48190.0)]
-    reads_per_second: f64,
+    pub reads_per_second: f64,
     /// Writes/s among them.
     #[schema(example = 21.0)]
-    writes_per_second: f64,
+    pub writes_per_second: f64,
     /// What is done about it.
     #[schema(value_type = MitigationName)]
-    mitigation_type: &'static str,
+    pub mitigation_type: String,
     /// Physical keys that it is, or is to be, spread over; 1 if it is not to be split.
     #[schema(minimum = 1)]
-    split_factor: u32,
+    pub split_factor: u32,
     /// Seconds that the entry lives unless it is renewed; null if it never expires.
     #[schema(required)]
-    ttl_seconds: Option<u64>,
+    pub ttl_seconds: Option<u64>,
     /// Where it stands.
     #[schema(value_type = StatusName)]
-    status: &'static str,
+    pub status: String,
     /// Who brought it in.
     #[schema(value_type = OriginName)]
-    origin: &'static str,
+    pub origin: String,
     /// When it was found.
     #[schema(format = DateTime, example = "2026-01-01T00:00:00.120Z")]
-    detected_at: String,
+    pub detected_at: String,
     /// Why, in words and numbers.
     #[schema(example = "48 211 req/s over 2 proxies, threshold 5 000; 99.9 % reads")]
-    reason: String,
+    pub reason: String,
     /// Present and true if nothing is done: the entry only says what would have been.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    dry_run: Option<bool>,
+    pub dry_run: Option<bool>,
     /// What keeps a cached copy from growing old, if there is one: `tracking`, the server
     /// pushes invalidations; `announcements`, proxies tell each other of writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = GuardName, nullable = false, required = false)]
-    guard: Option<&'static str>,
+    pub guard: Option<String>,
     /// Where the value is, present only if it is moved or has been.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    split: Option<SplitView>,
+    pub split: Option<SplitView>,
 }
 
 /// A value that is kept in several physical keys, or is moved there or back.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Split)]
-pub(crate) struct SplitView {
+pub struct SplitView {
     /// Where it stands: `freezing`, writes are held while it is moved there; `split`, it is
     /// there; `draining`, writes are held while it is moved back.
     #[schema(value_type = PhaseName)]
-    phase: &'static str,
+    pub phase: String,
     /// What the key holds: `counter`, `set`, `hash`, `sorted_set`, `list` or `hyperloglog`.
     #[schema(example = "counter")]
-    kind: String,
+    pub kind: String,
     /// Physical keys.
     #[schema(minimum = 1)]
-    shards: u32,
+    pub shards: u32,
 }
 
 impl HotKeyView {
     pub(crate) fn new(hot: HotKey, privacy: Privacy) -> Self {
-        let name = privacy.name(&hot.key);
+        let HotKey { key, entry, guard } = hot;
+        let name = privacy.name(&key);
         Self {
             key: name.key,
             key_base64: name.key_base64,
             key_hash: name.key_hash,
-            frequency: finite(hot.frequency),
-            reads_per_second: finite(hot.reads_per_second),
-            writes_per_second: finite(hot.writes_per_second),
-            mitigation_type: hot.mitigation.name(),
-            split_factor: hot.split_factor.max(1),
-            ttl_seconds: hot.ttl_seconds,
-            status: hot.status.name(),
-            origin: hot.origin.name(),
-            detected_at: rfc3339(hot.detected_at_ms),
-            reason: privacy.text(hot.reason, &hot.key),
-            dry_run: hot.dry_run.then_some(true),
-            guard: hot.guard.map(Guard::name),
-            split: hot.split.map(|split| SplitView {
-                phase: split.phase.name(),
+            frequency: finite(entry.frequency),
+            reads_per_second: finite(entry.reads_per_second),
+            writes_per_second: finite(entry.writes_per_second),
+            mitigation_type: entry.mitigation.to_string(),
+            split_factor: entry.split_factor.max(1),
+            ttl_seconds: entry.ttl_seconds,
+            status: entry.status.to_string(),
+            origin: entry.origin.to_string(),
+            detected_at: rfc3339(entry.detected_at_ms),
+            reason: privacy.text(entry.reason, &key),
+            dry_run: entry.dry_run.then_some(true),
+            guard: guard.map(|guard| guard.name().to_owned()),
+            split: entry.split.map(|split| SplitView {
+                phase: split.phase.name().to_owned(),
+                shards: split.shards(),
                 kind: split.kind,
-                shards: split.shards,
             }),
         }
+    }
+
+    /// Nothing is done: it only says what would have been.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run == Some(true)
+    }
+
+    /// Where its split stands; nothing if its value is at its own name.
+    pub fn split_phase(&self) -> Option<&str> {
+        self.split.as_ref().map(|split| split.phase.as_str())
     }
 }
 

@@ -57,9 +57,9 @@ async fn history(browser: &Browser, rig: &Rig) {
         for (hot, base) in
             rig.fake.hot.lock().unwrap().iter_mut().zip([48_211.0, 900.0, 10.0, 2000.0, 1500.0])
         {
-            hot.frequency = base * swing;
-            hot.reads_per_second = base * swing * 0.99;
-            hot.writes_per_second = base * swing * 0.01;
+            hot.entry.frequency = base * swing;
+            hot.entry.reads_per_second = base * swing * 0.99;
+            hot.entry.writes_per_second = base * swing * 0.01;
         }
         browser.sample().await;
     }
@@ -79,9 +79,9 @@ fn what_happens_appears_by_itself() {
         rig.fake.tell(1, Change::HotKey(Box::new(came)));
         browser.until("[...document.querySelectorAll('#key-rows a')].some((a) => a.textContent === 'viral:1')").await;
         // Its rate changes: by a sample.
-        rig.fake.hot.lock().unwrap()[3].frequency = 81_234.0;
-        rig.fake.hot.lock().unwrap()[3].reads_per_second = 81_234.0;
-        rig.fake.hot.lock().unwrap()[3].writes_per_second = 0.0;
+        rig.fake.hot.lock().unwrap()[3].entry.frequency = 81_234.0;
+        rig.fake.hot.lock().unwrap()[3].entry.reads_per_second = 81_234.0;
+        rig.fake.hot.lock().unwrap()[3].entry.writes_per_second = 0.0;
         browser
             .until("document.querySelector('#key-rows tr').textContent.includes('81,234')")
             .await;
@@ -237,7 +237,7 @@ fn a_key_is_promoted_and_demoted_after_a_question() {
             let all = rig.fake.hot.lock().unwrap();
             let promoted = all.last().unwrap();
             assert_eq!(promoted.key, "<img src=x onerror=alert(1)>/ä".as_bytes());
-            assert_eq!((promoted.split_factor, promoted.ttl_seconds), (2, Some(600)));
+            assert_eq!((promoted.entry.split_factor, promoted.entry.ttl_seconds), (2, Some(600)));
         }
         assert_eq!(browser.count("#key-rows img").await, 0, "a key is text");
         browser.until("document.getElementById('toast').textContent.startsWith('Promoted')").await;

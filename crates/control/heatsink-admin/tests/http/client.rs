@@ -23,9 +23,9 @@ fn every_verb_on_a_key_of_any_bytes() {
     let promotion =
         Promotion { mitigation: Mitigation::Split, split_factor: Some(4), ttl_seconds: Some(9) };
     let promoted = client.promote(key, promotion).unwrap();
-    assert_eq!((&promoted["split_factor"], &promoted["ttl_seconds"]), (&4.into(), &9.into()));
+    assert_eq!((promoted.split_factor, promoted.ttl_seconds), (4, Some(9)));
     assert_eq!(client.show(key).unwrap(), promoted);
-    assert_eq!(client.stats(key).unwrap()["key_hash"], promoted["key_hash"]);
+    assert_eq!(client.stats(key).unwrap()["key_hash"], promoted.key_hash);
     assert_eq!(client.policy(key).unwrap()["mode"], "coherent");
     assert_eq!(client.policies().unwrap()["items"][1]["mode"], "exact");
     assert_eq!(client.proxies().unwrap()["items"][0]["id"], "a");
@@ -43,7 +43,7 @@ fn a_list_is_joined_of_all_pages() {
         (0..2500_u32).map(|n| hot(format!("k{n}").as_bytes(), f64::from(n))).collect();
     let all = client(&rig).list(&[]).unwrap();
     assert_eq!(all.len(), 2500);
-    assert_eq!(all[0]["key"], "k2499");
+    assert_eq!(all[0].key, "k2499");
     assert_eq!(client(&rig).list(&[("match", "k249?"), ("status", "active")]).unwrap().len(), 10);
 }
 

@@ -55,7 +55,7 @@ fn samples_are_sent_to_those_who_ask() {
     assert!(empty.is_some());
     // Writes that are combined are no hits, whatever is said of them.
     let mut combined = hot(b"count:views", 9000.0);
-    combined.mitigation = Mitigation::Coalesce;
+    combined.entry.mitigation = Mitigation::Coalesce;
     rig.fake.hot.lock().unwrap().push(combined);
     let one = (0..1000).map(|_| sample(&mut stream)).find(|one| one["keys"] != json!([]));
     assert_eq!(one.unwrap()["keys"][0]["hit_ratio"], Value::Null);
@@ -154,7 +154,7 @@ fn hidden_keys_are_hidden_in_the_past_too() {
     let mut stream = Stream::open_at(&rig, "/events?samples=true");
     stream.event();
     let mut told = hot(b"user:9999", 5000.0);
-    told.reason = "user:9999 is hot".into();
+    told.entry.reason = "user:9999 is hot".into();
     rig.fake.tell(1, Change::HotKey(Box::new(told)));
     sample(&mut stream);
     sample(&mut stream);

@@ -214,9 +214,9 @@ fn hidden_and_binary_keys_are_as_described_too() {
         let rig = Rig::start(Settings { privacy, ..Settings::default() });
         {
             let mut all = rig.fake.hot.lock().unwrap();
-            all[0].dry_run = true;
-            all[1].ttl_seconds = None;
-            all[2].frequency = f64::NAN;
+            all[0].entry.dry_run = true;
+            all[1].entry.ttl_seconds = None;
+            all[2].entry.frequency = f64::NAN;
         }
         let reply = rig.get("/hotkeys");
         assert_eq!(reply.json()["items"].as_array().unwrap().len(), 3);

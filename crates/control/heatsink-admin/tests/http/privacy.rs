@@ -21,7 +21,7 @@ fn clean(reply: &Reply) {
 #[test]
 fn no_answer_holds_a_raw_key() {
     let rig = Rig::start(Settings { privacy: Privacy::Hash, ..Settings::default() });
-    rig.fake.hot.lock().unwrap()[0].reason = "user:9999 is hot".into();
+    rig.fake.hot.lock().unwrap()[0].entry.reason = "user:9999 is hot".into();
     let hash = "hash:a166206943c6d459";
     for path in [
         "/",

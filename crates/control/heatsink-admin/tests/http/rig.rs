@@ -13,7 +13,7 @@ use heatsink_admin::control::{
 };
 use heatsink_admin::metrics::Metrics;
 use heatsink_admin::{Server, Settings};
-use heatsink_control::entry::{Mitigation, Origin, Status};
+use heatsink_control::entry::{Entry, Mitigation, Origin, Status};
 use serde_json::Value;
 use tokio::sync::{broadcast, oneshot};
 
@@ -35,22 +35,22 @@ pub(crate) struct Fake {
 }
 
 pub(crate) fn hot(key: &[u8], frequency: f64) -> HotKey {
-    HotKey {
-        key: key.to_vec(),
-        frequency,
-        reads_per_second: frequency - 21.0,
-        writes_per_second: 21.0,
+    let entry = Entry {
         mitigation: Mitigation::LocalCache,
         split_factor: 1,
         ttl_seconds: Some(60),
-        status: Status::Active,
         origin: Origin::Auto,
-        detected_at_ms: 1_767_225_600_120,
+        status: Status::Active,
         reason: "48 211 req/s over 2 proxies, threshold 5 000; 99.9 % reads".into(),
         dry_run: false,
-        guard: None,
+        frequency,
+        reads_per_second: frequency - 21.0,
+        writes_per_second: 21.0,
+        detected_at_ms: 1_767_225_600_120,
         split: None,
-    }
+        pause: None,
+    };
+    HotKey { key: key.to_vec(), entry, guard: None }
 }
 
 /// What a member takes from clients, and what it sends to each of two nodes.
@@ -92,10 +92,10 @@ impl Control for Fake {
         Box::pin(async move {
             self.fail().await?;
             let mut promoted = hot(key, 100.0);
-            promoted.mitigation = promotion.mitigation;
-            promoted.split_factor = promotion.split_factor.unwrap_or(1);
-            promoted.ttl_seconds = promotion.ttl_seconds;
-            promoted.origin = Origin::Manual;
+            promoted.entry.mitigation = promotion.mitigation;
+            promoted.entry.split_factor = promotion.split_factor.unwrap_or(1);
+            promoted.entry.ttl_seconds = promotion.ttl_seconds;
+            promoted.entry.origin = Origin::Manual;
             let mut all = self.hot.lock().unwrap();
             all.retain(|other| other.key != key);
             all.push(promoted.clone());
@@ -119,9 +119,9 @@ impl Control for Fake {
     fn stats(&self, key: &[u8]) -> Option<Stats> {
         let hot = self.hot_key(key)?;
         Some(Stats {
-            requests_per_second: hot.frequency,
-            reads_per_second: hot.reads_per_second,
-            writes_per_second: hot.writes_per_second,
+            requests_per_second: hot.entry.frequency,
+            reads_per_second: hot.entry.reads_per_second,
+            writes_per_second: hot.entry.writes_per_second,
             hit_ratio: Some(0.75),
             local_cache_hit_ratio: None,
             collapse_ratio: Some(12.5),

@@ -66,6 +66,11 @@ impl SplitRecord {
     /// The kind of a record of copies: the value stays where it is, and is elsewhere, too.
     pub const COPIES: &str = "copies";
 
+    /// Physical keys that the value is in; of copies, how many there are.
+    pub fn shards(&self) -> u32 {
+        u32::try_from(self.tags.len()).unwrap_or(u32::MAX)
+    }
+
     /// Whether it is about copies.
     pub fn is_copies(&self) -> bool {
         self.kind == Self::COPIES
@@ -142,12 +147,11 @@ impl Entry {
     /// Whether a split is one that this entry does not want any more.
     pub fn outgrew_split(&self, now_ms: u64) -> bool {
         self.split.as_ref().is_some_and(|split| {
-            let factor = u32::try_from(split.tags.len()).unwrap_or(u32::MAX);
             let is_over = split.ends_at_ms.is_some_and(|end| end <= now_ms);
             let is_wanted = if split.is_copies() {
                 self.wants_copies()
             } else {
-                self.wants_split() && factor == self.split_factor
+                self.wants_split() && split.shards() == self.split_factor
             };
             !is_wanted || is_over
         })

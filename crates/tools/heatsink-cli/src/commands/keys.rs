@@ -7,6 +7,7 @@ mod table;
 
 use std::io::{self, Write as _};
 
+use heatsink_admin::HotKeyView;
 use heatsink_admin::client::{Client, ClientError};
 use heatsink_admin::control::Promotion;
 use heatsink_control::entry::Mitigation;
@@ -46,7 +47,8 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let client =
         Client::new(&request.admin, request.token.as_deref()).map_err(|error| failure(&error))?;
     let answer = ask(&client, &request.verb)?;
-    let mut text = if request.json { format!("{answer:#}") } else { words(&request.verb, &answer) };
+    let mut text =
+        if request.json { format!("{:#}", answer.json()) } else { words(&request.verb, &answer) };
     text.push('\n');
     io::stdout()
         .write_all(text.as_bytes())
@@ -57,12 +59,33 @@ fn failure(error: &ClientError) -> Failure {
     Failure::Runtime(error.to_string())
 }
 
-fn ask(client: &Client, verb: &Verb) -> Result<Value, Failure> {
+/// What the API said.
+#[derive(Debug)]
+enum Answer {
+    /// Hot keys.
+    Keys(Vec<HotKeyView>),
+    /// The hot key that it now is.
+    Promoted(Box<HotKeyView>),
+    /// Anything else.
+    Other(Value),
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        match self {
+            Self::Keys(keys) => json!(keys),
+            Self::Promoted(hot) => json!(hot),
+            Self::Other(answer) => answer.clone(),
+        }
+    }
+}
+
+fn ask(client: &Client, verb: &Verb) -> Result<Answer, Failure> {
     let answer = match verb {
         Verb::List { filters } => {
             let filters: Vec<_> =
                 filters.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            client.list(&filters).map(Value::Array)
+            client.list(&filters).map(Answer::Keys)
         }
         Verb::Promote { key, mitigation, split_factor, ttl_seconds } => {
             let mitigation: Mitigation = mitigation.parse().map_err(|_| {
@@ -71,36 +94,39 @@ fn ask(client: &Client, verb: &Verb) -> Result<Value, Failure> {
             })?;
             let promotion =
                 Promotion { mitigation, split_factor: *split_factor, ttl_seconds: *ttl_seconds };
-            client.promote(key.as_bytes(), promotion)
+            client.promote(key.as_bytes(), promotion).map(|hot| Answer::Promoted(Box::new(hot)))
         }
-        Verb::Demote { key } => client.demote(key.as_bytes()),
-        Verb::Stats { key } => client.stats(key.as_bytes()),
-        Verb::Policy { key } => client.policy(key.as_bytes()),
-        Verb::Policies => client.policies(),
+        Verb::Demote { key } => client.demote(key.as_bytes()).map(Answer::Other),
+        Verb::Stats { key } => client.stats(key.as_bytes()).map(Answer::Other),
+        Verb::Policy { key } => client.policy(key.as_bytes()).map(Answer::Other),
+        Verb::Policies => client.policies().map(Answer::Other),
     };
     answer.map_err(|error| failure(&error))
 }
 
-fn words(verb: &Verb, answer: &Value) -> String {
-    match verb {
-        Verb::List { .. } => list(answer.as_array().map_or(&[], Vec::as_slice)),
-        Verb::Promote { .. } => {
-            let (key, mitigation) = (text(answer, "key"), text(answer, "mitigation_type"));
-            format!("{key}: {mitigation}, {}", text(answer, "reason"))
+fn words(verb: &Verb, answer: &Answer) -> String {
+    let answer = match answer {
+        Answer::Keys(keys) => return list(keys),
+        Answer::Promoted(hot) => {
+            let (key, mitigation) = (printable(&hot.key), printable(&hot.mitigation_type));
+            return format!("{key}: {mitigation}, {}", printable(&hot.reason));
         }
+        Answer::Other(answer) => answer,
+    };
+    match verb {
         Verb::Demote { .. } => format!(
             "{}: removed; not promoted automatically for {} s",
             text(answer, "key"),
             answer["blocked_seconds"]
         ),
         Verb::Stats { .. } => stats(answer),
-        Verb::Policy { .. } => pairs(answer),
         Verb::Policies => rules(answer["items"].as_array().map_or(&[], Vec::as_slice)),
+        Verb::Policy { .. } | Verb::List { .. } | Verb::Promote { .. } => pairs(answer),
     }
 }
 
-fn list(items: &[Value]) -> String {
-    if items.is_empty() {
+fn list(keys: &[HotKeyView]) -> String {
+    if keys.is_empty() {
         return "no hot keys".to_owned();
     }
     let mut table = Table::new(&[
@@ -113,38 +139,33 @@ fn list(items: &[Value]) -> String {
         ("TTL", Align::Right),
         ("WHY", Align::Left),
     ]);
-    for item in items {
-        let frequency = item["frequency"].as_f64().unwrap_or(0.0);
-        let reads = item["reads_per_second"].as_f64().unwrap_or(0.0);
-        let share = if frequency > 0.0 {
-            format!("{:.1} %", (1000.0 * reads / frequency).floor() / 10.0)
+    for hot in keys {
+        let share = if hot.frequency > 0.0 {
+            format!("{:.1} %", (1000.0 * hot.reads_per_second / hot.frequency).floor() / 10.0)
         } else {
             "-".to_owned()
         };
-        let mut mitigation = text(item, "mitigation_type");
-        if item["split_factor"].as_u64().is_some_and(|factor| factor > 1) {
-            mitigation = format!("{mitigation} x{}", item["split_factor"]);
+        let mut mitigation = printable(&hot.mitigation_type);
+        if hot.split_factor > 1 {
+            mitigation = format!("{mitigation} x{}", hot.split_factor);
         }
-        if item["dry_run"] == json!(true) {
+        if hot.is_dry_run() {
             mitigation.push_str(" (dry run)");
-        } else if let Some(kind) = item["split"]["kind"].as_str() {
-            mitigation = format!("{mitigation}, a {kind}");
-        } else if item["mitigation_type"] == json!("split") {
+        } else if let Some(split) = &hot.split {
+            mitigation = format!("{mitigation}, a {}", printable(&split.kind));
+        } else if hot.mitigation_type == Mitigation::Split.name() {
             mitigation.push_str(" (not yet)");
         }
-        let ttl = match item["ttl_seconds"].as_u64() {
-            Some(seconds) => format!("{seconds} s"),
-            None => "-".to_owned(),
-        };
+        let ttl = hot.ttl_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds} s"));
         table.row(vec![
-            text(item, "key"),
-            format!("{frequency:.0}"),
+            printable(&hot.key),
+            format!("{:.0}", hot.frequency),
             share,
             mitigation,
-            text(item, "status"),
-            text(item, "origin"),
+            printable(&hot.status),
+            printable(&hot.origin),
             ttl,
-            text(item, "reason"),
+            printable(&hot.reason),
         ]);
     }
     table.to_string()
@@ -290,23 +311,32 @@ fn printable(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn item() -> Value {
-        json!({
-            "key": "user:9999", "frequency": 48_211.0, "reads_per_second": 48_190.0,
-            "mitigation_type": "local_cache", "split_factor": 1, "ttl_seconds": 60,
-            "status": "active", "origin": "auto", "reason": "48 211 req/s over 2 proxies"
-        })
-    }
-
     #[test]
     fn a_list_is_a_table() {
-        let other = json!({
-            "key": "a\u{1b}[2Jb", "frequency": 0.0, "reads_per_second": 0.0,
-            "mitigation_type": "split", "split_factor": 8, "ttl_seconds": null, "dry_run": true,
-            "status": "cooling", "origin": "manual", "reason": "promoted"
-        });
+        let hot = HotKeyView {
+            key: "user:9999".to_owned(),
+            frequency: 48_211.0,
+            reads_per_second: 48_190.0,
+            mitigation_type: "local_cache".to_owned(),
+            split_factor: 1,
+            ttl_seconds: Some(60),
+            status: "active".to_owned(),
+            origin: "auto".to_owned(),
+            reason: "48 211 req/s over 2 proxies".to_owned(),
+            ..HotKeyView::default()
+        };
+        let other = HotKeyView {
+            key: "a\u{1b}[2Jb".to_owned(),
+            mitigation_type: "split".to_owned(),
+            split_factor: 8,
+            dry_run: Some(true),
+            status: "cooling".to_owned(),
+            origin: "manual".to_owned(),
+            reason: "promoted".to_owned(),
+            ..HotKeyView::default()
+        };
         assert_eq!(
-            list(&[item(), other]),
+            list(&[hot, other]),
             "KEY          REQ/S   READS  MITIGATION          STATUS   ORIGIN   TTL  WHY\n\
              user:9999    48211  99.9 %  local_cache         active   auto    60 s  48 211 req/s over 2 proxies\n\
              a\\u{1b}[2Jb      0       -  split x8 (dry run)  cooling  manual     -  promoted"
@@ -332,10 +362,10 @@ mod tests {
     #[test]
     fn answers_in_words() {
         let verb = Verb::Demote { key: "a".to_owned() };
-        let answer = json!({"key": "a", "blocked_seconds": 300});
+        let answer = Answer::Other(json!({"key": "a", "blocked_seconds": 300}));
         assert_eq!(words(&verb, &answer), "a: removed; not promoted automatically for 300 s");
         let verb = Verb::Stats { key: "a".to_owned() };
-        let answer = json!({"requests_per_second": 12.5, "hit_ratio": null});
+        let answer = Answer::Other(json!({"requests_per_second": 12.5, "hit_ratio": null}));
         assert_eq!(words(&verb, &answer), "hit_ratio            -\nrequests_per_second  12.5");
     }
 
@@ -354,7 +384,7 @@ mod tests {
             ]
         });
         assert_eq!(
-            words(&verb, &answer),
+            words(&verb, &Answer::Other(answer)),
             "hit_ratio  0.5\n\n\
              SHARD  NODE  VALUE  WRITES  NAME\n    \
              0  n1:1   -775      30  s:0\n    \
@@ -364,6 +394,6 @@ mod tests {
              n2:1       1      10       -"
         );
         let whole = json!({"hit_ratio": 0.5, "shards": null, "nodes": null});
-        assert_eq!(words(&verb, &whole), "hit_ratio  0.5");
+        assert_eq!(words(&verb, &Answer::Other(whole)), "hit_ratio  0.5");
     }
 }

@@ -46,13 +46,13 @@ fn a_hot_key_is_listed_and_an_operator_has_the_last_word() {
     let took = begun.elapsed();
     assert!(took < SOON, "{took:?}");
     let entry = node.entry("user:9999").expect("listed");
-    assert_eq!(entry["origin"], "auto");
-    assert_eq!(entry["mitigation_type"], "local_cache");
-    assert_eq!(entry["status"], "active");
-    let reason = entry["reason"].as_str().expect("a reason");
+    assert_eq!(entry.origin, "auto");
+    assert_eq!(entry.mitigation_type, "local_cache");
+    assert_eq!(entry.status, "active");
+    let reason = &entry.reason;
     assert!(reason.contains(" req/s over 1 proxy, threshold 500; "), "{reason}");
     assert!(reason.contains(" % reads"), "{reason}");
-    assert_eq!(entry["dry_run"], Value::Null, "it is acted on");
+    assert_eq!(entry.dry_run, None, "it is acted on");
 
     let table = keys(&place, &node, &["list"]);
     assert_eq!((table.code, table.stderr.as_str()), (Some(0), ""));
@@ -94,7 +94,7 @@ fn a_hot_key_is_listed_and_an_operator_has_the_last_word() {
     assert_eq!(promoted.code, Some(0), "{promoted:?}");
     assert!(promoted.stdout.starts_with("user:9999: coalesce, promoted by"), "{promoted:?}");
     let entry = node.entry("user:9999").expect("listed");
-    assert_eq!((&entry["origin"], &entry["ttl_seconds"]), (&"manual".into(), &3600.into()));
+    assert_eq!((entry.origin.as_str(), entry.ttl_seconds), ("manual", Some(3600)));
     let tally = load.tally();
     assert_eq!(tally.failed, 0, "{tally:?}");
 }
@@ -115,7 +115,7 @@ fn a_key_that_cools_down_is_shown_as_such_and_leaves() {
     let load = node.load("k", 1500);
     eventually(PATIENCE, || node.entry("k").is_some());
     drop(load);
-    eventually(PATIENCE, || node.entry("k").is_none_or(|entry| entry["status"] == "cooling"));
+    eventually(PATIENCE, || node.entry("k").is_none_or(|entry| entry.status == "cooling"));
     let begun = Instant::now();
     eventually(PATIENCE, || node.lacks("k"));
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
@@ -256,7 +256,7 @@ fn with_the_cache_on_reads_of_a_hot_key_leave_the_server_alone() {
         answer["hit_ratio"].as_f64().is_some_and(|ratio| ratio > 0.9)
     });
     let entry = node.entry("user:9999").expect("listed");
-    assert_ne!(entry["dry_run"], true, "{entry}");
+    assert!(!entry.is_dry_run(), "{entry:?}");
     let gets = || server.commandstats().get("get").map_or(0, |stats| stats.calls);
     let (asked, answered) = (gets(), load.tally().answered);
     eventually(PATIENCE, || load.tally().answered - answered >= 2000);
@@ -267,7 +267,7 @@ fn with_the_cache_on_reads_of_a_hot_key_leave_the_server_alone() {
     assert_eq!(own["guard"], "tracking", "{stats}");
     assert!(own["cache_hits_total"].as_u64().is_some_and(|hits| hits > 1000), "{stats}");
     assert!(own["invalidation_delay_ms"].as_f64().is_some_and(|delay| delay < 1000.0), "{stats}");
-    assert_eq!(node.entry("user:9999").expect("listed")["guard"], "tracking");
+    assert_eq!(node.entry("user:9999").expect("listed").guard.as_deref(), Some("tracking"));
     drop(load);
 }
 
@@ -292,7 +292,7 @@ fn a_hot_counter_is_combined() {
         })
         .collect();
     eventually(PATIENCE, || node.entry("sold").is_some());
-    assert_eq!(node.entry("sold").expect("listed")["mitigation_type"], "coalesce");
+    assert_eq!(node.entry("sold").expect("listed").mitigation_type, "coalesce");
     eventually(PATIENCE, || {
         let stats = json(&keys(&place, &node, &["stats", "sold", "--json"]));
         let combined = stats["own"]["combined_writes_total"].as_u64();

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use heatsink_admin::client::ClientError;
 use heatsink_testkit::{Load, RedisServer, Reply};
-use serde_json::Value;
 
 use crate::node::{CACHE, Node, Servers, all, assemble};
 use crate::support::{PATIENCE, Place};
@@ -175,11 +174,14 @@ impl Arena {
         let key = format!("manual:{}", self.dice.below(KEYS));
         let promotes = self.dice.below(3) > 0;
         let api = self.slots[slot].node.as_ref().expect("alive").api();
-        let answer =
-            if promotes { api.promote(key.as_bytes(), CACHE) } else { api.demote(key.as_bytes()) };
+        let answer = if promotes {
+            api.promote(key.as_bytes(), CACHE).map(drop)
+        } else {
+            api.demote(key.as_bytes()).map(drop)
+        };
         let known = match &answer {
-            Ok(_) if promotes => Known::Promoted,
-            Ok(_) => Known::Removed,
+            Ok(()) if promotes => Known::Promoted,
+            Ok(()) => Known::Removed,
             Err(ClientError::Refused { status: 404, .. }) if self.durable => {
                 let before = self.known.get(&key);
                 assert_ne!(before, Some(&Known::Promoted), "{key} is lost: {:?}", self.log);
@@ -202,11 +204,11 @@ impl Arena {
         all(self.nodes(), PATIENCE, &what, |node| {
             let Ok(list) = node.api().list(&[]) else { return false };
             let origin = |key: &str| {
-                let entry = list.iter().find(|entry| entry["key"] == *key);
-                entry.map(|entry| entry["origin"].clone())
+                let entry = list.iter().find(|entry| entry.key == key);
+                entry.map(|entry| entry.origin.as_str())
             };
             self.known.iter().all(|(key, known)| match known {
-                Known::Promoted => origin(key) == Some(Value::from("manual")),
+                Known::Promoted => origin(key) == Some("manual"),
                 Known::Removed => origin(key).is_none(),
                 Known::Unsure => true,
             })
@@ -272,7 +274,7 @@ fn rampage(mut arena: Arena, victims: &[usize], time: Duration) {
     }
     assemble(&arena.nodes().collect::<Vec<_>>());
     all(arena.nodes(), PATIENCE, "the hot key is the fleet's", |node| {
-        node.entry("hot").is_some_and(|entry| entry["origin"] == "auto")
+        node.entry("hot").is_some_and(|entry| entry.origin == "auto")
     });
     arena.settle();
     arena.check_loads();

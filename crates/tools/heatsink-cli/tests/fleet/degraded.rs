@@ -32,11 +32,11 @@ fn readyz(node: &Node) -> Option<u16> {
 }
 
 fn is_local(node: &Node, key: &str) -> bool {
-    node.entry(key).is_some_and(|entry| entry["origin"] == "local")
+    node.entry(key).is_some_and(|entry| entry.origin == "local")
 }
 
 fn is_auto(node: &Node, key: &str) -> bool {
-    node.entry(key).is_some_and(|entry| entry["origin"] == "auto")
+    node.entry(key).is_some_and(|entry| entry.origin == "auto")
 }
 
 #[track_caller]
@@ -79,8 +79,8 @@ fn store_lost(lose: fn(&mut Servers), find: fn(&mut Servers)) {
     let hot = nodes[1].load("hot", 1500);
     all([&nodes[1]], PATIENCE, "the hot key is treated locally", |node| is_local(node, "hot"));
     let entry = nodes[1].entry("hot").expect("listed");
-    assert_eq!(entry["mitigation_type"], "local_cache");
-    let found_at = entry["detected_at"].as_str().expect("a time");
+    assert_eq!(entry.mitigation_type, "local_cache");
+    let found_at = entry.detected_at;
     assert!(!found_at.starts_with("1970"), "{found_at}");
     assert!(nodes[0].lacks("hot"));
     // What was agreed on before still holds.
@@ -91,7 +91,7 @@ fn store_lost(lose: fn(&mut Servers), find: fn(&mut Servers)) {
     all(nodes.iter().chain([&aggregator]), PATIENCE, "it is well again", Node::is_well);
     all(&nodes, PATIENCE, "the key is the fleet's", |node| is_auto(node, "hot"));
     all(&nodes, PATIENCE, "the manual key is listed", |node| {
-        node.entry("manual").is_some_and(|entry| entry["origin"] == "manual")
+        node.entry("manual").is_some_and(|entry| entry.origin == "manual")
     });
     assert!(nodes[1].metrics().contains("\nheatsink_degraded 0"));
     assert_undisturbed(&loads);

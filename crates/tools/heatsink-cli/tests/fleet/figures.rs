@@ -85,10 +85,10 @@ fn a_key_that_nobody_uses_shows_nothing_in_a_crowd() {
             assert_eq!(client.read_reply(), Reply::Null);
         }
         let used = node.entry("used").expect("listed");
-        if used["frequency"].as_f64().expect("a rate") > 0.0 {
+        if used.frequency > 0.0 {
             seen += 1;
             let idle = node.entry("idle").expect("listed");
-            assert_eq!(idle["frequency"].as_f64(), Some(0.0), "{idle}\n{used}");
+            assert!(idle.frequency == 0.0, "{idle:?}\n{used:?}");
         }
     }
     assert!(seen >= 5, "seen {seen} times");
@@ -208,8 +208,7 @@ fn rates_agree_with_what_was_sent_and_with_each_other() {
         };
         let figure = |name: &str| sample[name].as_f64().unwrap_or(-1.0);
         let own = fleet["items"][0]["requests_per_second"].as_f64().unwrap_or(-1.0);
-        let key =
-            node.entry("cached").map_or(-1.0, |key| key["frequency"].as_f64().unwrap_or(-1.0));
+        let key = node.entry("cached").map_or(-1.0, |entry| entry.frequency);
         *said = format!("{sample} {own} {key}");
         let (requests, saved) = (figure("requests_per_second"), figure("saved_per_second"));
         assert!(saved <= requests, "more saved than asked: {said}");

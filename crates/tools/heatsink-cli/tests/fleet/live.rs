@@ -37,7 +37,7 @@ fn a_reload_changes_thresholds_policies_and_mode() {
     // A lower threshold makes it hot.
     reload(&mut node, &config("coherent", 300, ""), "detect.hot_threshold");
     all([&node], PATIENCE, "the key is hot", |node| node.entry("user:1").is_some());
-    assert_eq!(node.entry("user:1").expect("listed")["mitigation_type"], "local_cache");
+    assert_eq!(node.entry("user:1").expect("listed").mitigation_type, "local_cache");
 
     // A rule with another mode: other mitigations are allowed.
     let rule = "[[policy]]\nmatch = \"user:*\"\nmode = \"exact\"\n";
@@ -51,7 +51,7 @@ fn a_reload_changes_thresholds_policies_and_mode() {
     let refused = node.api().promote(b"user:2", CACHE).expect_err("not in this mode");
     assert!(refused.to_string().contains("exact"), "{refused}");
     all([&node], PATIENCE, "the mitigation is another", |node| {
-        node.entry("user:1").is_some_and(|entry| entry["mitigation_type"] == "coalesce")
+        node.entry("user:1").is_some_and(|entry| entry.mitigation_type == "coalesce")
     });
 
     // A threshold of the rule's own, above the rate.
@@ -62,7 +62,7 @@ fn a_reload_changes_thresholds_policies_and_mode() {
     // Only to watch; then not at all.
     reload(&mut node, &config("observe", 300, ""), "mode");
     all([&node], PATIENCE, "the key is hot, for the record", |node| {
-        node.entry("user:1").is_some_and(|entry| entry["dry_run"] == true)
+        node.entry("user:1").is_some_and(|entry| entry.is_dry_run())
     });
     assert_eq!(mode(&node), "observe");
     reload(&mut node, &config("off", 300, ""), "mode");

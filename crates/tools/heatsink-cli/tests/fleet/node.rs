@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use heatsink_admin::HotKeyView;
 use heatsink_admin::client::{Client, ClientError};
 use heatsink_admin::control::Promotion;
 use heatsink_control::entry::Mitigation;
@@ -70,7 +71,7 @@ impl Node {
     }
 
     /// The entry of a key, if there is one; nothing also while the API is not there.
-    pub(crate) fn entry(&self, key: &str) -> Option<Value> {
+    pub(crate) fn entry(&self, key: &str) -> Option<HotKeyView> {
         match self.api().show(key.as_bytes()) {
             Ok(entry) => Some(entry),
             Err(

@@ -30,9 +30,7 @@ fn start(place: &Place, server: &RedisServer, len: usize) -> Node {
     let length = direct.command(&["SETRANGE", "big", &(len - 1).to_string(), "\0"]);
     assert_eq!(length.integer(), len as i64);
     eventually(PATIENCE, || node.api().promote(b"big", CACHE).is_ok());
-    eventually(PATIENCE, || {
-        node.entry("big").is_some_and(|entry| entry["mitigation_state"] != "pending")
-    });
+    eventually(PATIENCE, || node.entry("big").is_some_and(|entry| entry.status == "active"));
     node
 }
 

@@ -53,11 +53,11 @@ pub(crate) fn manifests(direct: &mut RawClient) -> BTreeSet<String> {
 }
 
 /// The registry says that the key is split, and nobody moves it.
-pub(crate) fn rests_split(node: &Node, key: &str, factor: u64) -> bool {
+pub(crate) fn rests_split(node: &Node, key: &str, factor: u32) -> bool {
     node.entry(key).is_some_and(|entry| {
-        entry["status"] == "active"
-            && entry["split_factor"] == factor
-            && entry["split"]["phase"] == "split"
-            && entry["split"]["shards"] == factor
+        entry.status == "active"
+            && entry.split_factor == factor
+            && entry.split_phase() == Some("split")
+            && entry.split.is_some_and(|split| split.shards == factor)
     })
 }

@@ -28,14 +28,13 @@ fn what_is_hot_only_in_the_sum_is_found_on_all() {
     println!("hot in the sum: listed by all after {took:?}");
     for node in &nodes {
         let entry = node.entry("hot").expect("listed");
-        assert_eq!((&entry["origin"], &entry["status"]), (&"auto".into(), &"active".into()));
-        let reason = entry["reason"].as_str().expect("a reason");
+        assert_eq!((entry.origin.as_str(), entry.status.as_str()), ("auto", "active"));
+        let reason = entry.reason;
         assert!(reason.contains("over 3 proxies, threshold 1 000"), "{reason}");
     }
     // One that knows the sum tells it.
     eventually(PATIENCE, || {
-        let rate = nodes[2].entry("hot").and_then(|entry| entry["frequency"].as_f64());
-        rate.is_some_and(|rate| (1000.0..1400.0).contains(&rate))
+        nodes[2].entry("hot").is_some_and(|entry| (1000.0..1400.0).contains(&entry.frequency))
     });
     for load in &warm {
         load.reset();
@@ -75,7 +74,7 @@ fn what_an_operator_says_to_one_is_known_to_all() {
         let (here, key) = (&nodes[round % 3], format!("manual:{round}"));
         here.api().promote(key.as_bytes(), CACHE).expect("promoted");
         slowest = slowest.max(all(&nodes, SOON, "the key is listed", |node| {
-            node.entry(&key).is_some_and(|entry| entry["origin"] == "manual")
+            node.entry(&key).is_some_and(|entry| entry.origin == "manual")
         }));
         let there = &nodes[(round + 1) % 3];
         there.api().demote(key.as_bytes()).expect("removed");

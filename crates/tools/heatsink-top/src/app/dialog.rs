@@ -74,7 +74,7 @@ impl Choice {
 
 impl Dialog {
     pub(super) fn promote(key: Key) -> Self {
-        let current = key.mitigation.split([' ', '*']).next().unwrap_or_default();
+        let current = key.hot.mitigation_type.as_str();
         let chosen = MITIGATIONS.iter().position(|one| one.name() == current).unwrap_or(0);
         Self::of(key.address, key.name, chosen)
     }

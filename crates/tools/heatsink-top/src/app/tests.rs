@@ -1,17 +1,17 @@
+use heatsink_admin::HotKeyView;
 use heatsink_admin::control::Promotion;
 use heatsink_control::entry::Mitigation;
 
 use super::*;
 
 fn key(name: &str, requests_per_second: f64) -> Key {
-    Key {
-        address: name.as_bytes().to_vec(),
-        name: name.to_owned(),
-        hash: format!("hash of {name}"),
-        requests_per_second,
-        mitigation: "coalesce".to_owned(),
-        ..Key::default()
-    }
+    let hot = HotKeyView {
+        key_hash: format!("hash of {name}"),
+        frequency: requests_per_second,
+        mitigation_type: "coalesce".to_owned(),
+        ..HotKeyView::default()
+    };
+    Key { hot, address: name.as_bytes().to_vec(), name: name.to_owned(), ..Key::default() }
 }
 
 fn app() -> App {
@@ -156,7 +156,7 @@ fn details_are_those_of_the_key_that_is_open() {
     app.hear(of("hash of b"));
     assert!(app.details.is_some());
     app.hear(Message::Fleet(Box::default()));
-    assert!(app.opened.as_ref().unwrap().status.contains("not registered"));
+    assert!(app.opened.as_ref().unwrap().hot.status.contains("not registered"));
     assert_eq!(press(&mut app, KeyCode::Esc), Step::Order(Order::Watch(None)));
     assert!(app.opened.is_none());
     assert_eq!(press(&mut app, KeyCode::Char('q')), Step::Quit);

@@ -33,21 +33,21 @@ fn facts<'a>(key: &Key, details: Option<&Details>, styles: &Styles) -> Vec<Line<
         });
         Line::from(spans.collect::<Vec<_>>())
     };
-    let life = key.ttl_seconds.map_or("until removed".to_owned(), |ttl| format!("{ttl} s"));
+    let life = key.hot.ttl_seconds.map_or("until removed".to_owned(), |ttl| format!("{ttl} s"));
     let mut lines = vec![
-        Line::styled(key.reason.clone(), styles.strong),
+        Line::styled(key.hot.reason.clone(), styles.strong),
         pairs(vec![
-            ("Requests/s", rate(Some(key.requests_per_second))),
-            ("reads/s", rate(Some(key.reads_per_second))),
-            ("writes/s", rate(Some(key.writes_per_second))),
+            ("Requests/s", rate(Some(key.hot.frequency))),
+            ("reads/s", rate(Some(key.hot.reads_per_second))),
+            ("writes/s", rate(Some(key.hot.writes_per_second))),
             ("hit ratio", percent(key.hit_ratio)),
         ]),
         pairs(vec![
             ("Mitigation", key.mitigation.clone()),
-            ("status", format!("{}, {}", key.status, key.origin)),
+            ("status", format!("{}, {}", key.hot.status, key.hot.origin)),
             ("since", format!("{} UTC", key.since)),
         ]),
-        pairs(vec![("Lives", life), ("hash", key.hash.clone())]),
+        pairs(vec![("Lives", life), ("hash", key.hot.key_hash.clone())]),
     ];
     match details {
         Some(details) => {

@@ -143,19 +143,19 @@ fn alignment(column: Column) -> Alignment {
 }
 
 fn cell<'a>(key: &Key, column: Column, width: u16, styles: &Styles) -> Cell<'a> {
-    let status_style = match key.status.as_str() {
+    let status_style = match key.hot.status.as_str() {
         "active" => styles.good,
         "cooling" => styles.warm,
         _ => ratatui::style::Style::new(),
     };
     let span = match column {
         Column::Key => Span::raw(key.name.clone()),
-        Column::Requests => Span::styled(rate(Some(key.requests_per_second)), styles.strong),
+        Column::Requests => Span::styled(rate(Some(key.hot.frequency)), styles.strong),
         Column::Trend => Span::styled(spark(&key.rates, usize::from(width)), styles.hot),
         Column::Reads => Span::raw(percent(key.read_share())),
         Column::Hits => Span::raw(percent(key.hit_ratio)),
         Column::Mitigation => Span::raw(key.mitigation.clone()),
-        Column::Status => Span::styled(key.status.clone(), status_style),
+        Column::Status => Span::styled(key.hot.status.clone(), status_style),
         Column::Since => Span::raw(key.since.clone()),
     };
     Cell::from(Text::from(span).alignment(alignment(column)))

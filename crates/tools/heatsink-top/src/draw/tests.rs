@@ -3,37 +3,47 @@
 
 use std::path::Path;
 
+use heatsink_admin::HotKeyView;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::model::{Details, Snapshot};
 use crate::source::Message;
 
-fn hot_key(key: &str, frequency: f64, mitigation: &str, status: &str) -> Value {
-    json!({
-        "key": key, "key_hash": format!("{key}-hash"), "frequency": frequency,
-        "reads_per_second": frequency * 0.9, "writes_per_second": frequency * 0.1,
-        "mitigation_type": mitigation, "split_factor": 1, "ttl_seconds": 60,
-        "status": status, "origin": "auto", "detected_at": "2026-01-01T12:34:56.120Z",
-        "reason": "48 211 req/s over 2 proxies, threshold 5 000; 99.9 % reads",
-    })
+fn hot_key(key: &str, frequency: f64, mitigation: &str, status: &str) -> HotKeyView {
+    HotKeyView {
+        key: key.to_owned(),
+        key_hash: format!("{key}-hash"),
+        frequency,
+        reads_per_second: frequency * 0.9,
+        writes_per_second: frequency * 0.1,
+        mitigation_type: mitigation.to_owned(),
+        split_factor: 1,
+        ttl_seconds: Some(60),
+        status: status.to_owned(),
+        origin: "auto".to_owned(),
+        detected_at: "2026-01-01T12:34:56.120Z".to_owned(),
+        reason: "48 211 req/s over 2 proxies, threshold 5 000; 99.9 % reads".to_owned(),
+        ..HotKeyView::default()
+    }
 }
 
 fn snapshot() -> Snapshot {
-    let mut split = hot_key("count:views", 9300.0, "split", "candidate");
-    split["split_factor"] = json!(8);
-    let mut dry =
-        hot_key("session:0123456789abcdef0123456789abcdef", 1200.5, "coalesce", "cooling");
-    dry["dry_run"] = json!(true);
-    let mut binary = hot_key("%FF%1B", 3.25, "local_cache", "active");
-    binary["key_base64"] = json!("/xs=");
+    let split =
+        HotKeyView { split_factor: 8, ..hot_key("count:views", 9300.0, "split", "candidate") };
+    let name = "session:0123456789abcdef0123456789abcdef";
+    let dry = HotKeyView { dry_run: Some(true), ..hot_key(name, 1200.5, "coalesce", "cooling") };
+    let binary = HotKeyView {
+        key_base64: Some("/xs=".to_owned()),
+        ..hot_key("%FF%1B", 3.25, "local_cache", "active")
+    };
     let strange = hot_key("a\u{1b}[31m\u{202e}b", 12.0, "local_cache", "active");
     let keys =
-        [hot_key("user:9999", 48211.0, "local_cache", "active"), split, dry, binary, strange];
+        vec![hot_key("user:9999", 48211.0, "local_cache", "active"), split, dry, binary, strange];
     let rates = |highest: f64| (0..60).map(|n| highest * f64::from(n) / 59.0).collect::<Vec<_>>();
     let history = json!({
         "samples": [{"requests_per_second": 62000.0, "served_per_second": 48000.0, "saved_per_second": 36000.0, "hottest_node_share": 0.75}],
@@ -48,7 +58,7 @@ fn snapshot() -> Snapshot {
         ],
     });
     let proxies = json!({"items": [{"degraded": false}, {"degraded": true}]});
-    Snapshot::new(&keys, &history, &proxies)
+    Snapshot::new(keys, &history, &proxies)
 }
 
 fn app() -> App {
@@ -102,7 +112,7 @@ fn servers_that_are_down_stand_above_everything() {
         {"degraded": true, "upstream_down": [refused]},
         {"degraded": false, "upstream_down": []},
     ]});
-    let snapshot = Snapshot::new(&[], &json!({}), &proxies);
+    let snapshot = Snapshot::new(Vec::new(), &json!({}), &proxies);
     let mut app = App::new("http://127.0.0.1:9600", true, snapshot);
     let frame = text(&mut app, 80, 10);
     let lines: Vec<&str> = frame.lines().collect();
@@ -115,7 +125,7 @@ fn servers_that_are_down_stand_above_everything() {
     );
     let many: Vec<_> = (0..9).map(|n| down(&format!("n{n}:1"), "x")).collect();
     let proxies = json!({"items": [{"upstream_down": many}]});
-    app.snapshot = Snapshot::new(&[], &json!({}), &proxies);
+    app.snapshot = Snapshot::new(Vec::new(), &json!({}), &proxies);
     let frame = text(&mut app, 80, 10);
     assert_eq!(frame.lines().nth(4), Some("Upstream: 7 more nodes are down"));
 }

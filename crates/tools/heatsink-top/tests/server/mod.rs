@@ -11,7 +11,7 @@ use heatsink_admin::control::{
 };
 use heatsink_admin::metrics::Metrics;
 use heatsink_admin::{Server, Settings, Token};
-use heatsink_control::entry::{Mitigation, Origin, Status};
+use heatsink_control::entry::{Entry, Mitigation, Origin, Status};
 use tokio::sync::{broadcast, oneshot};
 
 /// The registry.
@@ -21,22 +21,22 @@ struct Registry {
 }
 
 fn hot(key: &[u8], frequency: f64, mitigation: Mitigation) -> HotKey {
-    HotKey {
-        key: key.to_vec(),
-        frequency,
-        reads_per_second: frequency,
-        writes_per_second: 0.0,
+    let entry = Entry {
         mitigation,
         split_factor: 1,
         ttl_seconds: None,
-        status: Status::Active,
         origin: Origin::Auto,
-        detected_at_ms: 1_767_225_600_120,
+        status: Status::Active,
         reason: "48 211 req/s over 2 proxies, threshold 5 000; 99.9 % reads".into(),
         dry_run: false,
-        guard: None,
+        frequency,
+        reads_per_second: frequency,
+        writes_per_second: 0.0,
+        detected_at_ms: 1_767_225_600_120,
         split: None,
-    }
+        pause: None,
+    };
+    HotKey { key: key.to_vec(), entry, guard: None }
 }
 
 impl Control for Registry {
@@ -47,7 +47,7 @@ impl Control for Registry {
     fn promote<'a>(&'a self, key: &'a [u8], promotion: Promotion) -> Answer<'a, HotKey> {
         Box::pin(async move {
             let mut promoted = hot(key, 1.0, promotion.mitigation);
-            promoted.ttl_seconds = promotion.ttl_seconds;
+            promoted.entry.ttl_seconds = promotion.ttl_seconds;
             self.keys.lock().unwrap().push(promoted.clone());
             Ok(promoted)
         })
@@ -172,7 +172,7 @@ impl Served {
     /// How long a key's entry lives.
     pub(crate) fn ttl_seconds(&self, key: &str) -> Option<u64> {
         let keys = self.registry.keys.lock().unwrap();
-        keys.iter().find(|hot| hot.key == key.as_bytes())?.ttl_seconds
+        keys.iter().find(|hot| hot.key == key.as_bytes())?.entry.ttl_seconds
     }
 
     /// Stops, and says where it was.

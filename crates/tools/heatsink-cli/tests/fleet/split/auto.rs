@@ -2,7 +2,6 @@
 //! have cooled down.
 
 use heatsink_testkit::{Load, RawClient, RedisCluster, RedisServer, Reply, eventually};
-use serde_json::Value;
 
 use crate::node::{Node, all, assemble};
 use crate::split::{manifests, rests_split};
@@ -17,10 +16,6 @@ fn serve(place: &Place, role: &str, store: &RedisServer, upstream: &str) -> Node
     let store = store.url();
     let args = ["--config", "heatsink.toml", "--coordination-url", &store, "--upstream", upstream];
     Node::start(place, &[&args[..], &["--role", role]].concat())
-}
-
-fn reason(entry: &Value) -> &str {
-    entry["reason"].as_str().unwrap_or_default()
 }
 
 /// Writes that leave the value what it is, so that each has the same reply.
@@ -48,12 +43,12 @@ fn a_key_that_is_written_a_lot_is_split_until_it_cools_down() {
     for key in ["all:set", "all:counter"] {
         all(&nodes, PATIENCE, key, |node| rests_split(node, key, 2));
         let entry = nodes[1].entry(key).expect("listed");
-        assert_eq!(entry["origin"], "auto", "{entry}");
-        assert!(reason(&entry).contains("writes/s, one node takes about 500"), "{entry}");
+        assert_eq!(entry.origin, "auto", "{entry:?}");
+        assert!(entry.reason.contains("writes/s, one node takes about 500"), "{entry:?}");
     }
     // Nobody has said that all clients of this one go through Heatsink.
     let other = nodes[0].entry("other:set").expect("listed");
-    assert_ne!(other["mitigation_type"], "split", "{other}");
+    assert_ne!(other.mitigation_type, "split", "{other:?}");
     assert_eq!(client.command(&["SADD", "all:set", "c"]), Reply::Integer(1));
     for load in &loads {
         load.reset();
@@ -104,9 +99,8 @@ fn a_split_grows_with_the_writes_and_does_not_waver() {
     drop(some);
     let few = idle_writes(&nodes, &["SADD", "all:set", "a"], 210);
     all(&nodes, PATIENCE, "it is whole", |node| {
-        node.entry("all:set").is_some_and(|entry| {
-            entry["split"] == Value::Null && entry["mitigation_type"] != "split"
-        })
+        node.entry("all:set")
+            .is_some_and(|entry| entry.split.is_none() && entry.mitigation_type != "split")
     });
     assert_eq!(few[0].tally().failed, 0, "{:?}", few[0].tally());
 }
@@ -126,9 +120,9 @@ fn a_large_value_that_is_read_a_lot_has_copies_until_it_cools_down() {
     let load = Load::start(node.clients(), &read, 300, Reply::bulk(&value));
     all([&node], PATIENCE, "there are copies", |node| {
         node.entry("all:value").is_some_and(|entry| {
-            entry["origin"] == "auto"
-                && entry["split"]["kind"] == "copies"
-                && entry["split"]["phase"] == "split"
+            entry.origin == "auto"
+                && entry.split_phase() == Some("split")
+                && entry.split.is_some_and(|split| split.kind == "copies")
         })
     });
     load.reset();

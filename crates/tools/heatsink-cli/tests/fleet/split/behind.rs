@@ -136,7 +136,7 @@ pub(crate) fn move_these(keys: &[&str], splits: bool, who: &[Node]) {
             assert!(begun.elapsed() < 3 * PATIENCE, "{key}: {:?}", who[0].entry(key));
             let api = who[0].api();
             let is_split =
-                || who[0].entry(key).is_some_and(|entry| entry["mitigation_type"] == "split");
+                || who[0].entry(key).is_some_and(|entry| entry.mitigation_type == "split");
             if splits && !is_split() {
                 api.promote(key.as_bytes(), split(6)).expect("promoted");
             } else if !splits {
@@ -386,7 +386,7 @@ fn a_proxy_that_slept_while_a_key_was_made_whole_does_not_read_what_was_left() {
             });
         }
         for key in ["counter", "set"] {
-            let drains = || nodes[1].entry(key).is_some_and(|entry| entry["status"] == "draining");
+            let drains = || nodes[1].entry(key).is_some_and(|entry| entry.status == "draining");
             eventually(PATIENCE, drains);
         }
         nodes[1].process.pause();

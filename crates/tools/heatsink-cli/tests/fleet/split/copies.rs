@@ -15,9 +15,9 @@ const COPIES: Promotion =
 
 fn is_copied(node: &Node) -> bool {
     node.entry(KEY).is_some_and(|entry| {
-        entry["status"] == "active"
-            && entry["split"]["phase"] == "split"
-            && entry["split"]["kind"] == "copies"
+        entry.status == "active"
+            && entry.split_phase() == Some("split")
+            && entry.split.is_some_and(|split| split.kind == "copies")
     })
 }
 
@@ -70,7 +70,7 @@ fn reads_of_a_large_value_are_spread_and_writes_are_seen_at_once() {
         assert_eq!(client.command(&["GET", KEY]), Reply::bulk("by a transaction"));
     }
     let entry = nodes[1].entry(KEY).expect("it is registered");
-    assert!(entry.to_string().contains("does not remove them"), "{entry}");
+    assert!(entry.reason.contains("does not remove them"), "{entry:?}");
     nodes[1].api().demote(KEY.as_bytes()).expect("removed");
     all(&nodes, PATIENCE, "it is gone", |node| node.lacks(KEY));
     assert_eq!(clients[3].command(&["GET", KEY]), Reply::bulk("by a transaction"));
@@ -91,7 +91,7 @@ fn one_server_has_no_place_for_copies() {
     node.client().command(&["SET", KEY, "v"]);
     node.api().promote(KEY.as_bytes(), COPIES).expect("promoted");
     all([&node], PATIENCE, "it says why not", |node| {
-        node.entry(KEY).is_some_and(|entry| entry.to_string().contains("no other node"))
+        node.entry(KEY).is_some_and(|entry| entry.reason.contains("no other node"))
     });
     assert_eq!(node.client().command(&["GET", KEY]), Reply::bulk("v"));
 }
@@ -114,7 +114,7 @@ fn a_node_that_is_down_does_not_make_every_write_late() {
     clients[0].command(&["SET", &key, "first"]);
     nodes[0].api().promote(key.as_bytes(), COPIES).expect("promoted");
     all(&nodes, PATIENCE, "there are copies", |node| {
-        node.entry(&key).is_some_and(|entry| entry["split"]["phase"] == "split")
+        node.entry(&key).is_some_and(|entry| entry.split_phase() == Some("split"))
     });
     cluster.kill(1);
     let mut took = Vec::new();
@@ -129,12 +129,12 @@ fn a_node_that_is_down_does_not_make_every_write_late() {
     println!("{took:?}");
     assert!(took[2..].iter().all(|took| *took < Duration::from_secs(1)), "{took:?}");
     let entry = nodes[1].entry(&key).expect("it is registered");
-    assert!(entry.to_string().contains("no copies: a write that does not reach"), "{entry}");
+    assert!(entry.reason.contains("no copies: a write that does not reach"), "{entry:?}");
     // Where nobody answers, none are begun.
     let other = cluster.key_on(0, "other");
     nodes[0].api().promote(other.as_bytes(), COPIES).expect("promoted");
     all(&nodes, PATIENCE, "it says why not", |node| {
-        node.entry(&other).is_some_and(|entry| entry.to_string().contains("no copies yet"))
+        node.entry(&other).is_some_and(|entry| entry.reason.contains("no copies yet"))
     });
     let begun = Instant::now();
     assert_eq!(clients[1].command(&["SET", &other, "v"]), Reply::ok());
@@ -159,8 +159,7 @@ fn there_are_no_copies_where_a_server_may_evict_what_guards_them() {
     };
     let says = |node: &Node, why: &str| {
         let entry = node.entry(KEY).unwrap_or_default();
-        entry["reason"].as_str().is_some_and(|reason| reason.contains(why))
-            && entry["split"].is_null()
+        entry.reason.contains(why) && entry.split.is_none()
     };
     limit("volatile-lru");
     node.api().promote(KEY.as_bytes(), COPIES).expect("promoted");

@@ -53,7 +53,7 @@ fn drain_names_every_key_once_whoever_is_faster() {
     }
     for key in &copied {
         all(&nodes, PATIENCE, "there are copies", |node| {
-            node.entry(key).is_some_and(|entry| entry["split"]["phase"] == "split")
+            node.entry(key).is_some_and(|entry| entry.split_phase() == Some("split"))
         });
     }
     let drained = place.run(&[&["drain"], &flags[..]].concat());
@@ -98,7 +98,7 @@ fn drain_ends_copies_that_a_lost_fleet_has_left() {
     node.client().command(&["SET", "value", "v"]);
     node.api().promote(b"value", COPIES).expect("promoted");
     all([&node], PATIENCE, "there are copies", |node| {
-        node.entry("value").is_some_and(|entry| entry["split"]["phase"] == "split")
+        node.entry("value").is_some_and(|entry| entry.split_phase() == Some("split"))
     });
     node.process.terminate();
     node.process.wait_exit(PATIENCE);

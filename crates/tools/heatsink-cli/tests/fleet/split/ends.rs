@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use heatsink_admin::control::Promotion;
 use heatsink_control::entry::Mitigation;
 use heatsink_testkit::{RedisCluster, RedisServer, Reply, eventually};
-use serde_json::Value;
 
 use crate::node::{Node, Servers, all, assemble};
 use crate::split::{is_split, manifests, rests_split, split};
@@ -35,8 +34,7 @@ fn a_split_ends_with_the_time_that_an_operator_gave_it() {
     assert_eq!(nodes[0].client().command(&["SINTER", "long", "short"]).items().len(), 2);
     all(&nodes, PATIENCE, "it is whole", |node| {
         node.entry("long").is_some_and(|entry| {
-            let left = entry["ttl_seconds"].as_u64();
-            entry["split"] == Value::Null && left.is_some_and(|left| left > 900)
+            entry.split.is_none() && entry.ttl_seconds.is_some_and(|left| left > 900)
         })
     });
     let mut store = servers.store.client();
@@ -58,7 +56,7 @@ fn copies_end_with_the_time_that_an_operator_gave_them() {
         Promotion { mitigation: Mitigation::Copies, split_factor: None, ttl_seconds: Some(2) };
     node.api().promote(b"value", promotion).expect("promoted");
     all([&node], PATIENCE, "there are copies", |node| {
-        node.entry("value").is_some_and(|entry| entry["split"]["phase"] == "split")
+        node.entry("value").is_some_and(|entry| entry.split_phase() == Some("split"))
     });
     all([&node], PATIENCE, "it is gone", |node| node.lacks("value"));
     assert_eq!(client.command(&["GET", "value"]), Reply::bulk("v"));
@@ -85,9 +83,8 @@ fn a_key_is_made_whole_before_its_last_seconds() {
         assert_eq!(direct.command(&["PEXPIRE", key, "29000"]), Reply::Integer(1));
         all([&node], PATIENCE, "it is whole", |node| {
             node.entry(key).is_some_and(|entry| {
-                let why = entry["reason"].as_str().unwrap_or_default();
-                entry["split"] == Value::Null
-                    && why.contains("not split: its time to live ends soon")
+                entry.split.is_none()
+                    && entry.reason.contains("not split: its time to live ends soon")
             })
         });
         let left = direct.command(&["PTTL", key]).integer();
@@ -110,7 +107,7 @@ fn a_key_that_has_expired_while_split_is_gone() {
     all([&node], PATIENCE, "it is split", |node| rests_split(node, "set", 4));
     assert_eq!(direct.command(&["PEXPIRE", "set", "1"]), Reply::Integer(1));
     all([&node], PATIENCE, "it is whole", |node| {
-        node.entry("set").is_some_and(|entry| entry["split"] == Value::Null)
+        node.entry("set").is_some_and(|entry| entry.split.is_none())
     });
     let mut client = node.client();
     assert_eq!(client.command(&["EXISTS", "set"]), Reply::Integer(0));
@@ -138,7 +135,7 @@ fn a_split_ends_when_it_is_forbidden() {
         place.replace("heatsink.toml", &format!("log = \"info\"\n{forbids}"));
         node.process.wait_for_line("configuration reloaded", PATIENCE);
         all([&node], PATIENCE, "it is whole", |node| {
-            node.entry(&key).is_some_and(|entry| entry["split"] == Value::Null)
+            node.entry(&key).is_some_and(|entry| entry.split.is_none())
         });
         assert_eq!(direct.command(&["SCARD", &key]), Reply::Integer(2));
     }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use heatsink_testkit::{RawClient, Reply, eventually};
-use serde_json::Value;
 
 use crate::node::{Node, Servers, all};
 use crate::split::{is_split, rests_split, split};
@@ -46,8 +45,7 @@ fn a_hash_of_which_a_field_ends_is_not_split() {
     node.api().promote(b"hash", split(4)).expect("promoted");
     all([&node], PATIENCE, "it says why", |node| {
         let entry = node.entry("hash").unwrap_or_default();
-        let reason = entry["reason"].as_str().unwrap_or_default();
-        reason.contains("a field of it has a time to live")
+        entry.reason.contains("a field of it has a time to live")
     });
     assert!(!is_split(&mut direct, "hash"));
     assert!(left(&mut direct, "hash", "f7") > 0);
@@ -110,9 +108,7 @@ fn a_field_that_is_given_an_end_while_its_hash_is_split_keeps_it() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 // As soon as anything is done about it, and a little later in each round.
-                eventually(PATIENCE, || {
-                    node.entry(&key).is_some_and(|it| it["split"] != Value::Null)
-                });
+                eventually(PATIENCE, || node.entry(&key).is_some_and(|it| it.split.is_some()));
                 for _ in 0..round {
                     client.command(&["PING"]);
                 }

@@ -167,7 +167,7 @@ fn reads_do_not_wait_for_whoever_follows_a_mover_that_died() {
         }
         // All of it before anybody has gone on with the move.
         let entry = other.entry(&key).unwrap_or_default();
-        assert_eq!(entry["split"]["phase"], phase, "{label}: {entry}");
+        assert_eq!(entry.split_phase(), Some(phase), "{label}: {entry:?}");
     }
 }
 
@@ -245,7 +245,7 @@ fn a_fleet_that_lost_its_store_finds_what_is_split() {
     let node = servers.member(&place, "all", &[]);
     for key in ["set", "counter", "hash"] {
         all([&node], PATIENCE, "it is found", |node| {
-            node.entry(key).is_some_and(|entry| entry["split"]["phase"] == "split")
+            node.entry(key).is_some_and(|entry| entry.split_phase() == Some("split"))
         });
     }
     let mut client = node.client();

@@ -119,7 +119,7 @@ fn writers_notice_nothing_of_splits_that_come_and_go() {
             node.api().promote(key.as_bytes(), split(factor)).expect("promoted");
         }
         for key in ["counter", "set"] {
-            all(&nodes, PATIENCE, "it is split", |node| rests_split(node, key, u64::from(factor)));
+            all(&nodes, PATIENCE, "it is split", |node| rests_split(node, key, factor));
         }
         if round % 2 == 1 {
             for key in ["counter", "set"] {

@@ -119,9 +119,9 @@ fn a_command_that_needs_the_key_whole_gets_it() {
     assert_eq!(client.command(&["SINTER", "set", "other"]), Reply::bulks(["b"]));
     // It is not split again at once, and says why.
     let entry = node.entry("set").expect("registered");
-    let reason = entry["reason"].as_str().expect("a reason");
+    let reason = &entry.reason;
     assert!(reason.contains("not split: SINTER needs the key whole"), "{reason}");
-    assert_eq!(entry["split"], Value::Null);
+    assert_eq!(entry.split, None);
     assert!(!is_marker(&mut servers.upstream.client(), "set"));
     // Unless an operator says so.
     node.api().promote(b"set", split(2)).expect("promoted");
@@ -146,8 +146,7 @@ fn what_cannot_be_split_says_why() {
             let entry = node.entry(key);
             entry.is_some_and(|entry| {
                 // Nothing is in force.
-                entry["status"] == "candidate"
-                    && entry["reason"].as_str().is_some_and(|it| it.contains(why))
+                entry.status == "candidate" && entry.reason.contains(why)
             })
         });
         assert!(!is_marker(&mut direct, key));
@@ -178,7 +177,7 @@ fn who_promotes_and_who_removes_a_split_at_once_end_in_one_state() {
         // Either it is split as was asked, or it is whole and nobody knows it.
         eventually(PATIENCE, || {
             let split = is_marker(&mut direct, "set");
-            let factor = u64::from(2 + round % 3 * 2);
+            let factor = 2 + round % 3 * 2;
             let kept = nodes.iter().all(|node| rests_split(node, "set", factor));
             let gone = nodes.iter().all(|node| node.lacks("set"));
             kept && split || gone && !split
@@ -199,7 +198,7 @@ fn whoever_overwrites_the_marker_wins() {
     direct.command(&["DEL", "set"]);
     direct.command(&["SADD", "set", "mine"]);
     all([&node], PATIENCE, "it is whole", |node| {
-        node.entry("set").is_some_and(|entry| entry["split"] == Value::Null)
+        node.entry("set").is_some_and(|entry| entry.split.is_none())
     });
     // The API knows of it a moment before the workers do.
     let mut client = node.client();

@@ -34,7 +34,7 @@ impl Rig {
 
     fn split(&self, key: &str, factor: u32) {
         self.node.api().promote(key.as_bytes(), split(factor)).expect("promoted");
-        let rests = |node: &Node| rests_split(node, key, factor.into());
+        let rests = |node: &Node| rests_split(node, key, factor);
         all([&self.node], PATIENCE, "it is split", rests);
     }
 

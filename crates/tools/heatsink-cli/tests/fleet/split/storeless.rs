@@ -253,7 +253,7 @@ fn through_two_proxies(upstream: &str, trouble: Trouble, last: &[&str]) {
     trouble.end(&mut store);
     for key in &keys {
         all(&nodes, PATIENCE, "it is whole", |node| {
-            node.is_well() && node.entry(key).is_none_or(|entry| entry["split"].is_null())
+            node.is_well() && node.entry(key).is_none_or(|entry| entry.split.is_none())
         });
     }
     for node in &nodes {
@@ -294,8 +294,8 @@ fn left_without_the_store(label: &str) {
     assert_eq!(client.ask(&["ZCARD", &key]), Reply::Integer(6), "{label}");
     servers.store.resume();
     eventually(PATIENCE, || {
-        let split = node.entry(&key).map(|entry| entry["split"].clone()).unwrap_or_default();
-        node.is_well() && (split.is_null() || split["phase"] == "split")
+        let entry = node.entry(&key).unwrap_or_default();
+        node.is_well() && entry.split_phase().is_none_or(|phase| phase == "split")
     });
     assert_eq!(node.client().command(&["ZCARD", &key]), Reply::Integer(6), "{label}");
 }

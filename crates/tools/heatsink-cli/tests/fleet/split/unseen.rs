@@ -96,7 +96,7 @@ fn reads_for_many_are_asked_of_the_shards() {
     for key in KEYS {
         rig.nodes[0].api().promote(key.as_bytes(), CACHE).expect("promoted");
         all(&rig.nodes, PATIENCE, "it is hot", |node| {
-            node.entry(key).is_some_and(|entry| entry["status"] == "active")
+            node.entry(key).is_some_and(|entry| entry.status == "active")
         });
     }
     let abc = || Reply::bulks(["a", "b", "c"]);

@@ -68,7 +68,7 @@ fn a_cluster_with_tls_and_a_password() {
     client.command(&["SET", "value", "v"]);
     node.api().promote(b"value", COPIES).expect("promoted");
     all([&node], PATIENCE, "there are copies", |node| {
-        node.entry("value").is_some_and(|entry| entry["split"]["phase"] == "split")
+        node.entry("value").is_some_and(|entry| entry.split_phase() == Some("split"))
     });
     let copies = || -> usize {
         let of =
@@ -136,8 +136,7 @@ fn without_a_login_of_its_own_the_reason_is_told() {
     node.api().promote(b"set", split(4)).expect("promoted");
     all([&node], PATIENCE, "it says why", |node| {
         let entry = node.entry("set").unwrap_or_default();
-        let why = entry["reason"].as_str().unwrap_or_default();
-        why.contains("not split yet: the upstream refused: NOAUTH")
+        entry.reason.contains("not split yet: the upstream refused: NOAUTH")
     });
     assert_eq!(client.command(&["SADD", "set", "b"]), Reply::Integer(1));
 }

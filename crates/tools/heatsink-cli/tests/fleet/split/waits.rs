@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use heatsink_admin::HotKeyView;
 use heatsink_testkit::{RawClient, Reply, eventually};
-use serde_json::Value;
 
 use crate::node::{Node, Servers, all, assemble};
 use crate::split::{is_split, rests_split, split};
@@ -31,14 +31,13 @@ fn a_split_is_put_off_until_every_proxy_holds_writes() {
     }
     asleep.process.pause();
     promote_all(&awake);
-    let put_off = |entry: &Value| {
+    let put_off = |entry: &HotKeyView| {
         let why = "not split yet: 1 proxy did not hold writes in time";
-        let reason = entry["reason"].as_str().unwrap_or_default();
-        entry["split"] == Value::Null && reason.contains(why)
+        entry.split.is_none() && entry.reason.contains(why)
     };
     let key = eventually(PATIENCE, || {
         let listed = awake.api().list(&[]).unwrap_or_default();
-        listed.iter().find(|entry| put_off(entry))?["key"].as_str().map(str::to_owned)
+        listed.into_iter().find(put_off).map(|entry| entry.key)
     });
     let key = key.as_str();
     // It has not been moved, and nobody waits for long.
@@ -85,7 +84,7 @@ fn a_split_waits_for_what_stands_behind_a_command_that_blocks() {
     node.api().promote(b"counter", split(4)).expect("promoted");
     eventually(PATIENCE, || {
         let entry = node.entry("counter").unwrap_or_default();
-        entry["reason"].as_str().is_some_and(|why| why.contains("did not hold writes in time"))
+        entry.reason.contains("did not hold writes in time")
     });
     assert_eq!(client.command(&["INCR", "counter"]), Reply::Integer(9));
     client.command(&["RPUSH", "nobody", "x"]);
@@ -131,7 +130,7 @@ fn a_split_whose_marker_is_gone_is_not_believed_in_for_long() {
     });
     servers.store.resume();
     all([&node], PATIENCE, "it is whole", |node| {
-        node.entry("set").is_some_and(|entry| entry["split"] == Value::Null)
+        node.entry("set").is_some_and(|entry| entry.split.is_none())
     });
     assert_eq!(direct.command(&["SISMEMBER", "set", "late"]), Reply::Integer(1));
 }
