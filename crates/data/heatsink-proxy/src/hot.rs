@@ -14,17 +14,17 @@
 //! | what one client is in the middle of | `client_state` |
 //! | what the other workers are told | `report` |
 //!
-//! Owns: the hot keys as this worker knows them, the cache and its links, and what is under way for hot
-//! keys. It reaches clients and servers by the [`Relay`], and nothing below knows of it: what the relay
-//! has to tell it, it notes as an effect ([`crate::relay::effects`]), and the event loop brings it here.
-//! What this room itself wants from the event loop, it notes there, too: that a reply is concluded
-//! ([`crate::relay::effects::Effect::Conclude`]), when a command that was refused is answered in the end.
+//! Owns: the hot keys as this worker knows them, the cache and its links, and requests under way for hot
+//! keys. It reaches clients and servers by the [`Relay`], and no room below knows of it: the relay notes
+//! what concerns hot keys as an effect ([`crate::relay::effects`]), which the event loop brings here.
+//! This room notes an effect of its own there, when a command that a server refused at first is answered
+//! in the end: [`crate::relay::effects::Effect::Conclude`].
 //!
 //! Called by: the event loop only, with each request that names a hot key, or may touch one
-//! ([`Mitigations::mitigate`]); with what servers answer, and tell by themselves; with effects; and at the
+//! ([`Mitigations::mitigate`]); with replies and pushed messages of servers; with effects; and at the
 //! beginning and the end of each turn.
-//! Bound: the cache's own limits; one read of a command out and one waiting, whatever the number of
-//! clients that wait for it; what else is under way is bounded by the clients' requests.
+//! Bound: the cache's own limits; one read of a command out and one waiting, however many clients wait
+//! for it; everything else that is under way is bounded by the clients' requests.
 //! Invariant: a client never sees an older value than it has seen before, nor than it has
 //! written. That rests on three things:
 //!
@@ -39,8 +39,8 @@
 //! - Nothing is served that was read along a link which is lost, or has been silent for too
 //!   long ([`crate::upstream::links::SILENCE`]).
 //!
-//! A link that the relay has lost is known here only when the effect is carried out, behind the call in
-//! which that happened. So a link is looked for by its generation, and never by its place alone:
+//! When the relay loses a link, this room learns of it only with the effect, after the call in which the
+//! link was lost. So a link is looked for by its generation, and never by its place alone:
 //!
 //! ```text
 //! 1. a link of the cache is lost: its place is free; the effect is noted
@@ -94,10 +94,10 @@ use writes::HotWrite;
 
 /// Time between two questions whether a tracked link is still there.
 const PULSE: Duration = Duration::from_millis(200);
-/// After a turn that took so long, or so long without one, what is cached is not trusted: word
-/// of changes may wait to be read.
+/// After a turn that took this long, or a pause this long between two turns, the cache is not served
+/// from: invalidations may wait to be read.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Time between two looks at who has waited too long.
+/// Time between two looks for requests that have waited too long.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The mitigations of one worker.
@@ -128,9 +128,9 @@ pub(crate) struct Mitigations {
     writes: Slab<HotWrite>,
     /// What servers were asked, by the numbers in [`crate::cluster::scatter_gather::Ending::Mitigation`].
     inquiries: Slab<Inquiry>,
-    /// Hot keys that are not settled before what was sent earlier is answered.
+    /// Versions of the hot keys that are not settled yet, each with the replies that it waits for.
     fences: Vec<Fence>,
-    /// The version of the hot keys before which nothing is under way any more.
+    /// The last version of the hot keys that is settled: no request sent by an earlier one is unanswered.
     settled: u64,
     /// Clients that have touched hot keys on dedicated connections.
     unsettled: Vec<ClientKey>,
@@ -186,7 +186,7 @@ struct Work {
     since: Option<Instant>,
     /// Its increments by `ZINCRBY` and `INCRBYFLOAT` are not combined until then.
     apart_until: Option<Instant>,
-    /// How many more of them scripts carried out lately than it takes for those to pay.
+    /// By how many increments recent scripts exceeded the number at which a script pays.
     script_gain: i32,
 }
 
@@ -204,7 +204,7 @@ pub(crate) struct Incoming<'a> {
 /// What becomes of a request because of hot keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mitigated {
-    /// It is dealt with, or has to wait.
+    /// It was answered, sent or gathered; or it has to wait.
     Done(Flow),
     /// It goes on as usual, with this remembered of it.
     Marked(Mark),
@@ -285,7 +285,7 @@ impl Mitigations {
         }
     }
 
-    /// The nodes have other tasks now: what was read from them may be another's to know.
+    /// The map of the cluster has changed: replies cached from a node may be of keys that moved away.
     pub(crate) fn map_changed(&mut self) {
         self.reads.cache.flushed();
     }
@@ -334,8 +334,8 @@ fn key_settings(live: &config::Live) -> KeySettings {
     }
 }
 
-/// Whoever waits for another's read or write waits as long as it would for its own: for a server
-/// that stands still, until that is given up.
+/// How long a client waits for a read or write of another client: as long as for its own, which is
+/// until a server that does not answer is given up.
 fn longest_wait(live: &config::Live) -> Duration {
     live.timeouts.silence.unwrap_or(Duration::MAX)
 }
@@ -351,8 +351,8 @@ impl Mitigations {
         self.change_hot_keys(relay, &hot);
     }
 
-    /// Once a turn, before anything is read: takes over other hot keys, and notices that time
-    /// has passed unseen.
+    /// Once a turn, before anything is read: takes over a new version of the hot keys, and notices a
+    /// pause since the last turn.
     pub(crate) fn begin_turn(&mut self, relay: &mut Relay) {
         if self.is_active() && relay.now.saturating_duration_since(self.last_turn) > PAUSE {
             self.reads.cache.flushed();
@@ -371,7 +371,8 @@ impl Mitigations {
         }
     }
 
-    /// Before what a client was just read is looked at: whether the turn stood still meanwhile.
+    /// Notices whether the process stood still within this turn. Called after a client was read, before
+    /// its requests are looked at.
     ///
     /// ```text
     /// worker                                    others
@@ -380,7 +381,8 @@ impl Mitigations {
     /// reads the client: GET k                   word of SET k 2 waits to be read
     /// ```
     ///
-    /// What had come before the pause may be told what is cached: the write was not acknowledged then.
+    /// Requests that were read before the pause may be served from the cache: the write was not
+    /// acknowledged when they came.
     #[inline]
     pub(crate) fn notice_pause_in_turn(&mut self, relay: &Relay) {
         if self.is_active() && relay.world.now().saturating_duration_since(relay.now) > PAUSE {
@@ -428,7 +430,7 @@ impl Mitigations {
         for token in tokens {
             self.reads.cache.write_done(token);
         }
-        // What blocks may do so for ever. If it is about a key that is moved, the mover sees it.
+        // A command that blocks may do so for ever. If it names a key that is moved, the mover sees it.
         let unseen = self.writes_frozen_unseen(relay);
         let prompt = |client: &Client| {
             client.dedicated.as_ref().is_some_and(|dedicated| dedicated.awaits_prompt_answer())
@@ -439,8 +441,8 @@ impl Mitigations {
         self.release_held(relay);
     }
 
-    /// Once a turn, behind what came in it: what was waited for may be there. What it says leaves
-    /// with the turn.
+    /// Once a turn, after everything was read: carries on with what waited for it. The replies and
+    /// requests that this makes are written at the end of the turn.
     pub(crate) fn end_turn(&mut self, relay: &mut Relay) {
         let Self { reads, combining, unsettled, fences, .. } = &*self;
         let idle = reads.links.is_empty() && reads.fills.is_empty() && combining.batches.is_empty();
@@ -473,8 +475,8 @@ impl Mitigations {
         Some((name, self.keys.get(name)?))
     }
 
-    /// Other keys are hot than when the client sent what it waits for. That took another way
-    /// than what it sends now, which must not overtake it:
+    /// The hot keys have changed since the client sent the requests that it waits for. A new request may
+    /// take another path, and must not overtake those:
     ///
     /// 1. A client sends two increments of a key one behind the other.
     /// 2. The first waits here to be combined with others; the key cools down.

@@ -1,5 +1,5 @@
-//! The event loop: it owns the rooms, and decides which of them is asked when. And everything that only
-//! it may do: sockets, timers, mailboxes, threads.
+//! The event loop: it owns the rooms, and decides which of them is called when. Only here are sockets,
+//! timers, mailboxes and threads used.
 //!
 //! | question | module |
 //! |---|---|

@@ -1,18 +1,18 @@
 //! What a client's connection means: its login, database, protocol and name, and the dedicated
 //! upstream connection that a transaction, a subscription or a blocking command needs.
 //!
-//! Owns: who waits to try a login, and connections that are to be pinned for other clients. What one
-//! client is in the middle of stands in its record. It reaches clients and servers by the [`Relay`], which
-//! knows nothing of it; of hot keys it knows nothing.
+//! Owns: the clients that wait to try a login, and the connections that are to be pinned for other
+//! clients. The state of one client's session is in the client's record. This room reaches clients and
+//! servers by the [`Relay`], which knows nothing of it; it knows nothing of hot keys.
 //!
-//! Called by: the event loop only, with what was decided about a request, with what is asked of it by
-//! effects ([`crate::relay::effects`]: a session's answer will not come, a dedicated connection is lost), and
+//! Called by: the event loop only: with decisions about requests; with effects
+//! ([`crate::relay::effects`]: the reply to a session will not come, a dedicated connection is lost); and
 //! with links that are ready, or free.
 //! Effects that it notes: a client is to be closed, or may have come to its end.
-//! Bound: one session, one dedicated connection and what stands beside it for each client; the bounds of
+//! Bound: for each client one session, one dedicated connection and those beside it; the bounds of
 //! `login_queue`.
-//! Invariant: a client is in a pool only after a server has accepted its own credentials for it; nothing
-//! is said on a dedicated connection but in its client's name.
+//! Invariant: a client is in a pool only after a server has accepted its own credentials for it; every
+//! request on a dedicated connection is sent in the name of its client.
 //!
 //! | question | module |
 //! |---|---|
@@ -39,7 +39,7 @@ use crate::relay::Relay;
 use client_tracking::Pin;
 use login_queue::Logins;
 
-/// Sessions that wait for something that is not their own connection.
+/// Sessions that wait for a login, or for the connection of another client.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     /// Who waits to try a login.

@@ -1,6 +1,6 @@
 //! The clients of one worker, and the stage that gives replies to them.
 //!
-//! Called by: links with what the server sent, other stages with what is answered here.
+//! Called by: links, with what the server sent; the other rooms, with replies that are made here.
 //! Invariant: replies leave in the order of the requests, see [`crate::downstream::order`].
 
 use std::collections::VecDeque;
@@ -26,24 +26,25 @@ const RESUME_OUTSTANDING: u32 = 2048;
 pub(crate) struct Clients {
     pub(crate) slab: Slab<Client>,
     pub(crate) buffers: BufferPool,
-    /// To be flushed at the end of this turn.
+    /// Clients to be flushed at the end of this turn.
     pub(crate) dirty: Vec<ClientKey>,
-    /// To be flushed at some time, the first to come first, unless more has come by then.
+    /// Clients whose replies gather: each is flushed when its time is over, those that began first
+    /// coming first, unless all of its replies have come by then.
     pub(crate) deferred: VecDeque<(ClientKey, Deferral)>,
     /// Turns of the event loop; may wrap around.
     pub(crate) turn: u32,
-    /// To be looked at again: what they waited for has happened.
+    /// Clients to be looked at again: what they waited for has happened.
     pub(crate) resume: Vec<ClientKey>,
-    /// To be read from again: there may be more.
+    /// Clients to be read from again: their sockets may have more.
     pub(crate) eager: Vec<ClientKey>,
-    /// Over the output limit; to be closed.
+    /// Clients over the output limit, which are to be closed.
     pub(crate) overflown: Vec<ClientKey>,
     pub(crate) max_output_bytes: u64,
     /// Replies that several clients share.
     pub(crate) ledger: Rc<Ledger>,
     /// Bytes that are held for one client each; see [`Client::counted`].
     pub(crate) copied_bytes: usize,
-    /// Bytes that are held of requests which are not taken yet; see [`crate::downstream::input`].
+    /// Bytes of requests that are not taken yet; see [`crate::downstream::input`].
     pub(crate) input_bytes: usize,
 }
 
@@ -93,29 +94,29 @@ impl Clients {
         Some(ClientKey { slot: slot as u32, generation })
     }
 
-    /// Gives bytes of our own to a client, behind the replies to its requests so far.
+    /// Gives a client bytes that are made here, behind the replies to its requests so far.
     #[inline]
     pub(crate) fn reply(&mut self, key: ClientKey, bytes: &[u8]) {
         self.tell(key, |order, output, buffers| order.local(bytes, output, buffers));
     }
 
-    /// Gives a client replies that come a way; `ends` tells where each ends.
+    /// Gives a client whole replies from a link; `ends` says where each of them ends.
     #[inline]
     pub(crate) fn deliver(&mut self, key: ClientKey, way: u32, ends: &[usize], bytes: &[u8]) {
         self.tell(key, |order, output, _| order.arrived(way, ends, bytes, output));
     }
 
-    /// Gives a client a piece of a reply.
+    /// Gives a client a piece of a reply from a link.
     pub(crate) fn deliver_part(&mut self, key: ClientKey, way: u32, bytes: &[u8]) {
         self.tell(key, |order, output, _| order.part(way, bytes, output));
     }
 
-    /// Gives a client a reply that it waits for in a place of its own.
+    /// Gives a client the reply of a place that was reserved, or is a hole.
     pub(crate) fn fill(&mut self, key: ClientKey, place: u32, bytes: &[u8]) {
         self.tell(key, |order, _, _| order.fill(place, bytes));
     }
 
-    /// Gives a client a reply, which others may be given too, in a place of its own.
+    /// Like [`Self::fill`], with a reply that other clients may be given, too.
     pub(crate) fn fill_reply(&mut self, key: ClientKey, place: u32, reply: Reply<'_>) {
         match reply {
             Reply::Small(bytes) => self.fill(key, place, bytes),
@@ -138,13 +139,13 @@ impl Clients {
         }
     }
 
-    /// Gives a client what it did not ask for, which comes even if it wants no replies.
+    /// Gives a client a message that it did not ask for. It is sent even if the client wants no replies.
     pub(crate) fn message(&mut self, key: ClientKey, bytes: &[u8]) {
         if self.get(key).is_none_or(|client| client.replies == Replies::On) {
             return self.reply(key, bytes);
         }
-        // Behind replies that are left out it would be left out with them. Whatever is told has been
-        // told: what was asked before `CLIENT REPLY` is answered.
+        // A message that is queued behind replies to be left out would be left out with them. No reply
+        // to be sent is pending here: requests before `CLIENT REPLY` are answered when it is carried out.
         self.drop_left_out(key);
         let Some(client) = self.slab.get_mut(key.slot as usize) else { return };
         self.buffers.lend(&mut client.output);
@@ -155,16 +156,16 @@ impl Clients {
         }
     }
 
-    /// What `CLIENT REPLY` says holds from now on; everything that was asked before is answered.
+    /// From now on replies are sent or left out as `CLIENT REPLY` says; all earlier requests are answered.
     pub(crate) fn set_replies(&mut self, key: ClientKey, replies: Replies) {
         self.drop_left_out(key);
         let Some((client, buffers)) = self.get_with_buffers(key) else { return };
-        // What has its turn, and has not left yet, is told.
+        // Replies whose turn has come are still sent.
         client.order.advance(&mut client.output, buffers);
         client.replies = replies;
     }
 
-    /// Forgets what a client is not to be told, as far as it has its turn.
+    /// Drops the replies whose turn has come, if the client wants none.
     pub(crate) fn drop_left_out(&mut self, key: ClientKey) {
         let Some((client, buffers)) = self.get_with_buffers(key) else { return };
         if client.replies != Replies::On {
@@ -172,7 +173,7 @@ impl Clients {
         }
     }
 
-    /// What is passed on is sent at the end of this turn.
+    /// Has what was given to a client written at the end of this turn.
     #[inline]
     fn tell(
         &mut self,
@@ -210,8 +211,8 @@ impl Clients {
         }
     }
 
-    /// The reply that is coming to a client this way will never be complete. True if the client
-    /// has a part of it: then it is closed behind that. Otherwise it waits for another one.
+    /// The reply that a client is getting from a link will never be complete. True if a part of it is
+    /// in the client's output: then the client is closed behind that. Otherwise it waits for another reply.
     pub(crate) fn cut(&mut self, key: ClientKey, way: u32) -> bool {
         let Some((client, buffers)) = self.get_with_buffers(key) else { return false };
         let is_told = client.order.cut(way, buffers);
@@ -226,7 +227,7 @@ impl Clients {
         self.reply(key, &error_line(text));
     }
 
-    /// Takes no more requests from a client; it is closed when what it is owed is sent.
+    /// Takes no more requests from a client, and closes it once all it is owed is sent.
     pub(crate) fn close_after_replies(&mut self, key: ClientKey) {
         let Some(client) = self.get(key) else { return };
         if client.closing == Closing::No {
@@ -241,8 +242,8 @@ impl Clients {
         }
     }
 
-    /// Whether the reply to the last request that was taken is to be left out; `is_taken` if one was
-    /// taken since the client said so.
+    /// Whether the reply to the last request that was taken is to be left out, because of
+    /// `CLIENT REPLY`; `is_taken` says that a request was taken since.
     pub(crate) fn is_leaving_out(&mut self, key: ClientKey, is_taken: bool) -> bool {
         let Some(client) = self.get(key) else { return false };
         if client.replies == Replies::SkipNext && is_taken {
@@ -251,7 +252,8 @@ impl Clients {
         client.replies == Replies::Skipping
     }
 
-    /// Goes on with a client as before when the request is answered; true if it is not yet.
+    /// With `CLIENT REPLY SKIP`: sends replies again once the skipped request is answered. True if it is
+    /// not answered yet.
     pub(crate) fn waits_for_left_out(&mut self, key: ClientKey) -> bool {
         let Some(client) = self.get(key) else { return false };
         if !client.is_settled() {
@@ -270,7 +272,7 @@ impl Clients {
         }
     }
 
-    /// A request that breaks the protocol or a limit: said so, then closed.
+    /// Tells a client that its request breaks the protocol or a limit, and closes it.
     pub(crate) fn refuse(
         &mut self,
         key: ClientKey,
@@ -280,7 +282,7 @@ impl Clients {
     ) -> usize {
         let settled = self.get_ref(key).is_none_or(Client::is_settled);
         if !settled {
-            // Its turn comes when what was asked before has been answered.
+            // The error is sent once all earlier requests are answered.
             if let Some(client) = self.get(key) {
                 client.scan = RequestScan::default();
                 client.stopped = true;

@@ -1,5 +1,5 @@
-//! A client's connection: its socket, what it sent and was not yet acted on, what it has
-//! not yet been sent, and what it waits for.
+//! A client's connection: its socket, the requests that are not taken yet, the replies that are not
+//! sent yet, and what the client waits for.
 //!
 //! Owned by one worker. Bound: an idle client holds no buffer; input is held only while a
 //! request is incomplete or has to wait, output up to `limits.max_output_bytes`.
@@ -44,29 +44,28 @@ pub(crate) struct Client {
     pub(crate) pool: usize,
     /// Bytes received and not yet acted on.
     pub(crate) input: Vec<u8>,
-    /// What is held for them, as it was last counted.
+    /// How many bytes are held for `input`, as last counted.
     pub(crate) input_counted: usize,
     pub(crate) scan: RequestScan,
-    /// The request under way is held until it is complete, however large.
+    /// The request that is coming in is held until it is complete, however large it is.
     pub(crate) held: bool,
     pub(crate) output: Outgoing,
-    /// Unread bytes that are held for this client alone, as of the last time that it was written
-    /// to.
+    /// Unread bytes that are held for this client alone, as of the last write to it.
     pub(crate) counted: usize,
-    /// When it last took some of what it was to be sent, if it has not taken all.
+    /// When the client last took bytes, if it has not taken all of them.
     pub(crate) took_at: Instant,
     /// What it waits for on shared pipelines.
     pub(crate) order: Order,
-    /// If they go along second shared links: the generation of the youngest one that there was when
-    /// that was decided; see [`crate::upstream::pools`].
+    /// If its requests go along second shared links: the generation of the youngest link when that was
+    /// decided; see [`crate::upstream::pools`].
     pub(crate) around: Option<u32>,
     /// The map of the cluster by which its outstanding requests were sent.
     pub(crate) epoch: u32,
-    /// Requests of it that are tried again later; none overtakes them.
+    /// Its requests that are to be tried again; no later one overtakes them.
     pub(crate) retrying: u32,
-    /// Its last request may have to be tried again; none follows until all are answered.
+    /// Its last request may have to be tried again: no other is taken until all are answered.
     pub(crate) alone: bool,
-    /// Requests of it that connections were opened for, which may wait for ever.
+    /// Its requests that connections were opened for, because they may block for ever.
     pub(crate) apart: u32,
     /// A transaction on a cluster, whose node may not be known yet.
     pub(crate) transaction: Option<Box<Transaction>>,
@@ -74,12 +73,12 @@ pub(crate) struct Client {
     pub(crate) written: Written,
     /// A dedicated connection, while its state needs one.
     pub(crate) dedicated: Option<Box<Dedicated>>,
-    /// What it is in the middle of with hot keys.
+    /// What mitigations remember of it.
     pub(crate) hot: hot::ClientState,
-    /// Since when its next request waits for a value that is moved, and how many it had sent
-    /// upstream by then: if there are more, it has gone on, and waits with another one.
+    /// Since when its next request waits for a value that is moved, and how many requests it had sent
+    /// upstream by then: if it has sent more since, that wait is over, and another request waits now.
     pub(crate) held_since: Option<(Instant, u32)>,
-    /// What the transaction under way has named, to be counted when it is executed.
+    /// The keys that the transaction under way names, which are counted when it is executed.
     pub(crate) queued_keys: Option<Box<QueuedKeys>>,
     /// A change of user, database or protocol, or another command that is answered here
     /// once the server has agreed.
@@ -88,31 +87,31 @@ pub(crate) struct Client {
     pub(crate) lost: Lost,
     /// The socket may have more to read.
     pub(crate) readable: bool,
-    /// Nothing is read or acted on until something else has happened.
+    /// Nothing is read or taken from the client until what it waits for has happened.
     pub(crate) stopped: bool,
     /// In the list of clients to be flushed.
     pub(crate) dirty: bool,
     /// In the list of clients to be flushed a little later.
     pub(crate) deferred: Option<Deferral>,
-    /// Its replies have gathered long enough.
+    /// Its replies have gathered for long enough: they are flushed, complete or not.
     pub(crate) overdue: bool,
     /// The client has shut its side; what it sent before may still be unread.
     pub(crate) hung_up: bool,
     /// Everything the client will ever send has been read.
     pub(crate) eof: bool,
-    /// Its connection is broken: what it sent is still carried out, and nobody is told.
+    /// Its connection is broken: what it sent is still carried out, and the replies are dropped.
     pub(crate) gone: bool,
     pub(crate) closing: Closing,
     /// Whether it is told them at all.
     pub(crate) replies: Replies,
-    /// Reads its replies so slowly that it gets a dedicated connection, where the server
-    /// feels it and no other client does.
+    /// Reads its replies so slowly that it gets a dedicated connection, where only the server has to wait
+    /// for it, and no other client.
     pub(crate) bulky: bool,
-    /// Was waited for in vain: its replies are held instead.
+    /// Its pool waited for it to read, in vain: from now on its replies are held instead.
     pub(crate) lags: bool,
-    /// Whoever checks passwords here knows who it is.
+    /// It has logged in, where logins are checked here.
     pub(crate) is_known: bool,
-    /// It moves data for this process: what it asks is passed on as it is.
+    /// It moves data for this process: its requests are passed on unchanged.
     pub(crate) within: bool,
 }
 
@@ -128,24 +127,24 @@ pub(crate) struct Deferral {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
     No,
-    /// No more requests are taken; it ends when what is owed has been sent.
+    /// No more requests are taken; the connection ends once all that is owed is sent.
     AfterReplies,
-    /// Everything is sent and our side is shut. What the client still sends is thrown away
-    /// until it has read our last words: closing with unread input would destroy them.
+    /// Everything is sent and our side is shut. What the client still sends is thrown away until it has
+    /// read the last reply: closing the socket with unread input would reset it, and lose that reply.
     Lingering {
         until: Instant,
     },
 }
 
-/// What `CLIENT REPLY` has said. Requests are carried out as ever, and what they are answered is left
-/// out on its way to the client: a server that keeps silent could not be told from one that is slow.
+/// What `CLIENT REPLY` has said. The server answers as ever, since a silent server could not be told
+/// from a slow one; the replies are left out on their way to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replies {
     On,
     Off,
     /// The reply to the next request is left out.
     SkipNext,
-    /// So is that to the last one, behind which no other is taken before it is answered.
+    /// The reply to the last request is left out; no other request is taken before it has come.
     Skipping,
 }
 
@@ -153,7 +152,7 @@ pub(crate) enum Replies {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
     Nothing,
-    /// Keys were watched: the next transaction must fail.
+    /// Keys were watched: the next transaction must fail, since a change of them may have gone unseen.
     Watch,
     /// A transaction was being queued: it must fail, and nothing of it may run outside it.
     Transaction,
@@ -165,8 +164,8 @@ pub(crate) enum Lost {
 }
 
 impl Client {
-    /// Reads of hot keys that went as usual, or to the shards of a counter, may be unanswered: what
-    /// takes a way of its own must not overtake them.
+    /// Reads of hot keys on the shared link, or of the shards of a counter, may be unanswered: a reply
+    /// that is given elsewhere must not be older than theirs.
     pub(crate) fn has_passed_reads(&mut self) -> bool {
         self.hot.passed_reads &= self.order.outstanding() > 0;
         self.hot.passed_reads
@@ -222,7 +221,7 @@ impl Client {
         }
     }
 
-    /// More replies are on their way, which may leave together with those that are there.
+    /// More replies are to come, which may be sent together with those that are there.
     #[inline]
     pub(crate) fn gathers_replies(&mut self) -> bool {
         self.order.is_within_burst()
@@ -232,7 +231,7 @@ impl Client {
             && self.dedicated.is_none()
     }
 
-    /// Bytes that it has not read, whether they have their turn or not.
+    /// Bytes that it has not read, including replies that wait for their turn.
     #[inline]
     pub(crate) fn unread(&self) -> usize {
         self.output.len() + self.order.held_bytes()
@@ -245,7 +244,7 @@ impl Client {
             || self.dedicated.as_ref().is_some_and(|dedicated| dedicated.will_queue())
     }
 
-    /// It is in contact with the server by names of keys that nobody here sees, or about to be.
+    /// It exchanges names of keys with the server that nobody here sees, or is about to.
     pub(crate) fn hides_keys(&self) -> bool {
         matches!(self.session.as_deref(), Some(Session::Redirected(_)))
             || self.dedicated.as_ref().is_some_and(|dedicated| dedicated.hides_keys())
@@ -270,12 +269,12 @@ impl Client {
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
     free: Vec<Vec<u8>>,
-    /// The places of replies, for clients that have some to come several ways.
+    /// Spreads, for clients whose replies come from several links.
     #[expect(clippy::vec_box, reason = "handed on as they are, from client to client")]
     pub(crate) spreads: Vec<Box<Spread>>,
 }
 
-/// More than this is sent at once.
+/// A client with more output than this is written to at once.
 const GATHER_BYTES: usize = 16 << 10;
 /// Buffers up to this size are used again.
 const POOLED_BYTES: usize = 64 << 10;
@@ -295,7 +294,7 @@ impl BufferPool {
         }
     }
 
-    /// Takes the places of replies back that have all been told.
+    /// Takes back a spread that holds nothing.
     #[inline]
     pub(crate) fn give_spread(&mut self, mut spread: Box<Spread>) {
         if self.spreads.len() < SPREAD_COUNT {

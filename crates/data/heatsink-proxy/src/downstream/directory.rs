@@ -1,6 +1,6 @@
 //! The clients of all workers, for `CLIENT LIST` and its kin.
 //!
-//! Called by: connections when they come, go or change; the `CLIENT` command.
+//! Called by: workers, when clients come, go or change; the `CLIENT` command.
 //! Bound: one client record per client, so at most `limits.max_clients`.
 //! The lock is taken on connect, disconnect and `CLIENT …` only; what changes with each
 //! request is written to a client record that no other worker writes.
@@ -94,7 +94,8 @@ impl ClientRecord {
         self.upstream_node.store(node.0, Relaxed);
     }
 
-    /// Plain stores to a line that only this worker writes: no cost to speak of.
+    /// Notes a request. Plain stores to a cache line that only this worker writes, so they cost next
+    /// to nothing.
     #[inline]
     pub(crate) fn note_request(&self, command: &str, now: Instant) {
         let mut name = [0; 16];
@@ -106,7 +107,7 @@ impl ClientRecord {
         self.note_activity(now);
     }
 
-    /// The client is not idle at `now`.
+    /// Notes that the client is not idle at `now`.
     #[inline]
     pub(crate) fn note_activity(&self, now: Instant) {
         let age = now.saturating_duration_since(self.since).as_millis() as u64;

@@ -1,4 +1,4 @@
-//! A bound on what all clients together have sent of requests that are not taken yet.
+//! A bound on the bytes of unfinished or waiting requests of all clients together.
 //!
 //! A request that may touch several keys, or goes to a node of a cluster, is held until it is
 //! complete, and so is whatever its client sends behind a request that waits. One client may hold
@@ -11,8 +11,8 @@
 //! 3. whoever has sent most of all is told so, and closed; and the next, until the rest fits
 //! ```
 //!
-//! They are refused, not stopped: if all were stopped, none would be complete, and each would wait for
-//! the others.
+//! Clients are closed rather than left unread: if nothing was read from any of them, no request would
+//! ever be complete, and no memory would ever be freed.
 //!
 //! Called by: `intake` when it has read from a client; the worker at the end of each turn.
 //! Bound: the limit, and what comes within one turn of each worker.
@@ -26,12 +26,12 @@ use crate::downstream::total::Total;
 pub(crate) const REFUSAL: &str =
     "ERR Protocol error: too many bytes of unfinished requests, of all clients together";
 
-/// What clients have sent of requests that are not taken yet, and who was closed for it.
+/// How much is held of requests that are not taken yet, and how many clients were closed for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InputFigures {
     /// Bytes that are held for requests that are not complete, or have to wait.
     pub held_bytes: u64,
-    /// Clients that were closed because all together had too many of them.
+    /// Clients that were closed because all clients together had too many such bytes.
     pub closed_total: u64,
 }
 
@@ -41,11 +41,11 @@ impl InputFigures {
     }
 }
 
-/// What a worker has told of its clients.
+/// What a worker has published of its clients.
 #[derive(Debug)]
 pub(crate) struct WorkerInput {
     pub(crate) told_bytes: u64,
-    /// Clients that were closed and not yet told of in the log.
+    /// Clients that were closed and are not in the log yet.
     pub(crate) unlogged: u64,
     pub(crate) next_log: Instant,
 }
@@ -57,7 +57,7 @@ impl WorkerInput {
 }
 
 impl Clients {
-    /// What is held of a client's input may be more, or less, than before.
+    /// Counts a client's input anew, after it may have grown or shrunk.
     #[inline]
     pub(crate) fn count_input(&mut self, key: ClientKey) {
         let Some(client) = self.slab.get_mut(key.slot as usize) else { return };

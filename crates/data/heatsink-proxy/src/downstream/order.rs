@@ -1,16 +1,17 @@
-//! The order of replies: each client gets them in the order of its requests, wherever they
-//! come from.
+//! The order of replies: a client gets them in the order of its requests, whichever link each of
+//! them comes from.
 //!
-//! Called by: `clients`, for everything that a client is told.
-//! A client whose requests all go one way is only counted for: what comes passes straight
-//! through. As soon as a second way, or an answer of our own, joins in, each reply has a place
-//! in a [`Spread`], and what comes early is held there.
-//! Bound: what is held counts towards `limits.max_output_bytes`; the number of places is at
-//! most that of unanswered requests and of answers behind them.
-//! Invariant: `outstanding` is the number of replies that are still to come; without a spread,
-//! all of them come from one source, the way of its hint, and everything that has come has been
-//! passed on. With one, what has its turn is passed on when the client is about to be written to
-//! ([`Order::write`]), which ends a spread that has nothing more to tell.
+//! Called by: `clients`, for everything that a client is sent.
+//! While all requests of a client go to one link (a [`Source`]), that link's own order is enough:
+//! replies are counted, and written as they come. When a second link, or a reply that is made here,
+//! joins in, each outstanding reply gets a place in a [`Spread`], which holds the replies that come
+//! before their turn. A *way* is the queue of one source within a spread.
+//! Bound: held replies count towards `limits.max_output_bytes`; there are at most as many places as
+//! unanswered requests, and replies made here behind those.
+//! Invariant: `outstanding` is the number of replies that have not come. Without a spread they all
+//! come from `source`, and every reply that came is in the output already. With a spread,
+//! [`Order::write`] moves the replies whose turn it is to the output, and drops the spread when
+//! nothing is left in it.
 
 mod spread;
 
@@ -23,15 +24,15 @@ use crate::downstream::order::spread::Filled;
 pub(crate) use crate::downstream::order::spread::Spread;
 use crate::downstream::shared_reply::Lent;
 
-/// Where replies come from: a link.
+/// The link that replies come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Source(pub(crate) u64);
 
 impl Source {
-    /// How many ways a client has at least.
+    /// Ways that every spread has from the beginning.
     const HINTS: usize = 8;
 
-    /// The way that replies from there come, unless others came that way before.
+    /// The way for this source, unless another source already uses that one.
     #[inline]
     fn hint(self) -> u32 {
         self.0 as u32 % Self::HINTS as u32
@@ -41,17 +42,17 @@ impl Source {
 /// The order of one client's replies.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// The places of everything outstanding, unless all of it comes one way.
+    /// The places of all outstanding replies, unless all of them come from `source`.
     spread: Option<Box<Spread>>,
-    /// Where everything outstanding comes from, without a spread.
+    /// Without a spread: the link that all outstanding replies come from.
     source: Source,
     /// Requests that are not answered yet.
     outstanding: u32,
-    /// Requests so far, and so far when the last burst began; both may wrap around.
+    /// Requests so far, and requests so far at the end of the current burst; both may wrap around.
     asked: u32,
     burst: u32,
-    /// The number of the first place of the next spread. The numbers go on from one spread to the
-    /// next, so that a reply that comes a second time, late, is never put into another's place.
+    /// The number of the first place of the next spread. Numbers go on from one spread to the next, so
+    /// that a late second answer to a request never lands in the place of another request.
     next_place: u32,
 }
 
@@ -62,18 +63,19 @@ impl Order {
         self.outstanding
     }
 
-    /// Requests so far, answered or not; begins again at zero some time.
+    /// Requests so far, answered or not; wraps around.
     pub(crate) fn asked(&self) -> u32 {
         self.asked
     }
 
-    /// Bytes that wait for their turn.
+    /// Bytes of replies that wait for their turn.
     #[inline]
     pub(crate) fn held_bytes(&self) -> usize {
         self.spread.as_ref().map_or(0, |spread| spread.held_bytes())
     }
 
-    /// `count` requests go to `source`; the number of the way that their replies come.
+    /// Notes `count` requests that go to `source`. Returns the number of the way that their replies
+    /// come.
     #[inline]
     pub(crate) fn expect(&mut self, source: Source, count: u32, buffers: &mut BufferPool) -> u32 {
         let way = match &mut self.spread {
@@ -110,7 +112,7 @@ impl Order {
         self.asked = self.asked.wrapping_add(count);
     }
 
-    /// A reply will come by itself; the number of its place, for [`Self::fill`].
+    /// Appends a place whose reply is given by [`Self::fill`]. Returns the number of the place.
     pub(crate) fn reserve(&mut self, buffers: &mut BufferPool) -> u32 {
         let place = self.spread(buffers).reserve();
         self.outstanding += 1;
@@ -118,13 +120,13 @@ impl Order {
         place
     }
 
-    /// Nothing more of the burst under way is waited for.
+    /// Ends the current burst: [`Self::is_within_burst`] waits for nothing more of it.
     pub(crate) fn end_burst(&mut self) {
         self.burst = self.asked.wrapping_sub(self.outstanding);
     }
 
-    /// As many replies are still to come as belong to the burst of requests under way. What
-    /// was asked meanwhile is the next burst.
+    /// Whether replies of the current burst of requests are still to come. If not, the next burst
+    /// begins: the requests that came meanwhile.
     #[inline]
     pub(crate) fn is_within_burst(&mut self) -> bool {
         let answered = self.asked.wrapping_sub(self.outstanding);
@@ -135,7 +137,7 @@ impl Order {
         false
     }
 
-    /// The places of everything outstanding.
+    /// The spread, which is begun with all outstanding replies if there is none.
     fn spread(&mut self, buffers: &mut BufferPool) -> &mut Spread {
         let Self { spread, source, outstanding, next_place, .. } = self;
         spread.get_or_insert_with(|| {
@@ -145,7 +147,7 @@ impl Order {
         })
     }
 
-    /// Passes on what has its turn.
+    /// Moves the replies whose turn it is to the output, and drops the spread when nothing is left in it.
     #[inline]
     pub(crate) fn advance(&mut self, output: &mut Outgoing, buffers: &mut BufferPool) {
         if let Some(spread) = &mut self.spread {
@@ -178,7 +180,7 @@ impl Order {
         Ok(())
     }
 
-    /// Replies have come to their last byte; `ends` tells where each ends in `bytes`.
+    /// Takes whole replies; `ends` says where each of them ends in `bytes`.
     #[inline]
     pub(crate) fn arrived(
         &mut self,
@@ -194,7 +196,7 @@ impl Order {
         }
     }
 
-    /// A piece of a reply has come that is not complete yet.
+    /// Takes a piece of a reply that is not complete yet.
     pub(crate) fn part(&mut self, way: u32, bytes: &[u8], output: &mut Outgoing) {
         match &mut self.spread {
             None => output.push(bytes),
@@ -202,26 +204,26 @@ impl Order {
         }
     }
 
-    /// The next reply of a way is sent for elsewhere; the number of its place, for
-    /// [`Self::fill`].
+    /// Makes a hole of the next reply of a way: its request is sent elsewhere, and [`Self::fill`] gives
+    /// the reply. Returns the number of its place.
     pub(crate) fn hole(&mut self, way: u32, buffers: &mut BufferPool) -> u32 {
         self.spread(buffers).hole(way)
     }
 
-    /// The numbers of the places of all replies that are still to come a way; known only while
-    /// replies have places.
+    /// The numbers of the places of all replies that are still to come on a way; none without a
+    /// spread.
     pub(crate) fn places_of(&self, way: u32) -> impl Iterator<Item = u32> {
         self.spread.iter().flat_map(move |spread| spread.places_of(way))
     }
 
-    /// Everything before a place has been told.
+    /// Whether every reply before a place is in the output.
     pub(crate) fn is_next(&self, place: u32) -> bool {
         self.spread.as_ref().is_some_and(|spread| spread.is_next(place))
     }
 
-    /// Only a part of the next reply of a way has come, and no more will. True if that was told, at
-    /// least in part: then nothing behind it is ever told, whatever way that comes. Otherwise it is
-    /// forgotten, and the reply is still waited for.
+    /// The next reply of a way is lost after a part of it came. True if some of that part is in the
+    /// output: then no reply behind it is ever sent. Otherwise the part is forgotten, and the place
+    /// waits for another reply.
     #[must_use]
     pub(crate) fn cut(&mut self, way: u32, buffers: &mut BufferPool) -> bool {
         let is_told = self.spread(buffers).cut(way);
@@ -229,17 +231,17 @@ impl Order {
         is_told
     }
 
-    /// Everything has been told that is before a reply that was cut.
+    /// Whether the next place is that of a reply that was cut short, so that nothing more is ever sent.
     pub(crate) fn is_cut(&self) -> bool {
         self.spread.as_ref().is_some_and(|spread| spread.is_cut())
     }
 
-    /// The reply of a place that no way leads to.
+    /// Gives the reply of a place that was reserved, or is a hole.
     pub(crate) fn fill(&mut self, place: u32, bytes: &[u8]) {
         self.fill_with(place, || Filled::Copied(bytes.to_vec()));
     }
 
-    /// The reply of a place that no way leads to, with bytes that other clients are sent as well.
+    /// Like [`Self::fill`], with bytes that other clients are sent as well.
     pub(crate) fn fill_lent(&mut self, place: u32, lent: Lent) {
         self.fill_with(place, || Filled::Lent(lent));
     }
@@ -252,7 +254,7 @@ impl Order {
         }
     }
 
-    /// Bytes of our own, behind the replies to all requests so far.
+    /// Appends bytes that are made here, behind the replies to all requests so far.
     #[inline]
     pub(crate) fn local(&mut self, bytes: &[u8], output: &mut Outgoing, buffers: &mut BufferPool) {
         if self.outstanding == 0 && self.spread.is_none() {
@@ -262,7 +264,7 @@ impl Order {
         }
     }
 
-    /// A reply that is made here, with bytes that other clients are sent as well.
+    /// Like [`Self::local`], with bytes that other clients are sent as well.
     pub(crate) fn local_lent(
         &mut self,
         lent: Lent,
@@ -282,7 +284,7 @@ impl Order {
         self.spread.as_ref().map_or(0, |spread| spread.copied_bytes())
     }
 
-    /// Bytes that wait for their turn, those held together with other clients divided by their number.
+    /// Bytes that wait for their turn. Those that several clients hold are divided by their number.
     pub(crate) fn share(&self) -> usize {
         self.spread.as_ref().map_or(0, |spread| spread.share())
     }

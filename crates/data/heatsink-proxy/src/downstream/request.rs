@@ -5,8 +5,8 @@ use std::ops::Range;
 use heatsink_resp::command::{Access, Command, CommandTable, Unnamed};
 use heatsink_resp::request::{Limits, RequestScan, Status};
 
-/// Requests above this size are passed on before they are complete, if all their keys are known; and
-/// not along the pipelines that clients share, unless they touch hot keys.
+/// Requests above this size are passed on before they are complete, if all their keys are known. They
+/// do not go along the pipelines that clients share, unless they touch hot keys.
 pub(crate) const BIG_REQUEST_BYTES: usize = 256 << 10;
 
 /// Whether a request was dealt with.
@@ -17,7 +17,7 @@ pub(crate) enum Flow {
     Wait,
 }
 
-/// No limits: it was within them when it came.
+/// Limits for a request that was within the real ones when it came: none.
 const NO_LIMITS: Limits = Limits {
     max_args: u64::MAX,
     max_bulk_bytes: u64::MAX,
@@ -67,7 +67,7 @@ pub(crate) fn only_key(command: &Command, request: Request<'_>) -> Option<usize>
     (count == 1).then_some(only)
 }
 
-/// A command of whose changes servers tell nobody.
+/// Whether a command makes changes that servers send no invalidations for.
 pub(crate) fn is_untold(command: &Command) -> bool {
     &*command.name == "swapdb"
 }

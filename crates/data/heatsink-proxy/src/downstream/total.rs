@@ -1,9 +1,9 @@
-//! A sum over the clients of all workers, and which worker has the client that answers for most of it.
+//! A sum over the clients of all workers, and the worker whose client contributes most to it.
 //!
 //! Called by: `output` and `input`, each with a sum of its own.
-//! Each worker tells how much its clients have more, or less, than before. Whoever finds the sum over
-//! its limit asks the worker that has the worst client to close that one.
-//! Bound: one question is under way to a worker at most.
+//! Each worker adds what its clients have more, or less, than before. The worker that finds the sum over
+//! its limit asks the worker that has the worst client to close it.
+//! Bound: a worker is asked again only after it has looked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,12 +15,12 @@ pub(crate) struct Total {
     workers: Vec<Told>,
 }
 
-/// What one worker says.
+/// What one worker publishes.
 #[derive(Debug, Default)]
 struct Told {
-    /// How bad its worst client is, by whatever measure the caller has.
+    /// How bad its worst client is, by the caller's measure.
     worst: AtomicU64,
-    /// It was asked to close that one, and has not looked yet.
+    /// It was asked to close that client, and has not looked yet.
     is_asked: AtomicBool,
 }
 
@@ -34,7 +34,7 @@ impl Total {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Clients that were closed for it.
+    /// Clients that were closed because of it.
     pub(crate) fn closed(&self) -> u64 {
         self.closed.load(Ordering::Relaxed)
     }
@@ -43,9 +43,9 @@ impl Total {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A worker's clients have `bytes` in place of `before`; the sum of all workers.
+    /// Notes that a worker's clients have `bytes` in place of `before`. Returns the sum of all workers.
     pub(crate) fn change(&self, before: u64, bytes: u64) -> u64 {
-        // Wraps around where it became less.
+        // If `bytes` is less than `before`, both the difference and the sum wrap around.
         let change = bytes.wrapping_sub(before);
         self.bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }

@@ -1,6 +1,6 @@
-//! What one client is in the middle of with hot keys.
+//! The unanswered requests of one client that touch hot keys, and what follows from them.
 //!
-//! Owned by this room: others make it, look at it, and leave it alone.
+//! Owned by this room: others create it and read it, and never change it.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use heatsink_cache::local::WriteToken;
 
 use crate::runtime::clock::Clock;
 
-/// What one client is in the middle of with hot keys.
+/// The unanswered requests of one client that touch hot keys.
 #[derive(Debug, Default)]
 pub(crate) struct ClientState {
     /// The version of the hot keys by which its outstanding requests were sent.
@@ -25,16 +25,17 @@ pub(crate) struct ClientState {
     /// Unanswered changes that may be combined, and with what.
     pub(crate) changes: u32,
     pub(super) combined_in: Option<PoolId>,
-    /// It has touched hot keys in another way since it was last settled; those that are cached.
+    /// Since it was last drained, it has touched hot keys by requests that are not on the tracked link;
+    /// these are the keys among them that are cached.
     pub(super) apart: bool,
     pub(crate) touched: Vec<WriteToken>,
-    /// One of the requests since then may have touched any key, or one of which the server tells.
+    /// One of those requests may have touched any key, or a key that the server sends invalidations for.
     pub(super) unknown: bool,
     /// When such requests were all answered. Until every link of the cache is known to have told of
     /// what they changed, nothing is served to it from the cache; see the head of `reads`.
     pub(super) unseen_since: Option<Instant>,
-    /// When the last of its own requests was answered that may have written a hot key. Nothing is
-    /// given to it that was read before.
+    /// When the last of its requests that may have written a hot key was answered. The client is given
+    /// no reply that was read before then.
     pub(super) written_at: Option<Instant>,
     pub(super) copies: CopyReads,
     /// Its requests that were sent to shards so far; may wrap around.
@@ -53,14 +54,14 @@ pub(super) struct CopyReads {
 }
 
 impl ClientState {
-    /// It waits for reads or changes of hot keys, which took a way of their own: what touches
-    /// hot keys otherwise must not overtake them.
+    /// It waits for reads or changes of hot keys that a mitigation carries out: its other requests that
+    /// touch hot keys must not overtake them.
     #[inline]
     pub(crate) fn awaits(&self) -> bool {
         !self.reads.is_empty() || self.changes > 0
     }
 
-    /// What it has touched apart is answered: what is to be given back for that.
+    /// All requests of `apart` are answered: takes the keys that were noted for them.
     pub(super) fn end_apart(&mut self, now: Instant, clock: &Clock) -> Vec<WriteToken> {
         self.apart = false;
         self.written_at = Some(now);
@@ -70,8 +71,8 @@ impl ClientState {
         std::mem::take(&mut self.touched)
     }
 
-    /// A request was answered that may have changed a hot key: nothing is served to it from the cache
-    /// until word of the change must have come.
+    /// Notes that a request which may have changed a hot key was answered: nothing is served to the client
+    /// from the cache until an invalidation for the change must have come.
     pub(super) fn hear_of_changes(&mut self, clock: &Clock) {
         // Not the time of the turn, which began before the answer was read.
         self.unseen_since = Some(clock.now());

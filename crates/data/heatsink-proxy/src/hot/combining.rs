@@ -3,9 +3,9 @@
 //! Called by: `hot` with each request that may be combined; `worker` right before anything is
 //! sent; `replies` and `pools` with what became of a batch.
 //! Bound: the limits of [`heatsink_cache::combine`]; one batch of an identity is out.
-//! Invariant: a client's requests for one key keep their order. Whatever else it asks of a hot
-//! key waits until its changes are answered, and a change waits for those, unless it goes the
-//! same way as the changes before it. A batch whose outcome is unknown is not sent again.
+//! Invariant: a client's requests for one key keep their order. Other requests of it that touch a hot
+//! key wait until its changes are answered; a change waits for those requests, and for earlier
+//! changes that went another path. A batch whose outcome is unknown is not sent again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -31,14 +31,14 @@ use crate::hot::mitigation::{Mitigation, Reply, Verdict};
 use crate::relay::Relay;
 use crate::upstream::ticket::{Purpose, Ticket};
 
-/// What errors of our own begin with: the server has not refused anything then.
+/// The prefix of errors that are made here: with these, no server has refused anything.
 const OUR_ERROR: &[u8] = b"-ERR heatsink: ";
 /// After a batch that the server refuses to carry out by a script, increments of this kind go
 /// alone for so long.
 const REST: Duration = Duration::from_secs(10);
-/// A script that carries out fewer takes the server longer than the commands themselves.
+/// A script for fewer increments takes the server longer than the increments by themselves.
 const PAYS: i32 = 5;
-/// So many commands too few, and scripts are left alone for [`LITTLE_REST`].
+/// When recent scripts fell short of that by this many increments, none are sent for [`LITTLE_REST`].
 const MOST_LOSS: i32 = 40;
 const LITTLE_REST: Duration = Duration::from_secs(1);
 /// The longest request that can be combined, in arguments.
@@ -176,7 +176,7 @@ impl Mitigations {
         let now = relay.now.saturating_duration_since(self.origin);
         let (changes, is_sent) = match batches.add(now, login, client.record.id, &change, waiter) {
             Added::Ready(changes) => {
-                // Those who were held may all have waited too long meanwhile.
+                // All the members that were held may have waited too long meanwhile.
                 let held = &self.combining.held;
                 if held.iter().all(|held| held.departure.changes != changes) {
                     self.combining.departing.push(Departure { changes, pool, serial });
@@ -365,7 +365,7 @@ impl Mitigations {
         Some((sent, told))
     }
 
-    /// Those whose changes were not sent for too long are told so.
+    /// Answers clients whose changes could not be sent for too long with an error.
     pub(super) fn expire_changes(&mut self, relay: &mut Relay) {
         if self.combining.batches.is_empty() {
             return;

@@ -11,14 +11,14 @@
 //! filler:  lock | read key | put copy, if the lock is there and nobody writes
 //! ```
 //!
-//! A filler that has read before the write finds its lock gone, wherever it had set it before the
-//! writer's last step, or finds the writer. One that sets its lock later reads the new value. If
-//! the writer dies, its word expires, and so does every copy, after [`Copies::life`].
+//! A filler that read the key before the write finds that the writer has removed its lock, or that the
+//! writer is still writing, and puts no copy. A filler that sets its lock after the writer's last step
+//! reads the new value. If the writer dies, its note that it writes expires, and so does every copy,
+//! after [`Copies::life`].
 //!
-//! A write that cannot remove a copy, because its node is down, waits until the copy has expired,
-//! before the key is written and behind it. Meanwhile it has the fleet do without copies: what
-//! makes it safe to write without asking that node is that no proxy reads the copy, and that is
-//! what the end of a record of copies means.
+//! If the node of a copy is down, the write cannot remove the copy, and waits until it has expired:
+//! before the key is written, and again after. Meanwhile it has the fleet end the record of copies: once
+//! that has ended, no proxy reads the copy, and the key may be written without asking that node.
 //!
 //! ```text
 //! first write           record     another proxy       another write
@@ -28,8 +28,8 @@
 //! acknowledged          none                           later ones ask the key alone
 //! ```
 //!
-//! A write that has begun goes on to the end, also if the record is gone meanwhile: what is settled
-//! without it would be written to later. So later versions of the hot keys wait for it; see `draining`.
+//! A write that has begun goes on to its end, even if the record is gone by then. Later versions of the
+//! hot keys are not settled before it has ended, or it would write a value that was moved; see `draining`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ use crate::observe::Mark;
 use crate::relay::Relay;
 use crate::upstream::nodes::NodeId;
 
-/// How long a writer's word holds if the writer dies, in milliseconds.
+/// After how many milliseconds a writer's note that it writes expires, if the writer dies.
 const WORD_MS: &[u8] = b"10000";
 
 /// Why there are to be no copies, if one cannot be removed.
@@ -76,7 +76,7 @@ pub(crate) struct CopiedWrite {
     pool: (usize, u64),
     /// The version of the hot keys that it began under.
     version: u64,
-    /// Tells its word from other writers'.
+    /// Tells its note from those of other writers.
     token: [u8; 16],
     stage: Stage,
     /// When the stage began.

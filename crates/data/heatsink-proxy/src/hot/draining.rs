@@ -1,4 +1,4 @@
-//! What was under way when other keys became hot, and the moment when all of it is answered.
+//! Requests that were under way when the hot keys changed, and the moment when all are answered.
 //!
 //! Called by: `hot`, when it takes over other hot keys, and once a turn.
 //! Bound: a fence for each change of the hot keys that is not through; each holds a number for each
@@ -6,8 +6,8 @@
 //! Invariant: a version of the hot keys is not settled before everything is answered that was sent
 //! while other keys were hot. (Keys are cached before that; see the head of `reads`.)
 //!
-//! A fence knows what was sent, not what will be. So what takes several rounds is counted beside it,
-//! if it writes:
+//! A fence covers requests that were sent before it, and not what follows from their replies. So a write
+//! that takes several rounds is counted beside the fence:
 //!
 //! ```text
 //! 1. SET key, which has copies: they are removed; the answer is under way
@@ -16,8 +16,8 @@
 //! 4. settled now, the mover takes the value away; SET key overwrites the marker
 //! ```
 //!
-//! Such a write belongs to the version that it began under. Later versions wait for it; its own, and
-//! earlier ones, do not, so that new writes keep none from being settled.
+//! Such a write belongs to the version that it began under. Later versions wait for it. Its own and
+//! earlier ones do not: otherwise a version would never be settled while new writes come.
 
 use heatsink_cache::identity::LoginId;
 
@@ -28,12 +28,12 @@ use crate::relay::Relay;
 use crate::upstream;
 use crate::upstream::links::{Owner, Upstream};
 
-/// What was under way when other keys became hot.
+/// The requests that were under way when the hot keys changed.
 #[derive(Debug)]
 pub(super) struct Fence {
-    /// The hot keys that have settled when it is answered.
+    /// The version of the hot keys that is settled once they are answered.
     settles: u64,
-    /// Place and generation of a link, and how many replies it has told when it is through.
+    /// Place and generation of each link, and how many replies will have come from it by then.
     links: Vec<(usize, u32, u64)>,
     clients: Vec<ClientKey>,
 }
@@ -73,7 +73,8 @@ impl Mitigations {
     /// 3. A: MOVED, the fence is through; SADD key x -> B
     /// 4. settled now, the value would be moved before that is executed
     ///
-    /// What its client sent by the hot keys that are to be settled holds nobody up.
+    /// A request that its client sent by the version that is to be settled, or a later one, is not waited
+    /// for.
     pub(crate) fn extend_fences(&mut self, relay: &mut Relay, slot: usize, client: ClientKey) {
         let links = &relay.upstream.links;
         let Some(upstream) = links.get(slot).filter(|_| !self.fences.is_empty()) else { return };
@@ -90,7 +91,7 @@ impl Mitigations {
         }
     }
 
-    /// Ends those that are through.
+    /// Ends the fences of which every request is answered.
     pub(super) fn look_at_fences(&mut self, relay: &mut Relay) {
         let Relay { clients, shared, index, .. } = relay;
         let upstream::Room { links, pools, .. } = &relay.upstream;

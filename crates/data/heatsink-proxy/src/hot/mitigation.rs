@@ -31,9 +31,9 @@ use crate::upstream::ticket::{Purpose, Ticket};
 /// What a mitigation does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is dealt with: answered, or sent, or gathered with others.
+    /// The mitigation has answered it, sent it, or gathered it with others.
     Served,
-    /// It has to wait, and comes again.
+    /// It has to wait, and is offered again.
     Waiting,
     /// The next mitigation is asked.
     Pass,
@@ -100,7 +100,7 @@ pub(super) trait Mitigation {
 /// Offers a request to each mitigation.
 #[inline]
 pub(super) fn offer(hot: &mut Mitigations, relay: &mut Relay, incoming: Incoming<'_>) -> Verdict {
-    // A value that lies elsewhere is neither cached nor written to before that is seen to.
+    // First the mitigations that know where the value is: it is read and written only there.
     match CopiedWrites::on_request(hot, relay, incoming) {
         Verdict::Pass => {}
         verdict => return verdict,

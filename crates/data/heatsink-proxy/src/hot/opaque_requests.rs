@@ -1,14 +1,14 @@
-//! Connections on which keys are named that nobody here sees, large requests, and keys whose values
-//! lie elsewhere.
+//! Connections on which the names of keys are not seen here, and large requests that are passed on in
+//! pieces: no key may be split beside them.
 //!
 //! Called by: `dedicated_link` and `client_tracking`, before a client gets such a connection; `hot`, when
 //! keys are to be split.
 //! Invariant: on a connection that has another database than its pool, the client would find the
-//! markers of split keys; and a server that tells of changes to keys would name their shards. No key
-//! is split while there is one: it waits until all are whole, and a worker that has one does not say
-//! that it holds the writes of a key.
+//! markers of split keys; on one on which the server tells of changes, it would be told the names of
+//! shards. So such a connection is not given to a client before all keys are whole, and no key is split
+//! while there is one: its worker does not say that it holds the writes of a key.
 //!
-//! On a cluster there is none.
+//! On a cluster there are no such connections.
 //!
 //! A large request that is passed on in pieces is seen when it begins, and not when it is executed:
 //!

@@ -78,7 +78,7 @@ use crate::upstream::ticket::{Purpose, Ticket};
 /// that a right that was taken away is noticed. So is what the server does not tell changes of.
 pub(super) const RIGHTS_TIME: Duration = Duration::from_secs(1);
 
-/// Who waits for a read, and in which place.
+/// A client that waits for a read, and the place of its reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(super) client: ClientKey,
@@ -107,10 +107,10 @@ pub(super) struct TrackedLink {
     id: LinkId,
     /// When it was asked whether it is there, until it answers.
     asked_at: Option<Instant>,
-    /// Word of all that was executed before this time has been heard.
+    /// Invalidations for all writes that were executed before this time have come.
     heard_up_to: Instant,
-    /// How long the last answer took, however long the loop itself did: word of a change comes
-    /// the same way in less.
+    /// How long the last answer took, including time in which this loop was busy. An invalidation comes
+    /// along the same link, in less.
     pub(super) delay: Duration,
 }
 

@@ -12,7 +12,7 @@ use crate::downstream::request::{Flow, Request};
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::Expected;
 
-/// What one node could do, and not all of them.
+/// The error for commands that one node can carry out, and several cannot.
 const NOT_HERE: &str = "ERR heatsink: not possible on a connection that leads to a whole cluster";
 
 impl Worker {
@@ -36,7 +36,7 @@ impl Worker {
             (Decision::Forward, Some(command)) if self.relay.cluster.view.is_some() => {
                 self.forward_beside_dedicated(key, request, command)
             }
-            // A client that does not read waits; a dedicated connection leads to one node only.
+            // A client that does not read has to wait: a dedicated connection leads to one node only.
             (Decision::Dedicated(Expected::Plain), Some(command))
                 if self.relay.cluster.view.is_some()
                     && command.role != Role::Urgent
@@ -131,8 +131,8 @@ impl Worker {
         }
     }
 
-    /// Along the shared links, while the client may have a dedicated connection: it is not
-    /// in the middle of anything there.
+    /// Sends a request along the shared links, of a client that may have a dedicated connection without
+    /// state.
     fn forward_beside_dedicated(
         &mut self,
         key: ClientKey,
@@ -164,7 +164,7 @@ impl Worker {
             let dedicated =
                 self.relay.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
             if dedicated.is_some_and(|dedicated| !dedicated.is_settled()) {
-                // It may overtake others' commands, not the replies of the client's own.
+                // It may overtake commands of other clients, but not those of its own.
                 return Flow::Wait;
             }
             return match &*command.name {
@@ -236,9 +236,9 @@ impl Worker {
         self.relay.routing().fan_out(key, &targets, Ending::Join(Join::for_command(command)))
     }
 
-    /// What makes something else of a connection. `MONITOR` is all that a client needs through a
-    /// proxy: a copy of what the server holds (`SYNC`) would have the fleet's keys and parts of split
-    /// ones in it, and a debugger (`SCRIPT DEBUG`) speaks a language of its own.
+    /// Commands after which a connection speaks another protocol. Only `MONITOR` is carried out: a copy of
+    /// the data set (`SYNC`) would have the fleet's keys and shards in it, and a debugger
+    /// (`SCRIPT DEBUG`) has a protocol of its own.
     fn take_over(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         let clustered = self.relay.cluster.view.is_some();
         let Some(client) = self.relay.clients.get_ref(key) else { return Flow::Taken };
@@ -250,7 +250,7 @@ impl Worker {
             return self.sessions().send_dedicated(key, node, request.bytes, Expected::Pinning);
         }
         if is_for_nodes && !queueing {
-            // There are no replicas to speak to here, and no slots under way.
+            // Heatsink is no replica, and moves no slots.
             self.relay.clients.reply(key, b"+OK\r\n");
             return Flow::Taken;
         }

@@ -1,4 +1,4 @@
-//! Sees to it that all clients together do not have too much output unread, or input held.
+//! Closes clients when all of them together have too much unread output, or too much held input.
 
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::input;
@@ -8,7 +8,7 @@ use crate::runtime::shared::Message;
 use crate::runtime::worker::Worker;
 
 impl Worker {
-    /// Sees to it that all clients together do not have too much output.
+    /// Closes clients while all of them together have too much unread output.
     #[inline]
     pub(crate) fn bound_output(&mut self) {
         let bytes = (self.relay.clients.copied_bytes + self.relay.clients.ledger.bytes()) as u64;
@@ -21,7 +21,7 @@ impl Worker {
         self.relay.live.limits.max_total_output_bytes
     }
 
-    /// Tells the total of this worker's clients; that of all workers.
+    /// Publishes the total of this worker's clients. Returns the sum of all workers.
     fn tell_output(&mut self, bytes: u64) -> u64 {
         let before = std::mem::replace(&mut self.output.told_bytes, bytes);
         self.relay.shared.output.change(before, bytes)
@@ -83,7 +83,7 @@ impl Worker {
         }
     }
 
-    /// Closes a client that has too much output.
+    /// Closes a client that has too much unread output.
     pub(crate) fn close_slow(&mut self, key: ClientKey, reason: &'static str) {
         if self.relay.clients.get(key).is_none() {
             return;
@@ -109,7 +109,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// Sees to it that all clients together do not have too much input held.
+    /// Closes clients while all of them together have too much held input.
     #[inline]
     pub(crate) fn bound_input(&mut self) {
         let bytes = self.relay.clients.input_bytes as u64;
@@ -131,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// Tells the total of this worker's clients; that of all workers.
+    /// Publishes the total of this worker's clients. Returns the sum of all workers.
     fn tell_input(&mut self, bytes: u64) -> u64 {
         let before = std::mem::replace(&mut self.input.told_bytes, bytes);
         self.relay.shared.input.change(before, bytes)

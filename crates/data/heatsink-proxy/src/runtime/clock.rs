@@ -1,10 +1,10 @@
 //! Time that goes on while the process is stopped and while the machine sleeps.
 //!
-//! Called by: whoever relies on what was seen some time ago; see `SplitMailbox::is_believed`.
+//! Called by: code that relies on something seen some time ago; see `SplitMailbox::is_believed`.
 //!
-//! What is known of split keys may be relied on for seconds. Tombstones, which keep a process that
-//! is behind from writing where nobody reads, live for ten minutes. A process can stand still
-//! between the two, and `Instant` does not count the sleep of a machine:
+//! A worker relies on what it knows of split keys for some seconds. Tombstones, which keep a process with
+//! old knowledge from writing to shards that nobody reads, live for ten minutes. A process can stand
+//! still for longer than both, and `Instant` does not count the sleep of a machine:
 //!
 //! ```text
 //! worker                                    others
@@ -15,8 +15,8 @@
 //! sends it: executed, and lost
 //! ```
 //!
-//! So the lease is looked at anew for each request, and links on which something may still be
-//! unsent, or would be sent again, are given up after a pause that is longer than [`PAUSE`].
+//! So the age of that knowledge is checked for each request, and after a pause longer than [`PAUSE`] a
+//! worker gives up the links that have unsent requests, or requests that would be sent again.
 
 #[cfg(test)]
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Clock {
 pub(crate) struct Manual {
     origin: Instant,
     micros: Arc<AtomicU64>,
-    /// What passes right behind the next look.
+    /// How much time passes right after the next look.
     pause_micros: Arc<AtomicU64>,
 }
 
@@ -89,7 +89,7 @@ impl Manual {
         now
     }
 
-    /// Whoever looks next stands still right behind that look.
+    /// Makes time pass right after the next look.
     pub(crate) fn pause_behind_next_look(&self, time: Duration) {
         self.pause_micros.store(time.as_micros() as u64, Ordering::Relaxed);
     }
@@ -103,7 +103,7 @@ impl Manual {
     }
 }
 
-/// Whoever stood still for longer sends nothing that was planned before.
+/// After a longer pause, nothing is sent that was planned before it.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Time since some moment before the start of this process, sleep of the machine included.

@@ -1,9 +1,8 @@
-//! Requests that need a decision: what state of the client, the server or the cluster is needed.
+//! Requests that need a decision, by the state of the client, the server and the cluster.
 //!
-//! Called by: `intake`, with each request that does not simply go on.
+//! Called by: `intake`, with each request that is not passed on along the fast path.
 //! Bound: one request at a time; one that has to wait stays in the client's input.
-//! Invariant: a request is decided about again when it comes again, and counted once, when it is
-//! taken.
+//! Invariant: a request that had to wait is decided about again; it is counted once, when it is taken.
 
 use heatsink_resp::command::{Command, CommandTable};
 use heatsink_resp::request::{ProtocolError, RequestScan};

@@ -1,4 +1,4 @@
-//! Carries out what rooms below want done above them; see [`crate::relay::effects`].
+//! Carries out the effects that rooms have noted; see [`crate::relay::effects`].
 
 use crate::cluster::effects::{Effect as OfCluster, Question, Redirected};
 use crate::cluster::replay::Outcome;
@@ -14,7 +14,7 @@ use crate::upstream::links::Failure;
 use crate::upstream::ticket::{Purpose, Ticket};
 
 impl Worker {
-    /// Carries out what the last call to a room has led to.
+    /// Carries out the effects of the last call to a room.
     #[inline]
     pub(crate) fn apply_effects(&mut self) {
         if !self.relay.effects.is_empty() {
@@ -27,7 +27,7 @@ impl Worker {
         let mut noted = self.relay.effects.take();
         for effect in noted.drain(..) {
             self.apply(effect);
-            // What that has led to comes before the next.
+            // Effects of this effect are carried out before the next one.
             self.apply_effects();
         }
         self.relay.effects.give_back(noted);

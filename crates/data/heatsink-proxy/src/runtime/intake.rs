@@ -24,7 +24,7 @@ use crate::relay::Relay;
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::Expected;
 
-/// What each turn uses and none keeps.
+/// Buffers that every turn uses, and that are empty between turns.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     /// What sockets are read into.
@@ -41,7 +41,7 @@ impl Scratch {
     }
 }
 
-/// The command before, which in a pipeline is often the same.
+/// The command of the previous request: in a pipeline the next one is often the same.
 #[derive(Default)]
 struct Memo<'b, 't> {
     name: &'b [u8],
@@ -66,7 +66,7 @@ impl<'b, 't> Memo<'b, 't> {
     }
 }
 
-/// What came from a client, while it is acted on.
+/// One client's input, while its requests are looked at.
 struct Intake<'b, 't> {
     key: ClientKey,
     buf: &'b [u8],
@@ -75,7 +75,7 @@ struct Intake<'b, 't> {
     table: &'t CommandTable,
     /// The arguments of the request at hand.
     args: Vec<Range<usize>>,
-    /// Requests that go on together, and have not left yet.
+    /// Requests to be passed on together, which are not queued on a link yet.
     batch: Batch,
     memo: Memo<'b, 't>,
     run: Run,
@@ -89,11 +89,11 @@ struct Intake<'b, 't> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// Not before something else has happened.
+    /// Not before what the client waits for has happened.
     Shut,
-    /// A large request is being passed on; what came is a piece of it.
+    /// A large request is being passed on, and the input is a piece of it.
     Uploading,
-    /// The client is not there any more, or nothing more is taken from it.
+    /// No: the client has gone, or no more requests are taken from it.
     Gone,
 }
 
@@ -136,7 +136,7 @@ impl Worker {
                 self.relay.clients.eager.push(key);
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidData && !lingering => {
-                // TLS: what is wrong is told by an alert, which has to be read.
+                // TLS: a failed handshake is explained by an alert, which the client has to read.
                 tracing::info!(%error, "a client was closed");
                 self.linger(key);
             }
@@ -152,8 +152,8 @@ impl Worker {
     pub(crate) fn resume(&mut self, key: ClientKey) {
         let Some(client) = self.relay.clients.get(key) else { return };
         if client.session.is_some() {
-            // Two things that it waited for happened at once, and the first has led it into a
-            // wait for something else: the answer to that resumes it.
+            // It was resumed twice in one turn, and after the first time it began to wait for
+            // something else, which will resume it.
             return;
         }
         client.stopped = false;
@@ -199,7 +199,7 @@ impl Worker {
         }
     }
 
-    /// Acts on the requests in `buf`; returns how many bytes are done with.
+    /// Acts on the requests in `buf`. Returns how many bytes of it were taken.
     fn take_requests(&mut self, key: ClientKey, buf: &[u8]) -> usize {
         let table = Rc::clone(&self.relay.table);
         let mut intake = Intake {
@@ -221,7 +221,7 @@ impl Worker {
         let (spread, now) = (self.relay.cluster.view.is_some(), self.relay.now);
         if let (Some(name), Some(client)) = (last, self.relay.clients.get(key)) {
             if spread {
-                // What came together is one burst, unless the one before is not over.
+                // Requests that came together are one burst, unless the last burst is not over.
                 client.order.is_within_burst();
             }
             client.record.note_request(name, now);
@@ -350,7 +350,7 @@ impl Worker {
         status
     }
 
-    /// A whole request: decides about it, and has it mitigated, passed on or carried out.
+    /// Takes a whole request: decides about it, and has it mitigated, passed on or carried out.
     #[inline]
     fn take_complete(&mut self, intake: &mut Intake<'_, '_>, at: usize, len: usize) -> Flow {
         let (key, buf) = (intake.key, intake.buf);
@@ -368,7 +368,7 @@ impl Worker {
                 self.settle_and_carry_out(key, request, command, decision)
             }
             (Some(_), command) => {
-                // It depends on what is unanswered, and that on what has left.
+                // The decision depends on which requests are unanswered: first those before it are queued.
                 self.forward_batch(key, buf, &mut intake.batch);
                 self.dispatch(key, request, command)
             }
@@ -436,8 +436,8 @@ impl Worker {
         self.pass(intake, request, Some(command), at, hot)
     }
 
-    /// A request goes on along a connection that clients share, with those of its client that came
-    /// before; `hot` is what is remembered of it because it touches hot keys.
+    /// Passes a request on along a shared link, together with earlier ones of its client; `hot` is what the
+    /// mitigations remember of it.
     #[inline]
     fn pass(
         &mut self,
@@ -489,8 +489,8 @@ impl Worker {
         Flow::Taken
     }
 
-    /// A request that is not complete. A large one is passed on piece by piece, if all its keys are
-    /// known; nothing if the rest of it has to come first.
+    /// Looks at a request that is not complete. A large one is passed on in pieces, if all its keys are
+    /// known. None if the rest of the request has to come first.
     fn take_incomplete(&mut self, intake: &mut Intake<'_, '_>, at: usize) -> Option<Flow> {
         let Intake { key, buf, table, args, batch, .. } = intake;
         let held = self.relay.clients.get_ref(*key).is_some_and(|client| client.held);
@@ -532,7 +532,7 @@ impl Worker {
         true
     }
 
-    /// Sends requests that need nothing but to be passed on.
+    /// Queues the gathered requests on their link.
     #[inline]
     fn forward_batch(&mut self, key: ClientKey, buf: &[u8], batch: &mut Batch) {
         if !batch.marks.is_empty() {

@@ -1,11 +1,11 @@
-//! Clients that send no more, or are not there any more.
+//! Clients that have shut their side of the connection, or are gone.
 //!
-//! A server carries out what it has read from a client, and then reads that the client has left.
-//! So it is here: what a client sent before it left is carried out in order, and a client that has
-//! shut only its own side of the connection is told all the answers. Whoever has left in the
-//! middle of a blocking command leaves the queue.
+//! A Redis server carries out the requests that it has read from a client before it reads that the client
+//! has left. Heatsink does so, too: requests that a client sent before it left are carried out in order,
+//! and a client that has shut only its own side gets all replies. A client that leaves while it blocks on
+//! a key is taken out of the queue for that key.
 //!
-//! Whether a blocking command is in the middle of waiting only the server knows:
+//! Only the server knows whether a blocking command still waits:
 //!
 //! ```text
 //! 1. SET, BLPOP and INCR come, and the end of the client's side
@@ -13,9 +13,9 @@
 //! 3. to close the connection now would lose the element
 //! ```
 //!
-//! So the server is told what the client has told: this side of the connection is shut behind the
-//! last request. The server answers what it can, and closes the connection; if something is
-//! unanswered then, it was waiting, and it is over.
+//! So Heatsink does to the server what the client did: it shuts its side of the connection behind the last
+//! request. The server answers what it can, and closes the connection. A request that is unanswered then
+//! was waiting, and has had no effect.
 //!
 //! Called by: `intake` and the worker, whenever a client may have come to its end.
 //! Bound: a server that neither answers nor closes is given up after `timeouts.silence_ms`, as
@@ -33,8 +33,8 @@ impl Worker {
             self.close_client(key);
             return;
         }
-        // Its next request waits, and it has left: a blocking command before it is all that can
-        // make it wait for ever. If that is answered, the rest goes on without this connection.
+        // The client has left, and its next request waits. Only a blocking command before it can make it
+        // wait for ever. If that is answered, the later requests do not need this connection.
         let stuck = client.hung_up && client.stopped;
         if !(client.eof && !client.stopped || stuck) {
             return;
@@ -71,8 +71,8 @@ impl Worker {
         }
     }
 
-    /// Everything that a client has sent is on its way, and nothing about it can still change that. On
-    /// a cluster it may have to be sent elsewhere.
+    /// Whether all requests of a client are sent to the server, and none will be sent again. On a cluster a
+    /// request may yet be redirected.
     fn is_all_sent(&self, key: ClientKey) -> bool {
         let sent = |client: &Client| {
             !client.stopped
@@ -83,7 +83,7 @@ impl Worker {
         self.relay.cluster.view.is_none() && self.relay.clients.get_ref(key).is_some_and(sent)
     }
 
-    /// A client's connection is broken. What it had sent is carried out all the same.
+    /// A client's connection is broken. The requests that it had sent are carried out all the same.
     pub(crate) fn client_gone(&mut self, key: ClientKey) {
         let Some(client) = self.relay.clients.get(key) else { return };
         if client.closing != Closing::No {
@@ -95,7 +95,7 @@ impl Worker {
         let link = dedicated.and_then(|dedicated| self.relay.upstream.links.get(dedicated.link));
         let unsent = link.is_some_and(|upstream| !upstream.link.is_ready());
         if unsent {
-            // Nothing was sent on that connection, and what it takes would be nobody's.
+            // Nothing was sent on that connection, and an element that is popped there would be lost.
             self.close_client(key);
             return;
         }
@@ -110,7 +110,7 @@ impl Worker {
         self.close_if_done(key);
     }
 
-    /// The client's requests on connections apart: the servers are told that it has left.
+    /// Shuts our side of the client's dedicated connections, so that servers learn that it has left.
     fn shut_apart(&mut self, key: ClientKey) {
         for link in self.relay.upstream.links_apart(key) {
             self.shut_link(link);

@@ -1,7 +1,7 @@
 //! Accepts clients and deals them out to the workers in turn.
 //!
-//! Bound: `limits.max_clients`; one more is told so and closed. The same if there is no descriptor
-//! left for it, which one is kept in reserve for.
+//! Bound: `limits.max_clients`; a client beyond that gets an error and is closed. So does one for which
+//! there is no file descriptor left: one descriptor is kept in reserve to tell it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ use crate::runtime::socket::Accepted;
 
 /// Connections that wait to be accepted.
 const LISTEN_BACKLOG: i32 = 1024;
-/// After a client could neither be accepted nor told so.
+/// The pause after a client that could neither be accepted nor be given an error.
 const ACCEPT_RETRY: Duration = Duration::from_millis(10);
 const STOP: Token = Token(0);
 const CLIENT: Token = Token(1);
@@ -33,9 +33,9 @@ static LAST_WORKER: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     pub(crate) local_addr: SocketAddr,
-    /// Gone once nothing is accepted any more.
+    /// None once it accepts no more clients.
     listener: Option<TcpListener>,
-    /// What it will accept with; gone once it does.
+    /// What the thread will use; none once the thread runs.
     idle: Option<(Poll, Option<ServerTls>)>,
     stop: Arc<AtomicBool>,
     waker: Waker,
@@ -147,7 +147,8 @@ fn accept_clients(
     }
 }
 
-/// A descriptor that is given up for a client that there is no other for, to tell it so.
+/// A spare file descriptor. When there is no other left, it is given up to accept a client and tell it
+/// so.
 #[derive(Debug)]
 struct Reserve(Option<File>);
 

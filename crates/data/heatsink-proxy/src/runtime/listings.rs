@@ -1,4 +1,4 @@
-//! Asks servers for names of keys, or their number, and leaves those of the fleet out of what they say;
+//! Commands that list or count keys: asks the servers, and leaves the fleet's own keys out of the reply;
 //! see [`crate::reserved::listings`].
 
 use heatsink_cluster::join::Join;
@@ -25,7 +25,7 @@ use crate::splits::Splitting;
 use crate::upstream::nodes::NodeId;
 
 impl Worker {
-    /// Asks what was asked, so that the reply can be told without names of the fleet.
+    /// Asks the servers in such a form that the fleet's own keys can be left out of the reply.
     pub(crate) fn ask_for_names(
         &mut self,
         key: ClientKey,
@@ -93,7 +93,7 @@ impl Worker {
         let knows_nodes =
             self.relay.cluster.view.as_ref().is_some_and(|view| !view.routes.shards.is_empty());
         if knows_nodes && request.arg(1).is_some_and(|arg| cursor::unpack(arg).is_some()) {
-            // Of a cluster that had more nodes.
+            // The cursor is of a cluster that had more nodes.
             self.relay.clients.reply(key, b"*2\r\n$1\r\n0\r\n*0\r\n");
             return Flow::Taken;
         }

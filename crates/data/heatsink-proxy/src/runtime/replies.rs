@@ -1,4 +1,4 @@
-//! What comes from the server: to the client it is for, or looked into here.
+//! Replies and messages from servers: each goes to the client that it is for, or is evaluated here.
 //!
 //! Called by: the worker when a link is readable.
 //! Bound: a link is read [`READS_PER_TURN`] times a turn; on a client's own link only while
@@ -30,11 +30,11 @@ use crate::upstream::ticket::{Purpose, Ticket};
 
 /// Reads from one link in a turn.
 const READS_PER_TURN: usize = 4;
-/// How long a pool waits for one client, once in its life, before it holds what the client
-/// does not read.
+/// How long a pool stops reading for a client that does not read, once in that client's life. Later
+/// replies are held for the client instead.
 const MAX_STALL: Duration = Duration::from_millis(100);
 
-/// A pool that is not read from until a client has read what it was told.
+/// A pool that is not read from until a client has read its replies.
 #[derive(Debug)]
 pub(crate) struct Stall {
     link: usize,
@@ -60,9 +60,8 @@ impl Worker {
                                 .as_ref()
                                 .is_some_and(|dedicated| dedicated.is_barred(slot)))
                     {
-                        // Its own connection: the server may wait as long as the client does.
-                        // And what it sends now must not begin before an answer that is made
-                        // elsewhere.
+                        // A dedicated connection is read only as fast as its client reads. And a frame
+                        // must not begin before a reply that is given elsewhere.
                         return;
                     }
                 }
@@ -190,8 +189,8 @@ impl Worker {
         }
     }
 
-    /// Waits for a client that is being told a large reply. Everyone on the pool waits with it,
-    /// so not for long: who does not keep up has its replies held from then on.
+    /// Stops reading from a pool while a client reads a large reply. All clients of the pool wait with it, so
+    /// this does not take long: a client that is too slow has its replies held from then on.
     fn stall(&mut self, link: usize, client: ClientKey) {
         if !self.stalls.iter().any(|stall| stall.link == link) {
             self.stalls.push(Stall { link, client, until: self.relay.now + MAX_STALL });
@@ -199,7 +198,7 @@ impl Worker {
         }
     }
 
-    /// A client has read enough, or has gone: the pool that waited for it goes on.
+    /// Reads again from the pool that waited for a client, which has read enough or has gone.
     #[inline]
     pub(crate) fn end_stall(&mut self, client: ClientKey) {
         if self.stalls.is_empty() {
@@ -216,7 +215,7 @@ impl Worker {
         });
     }
 
-    /// Gives up on clients that were waited for long enough.
+    /// Reads again from pools that have waited for a client for too long.
     pub(crate) fn end_long_stalls(&mut self) {
         let now = self.relay.now;
         while let Some(stall) = self.stalls.iter().find(|stall| now >= stall.until) {
@@ -355,7 +354,7 @@ fn count_answers(observer: Option<&mut Observer>, clients: &mut Clients, key: Cl
     }
 }
 
-/// What one link is told, on its way to whom it is for.
+/// The frames of one link, on their way to the clients that they are for.
 struct Sorting<'a> {
     /// The link's.
     slot: usize,
@@ -366,7 +365,7 @@ struct Sorting<'a> {
 }
 
 impl Sorting<'_> {
-    /// Gives what came from the server to whom it is for.
+    /// Gives each frame from the server to the client that it is for.
     #[inline]
     fn deliver(
         &mut self,
@@ -398,7 +397,7 @@ impl Sorting<'_> {
                 clients.deliver(waiter.client, waiter.seq, ends, bytes);
             }
             Delivery::Replies { waiter, ends, bytes } => {
-                // They want their replies whole; several of one waiter come one by one.
+                // Waiters need their replies whole, and one by one.
                 for frame in frames(ends, bytes) {
                     kept.push((waiter, Kept::Reply(frame.to_vec())));
                 }
@@ -409,8 +408,8 @@ impl Sorting<'_> {
             Delivery::Part { waiter, bytes } => {
                 clients.deliver_part(waiter.client, waiter.seq, bytes);
             }
-            // Sent on once already for somebody who has gone: that is enough. Or what is said before a
-            // read, which is not tracked then.
+            // A request of a client that has gone is not sent on again. Nor is the command before a tracked
+            // read: the read is not tracked then.
             Delivery::Elsewhere { waiter, .. }
                 if matches!(waiter.purpose, Purpose::Ignored | Purpose::Caching(_)) =>
             {

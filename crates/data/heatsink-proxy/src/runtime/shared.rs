@@ -29,7 +29,7 @@ use crate::upstream::health::Troubles;
 use crate::upstream::monitor::Sockets;
 use crate::upstream::nodes::{NodeId, Nodes};
 
-/// What a worker is told by others.
+/// A message to a worker.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A new client.
@@ -44,9 +44,9 @@ pub(crate) enum Message {
     Pinned(ClientKey, Option<i64>),
     /// The primary is another server now.
     PrimaryMoved,
-    /// All clients together have too much output, and it has the slowest of them.
+    /// All clients together have too much unread output: the worker, which has the slowest, closes it.
     BoundOutput,
-    /// All clients together have too much input held, and it has the client with most of it.
+    /// All clients together have too much held input: the worker, which has the client with most, closes it.
     BoundInput,
     /// Take no more requests, answer what is in flight, be done by then.
     Drain(Instant),
@@ -112,9 +112,9 @@ pub(crate) struct Shared {
     pub(crate) proven: Mutex<HashMap<Login, u32>>,
     /// Upstream connections, for those who monitor the server.
     pub(crate) sockets: Arc<Sockets>,
-    /// What clients have not read yet.
+    /// Output that clients have not read yet.
     pub(crate) output: Total,
-    /// What clients have sent of requests that are not taken yet.
+    /// Input of requests that are not taken yet.
     pub(crate) input: Total,
     /// Requests that were taken from clients, as of the workers' last ticks.
     pub(crate) requests_total: AtomicU64,

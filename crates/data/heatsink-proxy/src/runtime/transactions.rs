@@ -21,7 +21,7 @@ impl Worker {
         let slots = command.map_or(Slots::None, |command| Slots::of(command, request));
         let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
         if !client.is_settled() {
-            // One at a time, so that what has to be sent again is known.
+            // One request at a time: it is kept, in case it has to be sent again.
             return Flow::Wait;
         }
         let begun = client.dedicated.is_some();
@@ -59,7 +59,7 @@ impl Worker {
             transaction.slot = slots.first();
         }
         let ends = match role {
-            // With an argument too many they fail the transaction, wherever it goes.
+            // With an extra argument the server refuses the command, and with it the transaction.
             Some(Role::Exec | Role::Discard | Role::Reset) => request.len() == 1,
             Some(Role::Quit) => true,
             _ => false,

@@ -1,4 +1,4 @@
-//! What is looked after now and then: overdue things, idle clients, an orderly end.
+//! The ticks of a worker: overdue requests, idle clients and links, totals, an orderly end.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,15 +9,14 @@ use crate::downstream::connection::{ClientKey, Closing};
 use crate::runtime::worker::Worker;
 use crate::upstream::links::Owner;
 
-/// How often overdue things are looked for, and totals told, while requests come or something is
-/// waited for, and while not.
+/// Time between two ticks while requests come or replies are outstanding, and while not.
 pub(crate) const BUSY_TICK: Duration = Duration::from_millis(50);
 const IDLE_TICK: Duration = Duration::from_secs(1);
 /// How long a client may take to agree on how to encrypt.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 impl Worker {
-    /// What is looked at now and then.
+    /// One tick.
     pub(crate) fn tick(&mut self) {
         self.end_long_stalls();
         self.look_after_links();
@@ -29,7 +28,7 @@ impl Worker {
             self.relay.routing().try_later(later);
             self.apply_effects();
         }
-        // Told at times that depend on chance, totals would make rates that jump.
+        // At regular times: rates are computed from the differences of totals.
         let serving = self.taken > 0;
         self.count_requests();
         self.tell_slowest();
@@ -47,7 +46,8 @@ impl Worker {
         }
     }
 
-    /// Links that take too long, and pools and spare links that nobody needs, or that somebody will.
+    /// Gives up links that take too long, closes pools and spare links that are not needed, and opens those
+    /// that will be.
     fn look_after_links(&mut self) {
         self.relay.links().look_around();
         self.apply_effects();
@@ -113,7 +113,7 @@ impl Worker {
             .filter_map(|slot| self.relay.clients.key(slot))
             .collect();
         for key in all {
-            // What the client had sent before it could know counts as in flight.
+            // Requests that the client sent before it could know of the end count as in flight.
             if let Some(client) = self.relay.clients.get(key) {
                 client.readable = true;
                 self.read_client(key);

@@ -45,24 +45,24 @@ use crate::upstream::nodes::NodeId;
 pub(crate) const MAIL: Token = Token(usize::MAX - 1);
 /// Bytes read from a socket at once.
 const READ_BYTES: usize = 64 << 10;
-/// After a turn that took so many requests it is worth while to let others run first: there are
-/// several clients, and they have little to say.
+/// After a turn with this many requests, other processes are let run before the next one: several clients
+/// send short requests, and the next turn finds more of them.
 const SMALL_TURN: Range<u64> = 2..64;
-/// If so many clients wait for servers that answer, whoever comes next waits for others anyway.
-/// Requests of one client next to each other on a link count once.
+/// When this many clients wait for servers that answer, further requests may gather: they would wait in
+/// the servers' queues anyway. Requests of one client next to each other on a link count once.
 const CROWD_WAITERS: usize = 32;
-/// How long what comes gathers then.
+/// How long requests gather then.
 const PAUSE: Duration = Duration::from_micros(60);
-/// Increments that wait for company are looked at so often. To look all the time takes a tenth more
-/// of the processor; more seldom, and 50 clients are served later.
+/// Time between two looks at increments that wait for more to combine with. Looking all the time costs a
+/// tenth more of the processor; with a longer time, 50 clients are served later.
 const HELD_PAUSE: Duration = Duration::from_micros(15);
-/// So much longer may a sleep take.
+/// How much longer than asked a sleep may take.
 #[cfg(target_os = "linux")]
 const SLACK_NANOS: u64 = 1000;
-/// Nobody waits because of a server that was not heard for so long, nor if something is due here
-/// within that time.
+/// Requests do not gather for a server that was silent for this long, nor if a timer is due within this
+/// time.
 const RESPONSIVE: Duration = Duration::from_millis(2);
-/// So many links are looked at for that; those that all clients share were opened first.
+/// At most this many links are looked at for that; the shared ones were opened first.
 const LOOKED_AT: usize = 64;
 /// How often the rates of the nodes are looked at.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -157,9 +157,9 @@ impl Worker {
                 self.relay.world.rest(Rest::Sleep(if held { HELD_PAUSE } else { PAUSE }));
                 self.pauses += 1;
             } else if SMALL_TURN.contains(&brought) {
-                // Whoever wants this processor, a server on the same machine, say, has it first;
-                // nobody waits for that if nobody wants it. What comes meanwhile makes the next
-                // turn larger.
+                // Yields the processor to a process that wants it, a server on the same machine, say,
+                // and costs nothing if there is none. Events that come meanwhile make the next turn
+                // larger.
                 self.relay.world.rest(Rest::Yield);
             }
             taken_before = self.taken;
@@ -175,7 +175,7 @@ impl Worker {
         }
     }
 
-    /// Does all that is to be done after one wait for events. A test takes turns by itself.
+    /// Everything between two waits for events. A test takes turns by calling it.
     pub(crate) fn take_turn(&mut self, ready: &[Ready]) {
         self.relay.now = self.relay.world.now();
         self.notice_pause();
@@ -202,8 +202,8 @@ impl Worker {
         }
     }
 
-    /// So much is under way on the shared links that what comes next may as well gather. What
-    /// a silent server owes is not counted: others would wait for it in vain.
+    /// Whether so many requests are under way on shared links that further ones may gather. Those that a
+    /// silent server owes replies to are not counted: other clients would wait for nothing.
     fn is_crowded(&self) -> bool {
         let shared = self.relay.upstream.links.iter().take(LOOKED_AT).map(|(_, upstream)| upstream);
         let waiting = shared
@@ -214,9 +214,9 @@ impl Worker {
     }
 
     fn on_events(&mut self, events: &[Ready]) {
-        // Word of changes is heard before anybody is served, and passed on before the write that made
-        // it is acknowledged: a client with a cache of its own, on a dedicated connection, is told
-        // first if both have come.
+        // Invalidations are read before any client is served. They are also passed on before the write
+        // that caused them is acknowledged: if both have come, a client with a cache of its own, on a
+        // dedicated connection, gets its invalidation first.
         let mut heard = Vec::new();
         for (at, event) in events.iter().enumerate().filter(|(_, event)| event.token != MAIL) {
             let Token(token) = event.token;
@@ -340,8 +340,8 @@ impl Worker {
         }
     }
 
-    /// A new client, with its address and the one that it connected to. One of this process
-    /// (`within`) is asked for nothing, and counted nowhere.
+    /// Takes a new client, with its address and the one that it connected to. A client of this process
+    /// (`within`) needs no login, and is not counted.
     pub(crate) fn add_client(
         &mut self,
         mut socket: Socket,
@@ -408,7 +408,7 @@ impl Worker {
             self.read_client(key);
         }
         if event.read_closed {
-            // It may not be read from, because it waits.
+            // A client that waits is not read from, so nothing else would notice that it has left.
             self.close_if_done(key);
         }
     }

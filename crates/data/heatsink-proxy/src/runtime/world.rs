@@ -1,6 +1,6 @@
-//! What a worker has from outside: events, sockets, sleep and time.
+//! What a worker needs of the operating system: events, sockets, sleep and time.
 //!
-//! Called by: the worker, and nobody else; the rest of the data plane neither opens nor waits.
+//! Called by: the worker only; no other part of the data plane opens a socket or waits.
 //! This is the seam at which a test takes the place of the operating system: see
 //! [`crate::runtime::scripted`].
 
@@ -23,8 +23,8 @@ use crate::runtime::socket::Socket;
 const EVENTS: usize = 1024;
 const INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
-/// What an event is for: a client or a link, its slot and its generation. One batch of events
-/// can close whatever is in a slot, fill the slot anew, and then tell something of the old one.
+/// What an event is for: a client or a link, its slot and its generation. Within one batch of events a
+/// slot can be closed and filled anew, and a later event of the batch is still for the old one.
 pub(crate) fn token(slot: usize, generation: u32, is_link: bool) -> Token {
     Token((generation as usize) << 32 | slot << 1 | usize::from(is_link))
 }

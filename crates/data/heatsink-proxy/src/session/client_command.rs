@@ -108,7 +108,7 @@ impl Filter {
             b"id" => self.ids = Some(vec![parse(value).filter(|id| *id > 0).ok_or(bad)?]),
             b"type" => self.kind = Some(known_type(value).ok_or(bad)?),
             b"user" => self.user = Some(value.to_vec()),
-            // What is no address is nobody's.
+            // No client has an address that is none.
             b"addr" => self.addr = Some(parse(value).unwrap_or(NOBODY)),
             b"laddr" => self.local_addr = Some(parse(value).unwrap_or(NOBODY)),
             b"maxage" => self.min_age_seconds = parse(value).ok_or(bad)?,
@@ -234,7 +234,7 @@ impl Sessions<'_> {
             (b"trackinginfo", 2) if self.relay.clients.tracking_of(key).is_some() => {
                 self.pin(key, request.bytes, Expected::TrackingInfo)
             }
-            // Queued, it would be the server's to carry out, on its own connections.
+            // If it was queued, the server would carry it out, on connections that belong to other clients.
             (b"kill", _) if self.relay.clients.is_queueing(key) => {
                 let bytes = self.harmless_kill(key, request);
                 self.plain(key, &bytes)
@@ -268,7 +268,7 @@ impl Sessions<'_> {
                 let probe = command(&["CLIENT", "REPLY", "ON"]);
                 self.answer(key, &probe, Answer::Replies(replies))
             }
-            // Behind what it holds back it would wait for itself.
+            // If it waited for requests that it holds back itself, it would wait for ever.
             (b"pause" | b"unpause", _) => {
                 let node = self.relay.home(key);
                 self.send_dedicated(key, node, request.bytes, Expected::Plain)
@@ -279,9 +279,9 @@ impl Sessions<'_> {
         }
     }
 
-    /// On a connection that has another user than the pool, which cannot be asked what this user may:
-    /// the server answers, of that connection. What Heatsink calls a client it does not, and
-    /// connections of the server's are not clients' to close.
+    /// `CLIENT` on a connection that has another user than its pool. The pool cannot be asked what this user
+    /// may do, so the server answers on that connection. Ids of clients are Heatsink's, and replaced by the
+    /// server's; `KILL` is made harmless, since the server's connections may be those of other clients.
     fn client_command_strayed(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         let bytes = if request.is(1, "tracking")
             && let Some(at) = redirect_at(request)
@@ -318,7 +318,7 @@ impl Sessions<'_> {
     ) -> Option<Flow> {
         match sub {
             b"id" => return None,
-            // What they name, or change, is not the one node of the transaction.
+            // They name or change connections to all nodes, and the transaction has one.
             _ if self.relay.clients.is_queueing(key) => self.end_dedicated_state(key),
             b"tracking" | b"no-evict" | b"no-touch" if request.is(2, "on") => {}
             b"unblock" if matches!(request.len(), 3 | 4) => {

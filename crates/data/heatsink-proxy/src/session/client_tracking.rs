@@ -16,10 +16,10 @@
 //! So A's worker is asked to pin A's connection first, or to open one, and B's request goes on when
 //! the server's id of that connection is known.
 //!
-//! Called by: `client_command`; the worker, with what workers tell each other.
-//! Bound: one connection for each client that tracks, or is redirected to, until it leaves. Who waits
-//! for another's connection waits for `timeouts.connect_ms` at most, besides requests of that client
-//! that are under way.
+//! Called by: `client_command`; the worker, with messages of other workers.
+//! Bound: one connection for each client that tracks, or is redirected to, until it leaves. A client waits
+//! for the connection of another one until that client's requests under way are answered, and then for
+//! `timeouts.connect_ms` at most.
 
 use heatsink_resp::encode;
 

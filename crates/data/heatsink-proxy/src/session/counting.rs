@@ -1,4 +1,4 @@
-//! Which keys a request that did not go the usual way is counted for.
+//! Which keys a request is counted for that did not go along a shared link.
 
 use heatsink_resp::command::{Command, Role};
 
@@ -9,8 +9,8 @@ use crate::session::Sessions;
 use crate::session::dedicated::Expected;
 
 impl Sessions<'_> {
-    /// Counts the keys of a request that did not go the usual way; those of a transaction are
-    /// only noted, and counted when the server has executed it.
+    /// Counts the keys of a request that did not go along a shared link. Those of a transaction are only
+    /// noted, and counted when the server has executed it.
     pub(crate) fn observe_apart(
         &mut self,
         key: ClientKey,
@@ -22,10 +22,11 @@ impl Sessions<'_> {
         let Some(client) = self.relay.clients.get(key).filter(|client| !client.within) else {
             return;
         };
-        // What went elsewhere, or was answered here, must not be taken for what went there last.
+        // Replies on the dedicated connection are matched with the requests that were noted for it: one
+        // that went elsewhere, or was answered here, must not be noted.
         let dedicated = client.dedicated.as_mut().filter(|dedicated| dedicated.unmarked);
         if !queueing {
-            // What a `MULTI` that was refused has left.
+            // Left over from a `MULTI` that was refused.
             client.queued_keys = None;
             let mark = observer.sent_apart(Writer(key.slot), command, request);
             if let Some(dedicated) = dedicated

@@ -4,8 +4,8 @@
 //! Called by: `intake` with the client's requests, `clients` with the server's frames.
 //! Bound: one per client, and before a cluster one for each other node of which it has sharded
 //! channels, or is told of events. It goes back to the spares of its pool as soon as the state has ended.
-//! Invariant: `expected` holds what each request that was sent is answered with, in order,
-//! so that it is known exactly when the state has ended.
+//! Invariant: `expected` has an entry for each request that was sent and is not answered, in order. From
+//! it and the replies follows when the state has ended.
 
 mod keyspace_events;
 pub(crate) mod redirects;
@@ -58,16 +58,18 @@ pub(crate) enum Expected {
         protocol: Option<Protocol>,
     },
     Monitor,
-    /// A command that nobody knows: if the server does, nobody knows what it left behind.
+    /// A command that is not in the table: if the server carries it out, its effect on the connection is
+    /// unknown.
     Unknown,
-    /// A request of our own.
+    /// A request that Heatsink sends by itself.
     Unasked,
-    /// One of our own without which the next `WAIT` would speak of nothing; see `wait_command`.
+    /// A request that Heatsink sends by itself before a `WAIT`, which waits for writes of its own
+    /// connection only; see `wait_command`.
     Writing,
 }
 
 impl Expected {
-    /// The client did not ask.
+    /// A request that the client did not send.
     fn is_unasked(self) -> bool {
         matches!(self, Self::Unasked | Self::Writing)
     }
@@ -92,7 +94,7 @@ pub(crate) enum Transaction {
     Queueing,
 }
 
-/// What an own connection is in the middle of.
+/// The state of a dedicated connection.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not states of one machine")]
 pub(crate) struct Dedicated {
@@ -102,18 +104,17 @@ pub(crate) struct Dedicated {
     pub(crate) expected: VecDeque<Expected>,
     /// What is remembered of the plain requests among them.
     pub(crate) marks: VecDeque<Mark>,
-    /// The last request was sent a moment ago, and nothing is remembered of it yet.
+    /// The last request was just sent, and its mark is not in the list yet.
     pub(crate) unmarked: bool,
-    /// The transaction, when all that was sent is answered as it is wanted: whether commands
-    /// are queued then.
+    /// Whether commands will be queued once all requests are answered, if none of them fails.
     will_queue: bool,
-    /// What the transactions have named whose `EXEC` is under way.
+    /// The keys of the transactions whose `EXEC` is under way.
     pub(crate) executing: VecDeque<Option<Box<QueuedKeys>>>,
-    /// What the transactions have named that were executed, until it is counted.
+    /// The keys of the transactions that were executed, until they are counted.
     pub(crate) executed: Vec<QueuedKeys>,
     /// The large request that is being passed on, if its keys are counted.
     pub(crate) upload: Option<Upload>,
-    /// The reply under way: whose it is, bytes so far, and whether it says that there is nothing.
+    /// The reply that is coming: its mark, its bytes so far, and whether it says that there is no value.
     answering: Option<Answer>,
     /// Replies that have come, until they are counted.
     pub(crate) answers: Vec<Answer>,
@@ -121,27 +122,27 @@ pub(crate) struct Dedicated {
     pub(crate) current: Vec<u8>,
     /// Nodes the request under way has been sent to after the first.
     pub(crate) hops: u32,
-    /// When it is no longer tried again, once it has been.
+    /// Until when the request under way is tried again, if it was tried again before.
     pub(crate) retry_until: Option<Instant>,
-    /// Why a part of a transaction that was said again was not queued.
+    /// Why a command of a transaction was refused when it was sent again to another node.
     pub(crate) refused: Option<Vec<u8>>,
     /// The slot of the keys that are watched.
     pub(crate) slot: Option<u16>,
     pub(crate) transaction: Transaction,
     channels: usize,
     patterns: usize,
-    /// On all of its connections.
+    /// Sharded channels, on all of its connections.
     shards: usize,
     shards_here: usize,
     /// Connections to other nodes, for sharded channels.
     sides: Vec<Side>,
     /// Channels and patterns that are listened to at all nodes.
     everywhere: Everywhere,
-    /// The connection that the request under way was sent on; on all that it concerns, if none.
+    /// The connection that the request under way was sent on; none if it was sent on several.
     asked: Option<usize>,
     /// What the client is told in place of the frame that came.
     pub(crate) rewritten: Option<Vec<u8>>,
-    /// Why the next `WAIT` speaks of nothing.
+    /// Why the request before the next `WAIT` failed, so that the `WAIT` would wait for nothing.
     unwritten: Option<Vec<u8>>,
     pub(crate) protocol: Protocol,
     /// The server tells of every command that it gets, and which of its connections are ours.
@@ -149,7 +150,7 @@ pub(crate) struct Dedicated {
     pub(crate) sockets: Option<Arc<Sockets>>,
     /// The server remembers something of the connection: it is the client's until it leaves.
     pub(crate) pinned: bool,
-    /// So it does because the client tracks keys, until the server has said that it does not any more.
+    /// The server remembers that the client tracks keys, until it has confirmed that tracking is off.
     tracks: bool,
     /// The server tells it of changes, or the client with this id.
     pub(crate) tracking: Option<i64>,
@@ -159,8 +160,8 @@ pub(crate) struct Dedicated {
     pub(crate) uploading: bool,
     /// The only key of the last one that was.
     pub(crate) upload_key: Vec<u8>,
-    /// It has another user, database or protocol than its pool, or nobody knows what a command has
-    /// left behind: it is the client's until it leaves.
+    /// It has another user, database or protocol than its pool, or an unknown command may have left state
+    /// behind: it is the client's until it leaves.
     pub(crate) strayed: bool,
     /// The name that the transaction gives the client if the server agrees, and has given it; and
     /// the protocol that it asks for.
@@ -267,15 +268,15 @@ impl Dedicated {
         self.is_subscriber() && self.protocol == Protocol::Resp2
     }
 
-    /// Commands that need no state may go elsewhere: nothing is queued, and the client is not
-    /// confined to subscribing.
+    /// Whether commands that need no state may go along shared links: no transaction is open, and the client
+    /// is not confined to subscribing.
     pub(crate) fn is_free_beside(&self) -> bool {
         self.transaction != Transaction::Queueing && !self.is_confined()
     }
 
     /// A request was sent that is answered with this.
     pub(crate) fn sent(&mut self, expected: Expected) {
-        // What was foreseen and did not come about is forgotten when everything is answered.
+        // Forgets what was foreseen for requests that are all answered by now.
         self.will_queue = self.will_queue();
         self.expected.push_back(expected);
         self.unmarked = true;
@@ -291,7 +292,7 @@ impl Dedicated {
         }
     }
 
-    /// What is sent now will be queued, as far as one can know before earlier requests are
+    /// Whether a request that is sent now will be queued, as far as can be known before earlier requests are
     /// answered.
     pub(crate) fn will_queue(&self) -> bool {
         if self.expected.is_empty() {
@@ -312,8 +313,8 @@ impl Dedicated {
         asked.next() == Some(&Expected::Blocking)
     }
 
-    /// A reply is owed, and it is one that a server that is well gives without delay; or one behind
-    /// what blocks, which will be executed as it was sent, however late.
+    /// Whether a reply is owed that a healthy server gives at once. Requests behind a blocking command do
+    /// not count: they are executed when that has ended, however late.
     pub(crate) fn awaits_prompt_answer(&self) -> bool {
         !(self.is_settled() || self.only_blocks() || self.uploading)
     }
@@ -356,7 +357,7 @@ impl Dedicated {
         self.passing
     }
 
-    /// It tells of the commands that the server gets.
+    /// Whether the server reports the commands that it gets on this connection (`MONITOR`).
     pub(in crate::session) fn is_monitor(&self) -> bool {
         self.monitors || self.expected.contains(&Expected::Monitor)
     }
@@ -444,7 +445,7 @@ impl Dedicated {
             }
             Some(Expected::Blocking) => self.rewritten = self.unwritten.take(),
             Some(Expected::Tracking { redirect }) if !failed => {
-                // In a transaction that may be discarded, nobody stops.
+                // Tracking counts as on while the command that ends it is queued: it may yet be discarded.
                 self.tracks =
                     redirect.is_some() || self.tracks && self.transaction == Transaction::Queueing;
                 self.tracking = redirect;
@@ -512,8 +513,8 @@ impl Dedicated {
     fn confirmed(&mut self, link: usize, frame: &[u8]) {
         let total = Value::decode(frame).ok().and_then(|v| v.array().get(2)?.integer());
         let Some(total) = total.and_then(|n| usize::try_from(n).ok()) else {
-            // Not a confirmation as servers write it, since names are short (`decide`): nobody will
-            // know when this connection is free of subscriptions, so it is the client's for good.
+            // No server writes a confirmation like this, since names are short (`decide`). It is not known
+            // any more when the connection has no subscriptions, so it is the client's for good.
             self.pinned = true;
             self.expected.pop_front();
             return;

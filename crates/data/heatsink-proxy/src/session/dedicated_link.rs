@@ -1,6 +1,6 @@
 //! Gives a client a dedicated connection, and takes it back.
 //!
-//! See [`crate::session::dedicated`] for what such a connection is in the middle of.
+//! See [`crate::session::dedicated`] for the state of such a connection.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ impl Sessions<'_> {
     ) -> Flow {
         let gone = self.relay.clients.get_ref(key).is_some_and(|client| client.gone);
         if gone && expected == Expected::Blocking && !self.relay.clients.is_queueing(key) {
-            // What it takes would be nobody's; as if it had found nothing, and waited.
+            // The client has left: an element that it pops would be lost. It is left unsent, as if it had
+            // found nothing and waited.
             self.relay.effects.push(Effect::Close(key));
             return Flow::Taken;
         }
@@ -56,7 +57,7 @@ impl Sessions<'_> {
         }
         if self.relay.cluster.view.is_some() {
             if dedicated.expected.iter().any(|expected| *expected != Expected::Unasked) {
-                // One at a time: it may have to be sent elsewhere.
+                // One request at a time, since it may be redirected.
                 return Flow::Wait;
             }
             dedicated.current.clear();
@@ -64,7 +65,7 @@ impl Sessions<'_> {
             dedicated.hops = 0;
             dedicated.retry_until = None;
         }
-        // A name that was just told is no answer that the client waits for.
+        // Naming the connection is not a request that the client waits for.
         let was_settled = dedicated.expected.iter().all(|expected| *expected == Expected::Unasked);
         dedicated.sent(expected);
         if expected == Expected::Blocking {
@@ -87,7 +88,7 @@ impl Sessions<'_> {
         Flow::Taken
     }
 
-    /// Says something on the client's dedicated connection that the client does not know of.
+    /// Sends a request on the client's dedicated connection whose reply the client is not given.
     pub(in crate::session) fn say_unasked(&mut self, key: ClientKey, bytes: &[u8], count: usize) {
         let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &mut client.dedicated else { return };
@@ -111,14 +112,14 @@ impl Sessions<'_> {
         if self.relay.clients.get_ref(key).is_some_and(|client| client.dedicated.is_some()) {
             self.send_dedicated(key, node, bytes, Expected::Blocking)
         } else {
-            // Refused, and said so in answer to what writes.
+            // There is no connection, and the client was told so in place of the write's reply.
             Flow::Taken
         }
     }
 
-    /// `AUTH`, `HELLO` or `SELECT` in the middle of something that its connection must not lose. From
-    /// then on that has another user, database or protocol than those that the client shares, and
-    /// stays the client's: nobody can say which keys its requests name.
+    /// `AUTH`, `HELLO` or `SELECT` while the client's dedicated connection has state that must not be lost.
+    /// From then on the connection has another user, database or protocol than the pool, and stays the
+    /// client's: which keys its requests name is unknown.
     pub(crate) fn stray(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         if let Some(flow) = self.relay.routing().wait_for_whole(key) {
             return flow;
@@ -150,10 +151,10 @@ impl Sessions<'_> {
         flow
     }
 
-    /// A request too large to hold begins; `None` if it has to be held all the same: what it may
-    /// touch has to be known before any of it is sent, and its keys may stand at its end. So only
-    /// those of one key are passed on in pieces, if nothing is done about that key. Should the key
-    /// become hot, or be split, meanwhile, that waits for the answer: see `draining` and `opaque_requests`.
+    /// A large request begins. `None` if it is held until it is complete: its keys, which may stand at its
+    /// end, have to be known before any of it is sent. So only a request with one key is passed on in
+    /// pieces, if no mitigation acts on that key. If the key becomes hot, or is to be split, meanwhile, that
+    /// waits for the reply: see `draining` and `opaque_requests`.
     pub(crate) fn begin_upload(
         &mut self,
         key: ClientKey,
@@ -162,7 +163,7 @@ impl Sessions<'_> {
         args: &mut Vec<Range<usize>>,
     ) -> Option<Flow> {
         if self.relay.cluster.view.is_some() {
-            // It may have to be sent elsewhere: it must be there, whole.
+            // It may be redirected, so it must be held whole.
             return None;
         }
         args.clear();
@@ -196,7 +197,7 @@ impl Sessions<'_> {
                     dedicated.upload_key = name.to_vec();
                 }
                 None => {
-                    // Refused; the rest of it cannot be told from what comes after it.
+                    // Refused, and closed: the rest of it cannot be told from the next request.
                     self.relay.clients.close_after_replies(key);
                 }
             }
@@ -204,7 +205,7 @@ impl Sessions<'_> {
         Some(flow)
     }
 
-    /// Counts the keys of a large request, so far as it is there.
+    /// Counts the keys of a large request, as far as it has come.
     fn observe_upload(
         &mut self,
         key: ClientKey,
@@ -249,8 +250,8 @@ impl Sessions<'_> {
                 passed
             }
             Err(error) => {
-                // The server is in the middle of it: nothing can be said on that link. And
-                // while something else is owed, an error would be taken for that.
+                // The server has read a part of it, so nothing else can be sent on that link. And
+                // an error now would be taken for the reply to an earlier request.
                 let alone = dedicated.expected.len() == 1 && !dedicated.within_frame;
                 client.dedicated = None;
                 self.relay.links().drop_link(link);
@@ -283,8 +284,8 @@ impl Sessions<'_> {
     fn ensure_dedicated(&mut self, key: ClientKey, node: NodeId) -> Ensured {
         let Some(client) = self.relay.clients.get(key) else { return Ensured::Wait };
         if client.dedicated.is_some() {
-            // On a cluster, other commands go along shared links beside it: what was sent there
-            // is executed first.
+            // On a cluster, other commands of the client go along shared links: those that were sent
+            // there must be executed first.
             let behind = self.relay.cluster.view.is_some() && client.order.outstanding() > 0;
             return if behind { Ensured::Wait } else { Ensured::Ready };
         }
@@ -381,8 +382,8 @@ impl Sessions<'_> {
             self.relay.clients.resume.push(key);
         }
         if strayed && settled && self.relay.cluster.view.is_some() {
-            // It leads to one node only. The command has named no key that anybody knows of, and
-            // what it may have left behind goes with its connection.
+            // The connection leads to one node only. The unknown command has named no known key, and the
+            // state that it may have left behind ends with the connection.
             self.end_dedicated_state(key);
             return self.relay.clients.finish_if_leaving(key);
         }
@@ -391,7 +392,7 @@ impl Sessions<'_> {
             self.relay.routing().want_all_whole();
         }
         if ended {
-            // It was told that nothing more will come.
+            // The server was told that nothing more will come.
             self.end_dedicated_state(key);
             self.relay.clients.resume.push(key);
         } else if releasable {
@@ -408,8 +409,8 @@ impl Sessions<'_> {
         self.relay.clients.finish_if_leaving(key);
     }
 
-    /// There is no connection to be had: the answer is an error, and a transaction that could
-    /// not begin must not have its commands executed outside of it.
+    /// There is no connection for the client: its request is answered with an error. If that was to begin a
+    /// transaction, the commands of the transaction are refused rather than executed outside of one.
     pub(in crate::session) fn dedicated_unavailable(
         &mut self,
         key: ClientKey,
@@ -445,7 +446,7 @@ impl Sessions<'_> {
             || dedicated.is_monitor()
             || dedicated.is_subscriber();
         if waited || state || dedicated.within_frame {
-            // As on a connection to the server itself: what it was is gone with it.
+            // As on a client's own connection to a server, its state is lost with it.
             self.relay.clients.close_after_replies(key);
             return;
         }
@@ -493,7 +494,7 @@ impl Sessions<'_> {
 }
 
 impl Clients {
-    /// A client that waits to leave may be waiting for just what has happened.
+    /// Looks again at a client that waits to leave, since it may have waited for what just happened.
     pub(in crate::session) fn finish_if_leaving(&mut self, key: ClientKey) {
         if let Some(client) = self.get(key)
             && (client.eof

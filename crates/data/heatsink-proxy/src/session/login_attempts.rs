@@ -1,7 +1,7 @@
 //! How many wrong logins may be tried from one address.
 //!
-//! Up to [`BURST`] that were refused are free, and one is forgotten every [`PERIOD`]; whoever has
-//! more has to wait. So a client that guesses passwords is slowed down, as it would be at a shell.
+//! [`BURST`] refused logins are free, and one is forgotten every [`PERIOD`]. An address with more refused
+//! logins has to wait, which slows down a client that guesses passwords.
 //!
 //! Called by: `login_queue`, before the server or the users file is asked, and when it has refused.
 //! Bound: [`MAX_SOURCES`] addresses; those beyond share one count, which is at most [`MOST`].
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 /// Refusals after which the next attempt has to wait.
 const BURST: u32 = 20;
-/// Refusals that are remembered: more of them, which came at once, do not make the wait longer.
+/// Refusals that are remembered. If more come at once, the wait does not become longer.
 const MOST: u32 = 100;
 /// After this time one is forgotten.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Addresses that are counted one by one.
 const MAX_SOURCES: usize = 4096;
 
-/// What was tried lately, by address.
+/// Recent refused logins, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     sources: HashMap<IpAddr, Count>,
@@ -83,7 +83,7 @@ impl Attempts {
     }
 }
 
-/// What counts as one address: of IPv6 a whole network, since who has one has all of its addresses.
+/// What counts as one address: of IPv6 a whole network, since a host in it can use all its addresses.
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),

@@ -1,11 +1,11 @@
-//! Who may try to become somebody else, and when: before the server is asked.
+//! Which client may try a login, and when, before the server is asked.
 //!
-//! A login that has a pool on this worker, accepted or being tried, costs the server no connection
-//! and is no guess; nor is one that another worker uses. Any other one opens a connection just to
-//! see, so those are bounded: so many at a time, and so many that are refused from one address (see
-//! [`crate::session::login_attempts`]). What was refused a moment ago is not tried again at once, but does not count
-//! as another guess either: a password that was changed fails for many clients. Who exceeds a bound
-//! waits, and is refused in the end.
+//! A login that already has a pool on this worker, accepted or being tried, costs the server no
+//! connection and is no guess; nor is a login that another worker uses. For any other login a connection
+//! is opened just to try it, so two things are bounded: logins that are tried at a time, and refused
+//! logins of one address (see [`crate::session::login_attempts`]). A login that was refused a moment ago
+//! is not tried again at once, and does not count as another guess: after a password was changed, the old
+//! one fails for many clients. A client that exceeds a bound waits, and is refused in the end.
 //!
 //! Where a user needs no password, every password is a login that is accepted. Beyond
 //! [`MAX_PASSWORDS`] of them the server is asked whether that is so; then they share one pool:
@@ -50,7 +50,7 @@ const MAX_UNPROVEN: usize = 64;
 const MAX_WAITING: usize = 256;
 /// How long each of them waits.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// How often it is looked whose turn it is.
+/// Time between two looks at whose turn it is.
 const LOOK: Duration = Duration::from_millis(100);
 /// Refused logins of a worker that are remembered, and how long they are not tried again.
 const MAX_REFUSED: usize = 32;
@@ -63,7 +63,7 @@ const ANY_PASSWORD: &[u8] = b"heatsink: this user needs no password";
 const REFUSED: &str = "ERR heatsink: too many logins or databases that were refused have been tried \
                        from this address, try again later";
 
-/// What a worker knows of logins that have no pool.
+/// Logins of a worker that wait, or were refused.
 #[derive(Debug, Default)]
 pub(crate) struct Logins {
     /// Until when each client waits at most, the first to come first.
@@ -73,7 +73,7 @@ pub(crate) struct Logins {
     hasher: RandomState,
 }
 
-/// Stands for what was tried: credentials, or, with those that a client has, a database and protocol.
+/// The hash of what was tried: credentials, or a database and protocol with a client's own credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tried(u64);
 
@@ -179,7 +179,7 @@ impl Sessions<'_> {
         proven.contains_key(login)
     }
 
-    /// What a client tried was refused.
+    /// Notes that what a client tried was refused.
     pub(in crate::session) fn login_refused(&mut self, key: ClientKey, tried: Tried) {
         let refused = &mut self.room.logins.refused;
         if let Some((_, at)) = refused.iter_mut().find(|(other, _)| *other == tried) {
@@ -197,7 +197,7 @@ impl Sessions<'_> {
         }
     }
 
-    /// Has those look again who wait for their turn.
+    /// Has the clients that wait for their turn look again.
     pub(crate) fn look_after_logins(&mut self) {
         let Relay { clients, now, .. } = &mut *self.relay;
         let logins = &mut self.room.logins;

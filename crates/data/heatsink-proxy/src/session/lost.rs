@@ -1,8 +1,9 @@
-//! What a client was in the middle of is over before its time: with its connection, or because it asked
-//! for something that has no place there.
+//! Transactions, watches and subscriptions that end early: with their connection, or because the client
+//! sent a request that cannot be part of them.
 //!
-//! Called by: whoever finds that out; `decide` says how a lost transaction goes on.
-//! Invariant: nothing of a transaction is executed of which a part is lost.
+//! Called by: the event loop and the other modules of this room; `decide` says how a lost transaction
+//! goes on.
+//! Invariant: if a part of a transaction is lost, none of it is executed.
 
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::{ClientKey, Lost};
@@ -13,7 +14,7 @@ use crate::session::dedicated::redirects::null;
 /// How a lost transaction goes on towards its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LostStep {
-    /// `MULTI` after a lost `WATCH`: begins, and will fail.
+    /// `MULTI` after a lost `WATCH`: begins a transaction that will fail.
     Begin,
     /// A command inside: refused.
     Refuse,
@@ -21,7 +22,7 @@ pub(crate) enum LostStep {
     Abort,
     /// `DISCARD`: ends.
     Forget,
-    /// `UNWATCH`: there is nothing to keep, and nothing to fear.
+    /// `UNWATCH`: no key is watched any more, so nothing has to fail.
     Unwatch,
     /// `MULTI` after watched keys have moved to another node.
     BeginMoved,
@@ -32,7 +33,7 @@ pub(crate) enum LostStep {
 }
 
 impl Sessions<'_> {
-    /// What a client was in the middle of is over, and a transaction will fail.
+    /// Ends the state of a client's dedicated connection; a transaction will fail.
     pub(crate) fn end_dedicated_state(&mut self, key: ClientKey) {
         let Some(client) = self.relay.clients.get(key) else { return };
         if client.transaction.take().is_some() {
@@ -46,7 +47,7 @@ impl Sessions<'_> {
             Transaction::None => {}
         }
         if dedicated.is_subscriber() {
-            // As when the connection is lost: what it was is gone.
+            // As when the connection is lost, its state is lost.
             self.relay.clients.close_after_replies(key);
         }
         self.drop_dedicated_links(key, &dedicated);

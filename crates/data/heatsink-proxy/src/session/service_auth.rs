@@ -1,10 +1,10 @@
 //! Logins that are checked here, by the users file, instead of by the servers.
 //!
 //! Called by: `switch`, for `AUTH` and `HELLO` under `auth = "service"`.
-//! To the servers, all clients are the one user of the upstream URL; until a client is known
-//! here, nothing of what it sends gets there.
-//! Bound: one login a client at a time; the verifier's queue, beyond which a client is told so; wrong
-//! ones as `login_queue` says.
+//! To the servers, all clients are the one user of the upstream URL. Until a client has logged in here,
+//! none of its requests is sent there.
+//! Bound: one login of a client at a time; the verifier's queue, beyond which a login is refused; wrong
+//! logins as `login_queue` says.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Sessions<'_> {
         Flow::Taken
     }
 
-    /// Has a login checked; nothing else of the client is looked at meanwhile.
+    /// Has a login checked. No other request of the client is taken meanwhile.
     pub(in crate::session) fn verify(
         &mut self,
         key: ClientKey,
@@ -111,7 +111,7 @@ impl Sessions<'_> {
             client.session = Some(session);
             return;
         };
-        // The answer stands behind the one that was waited for.
+        // The answer is behind the reply that was waited for.
         self.relay.clients.fill(key, seq, b"");
         match verdict {
             Verdict::Granted => self.admit(key, &user, attempt),
@@ -143,7 +143,7 @@ impl Sessions<'_> {
 }
 
 impl Clients {
-    /// What a client is told that is not known yet and asks for anything but to be.
+    /// The error for a client that sends anything but a login before it has logged in.
     pub(crate) fn refuse_unknown(&mut self, key: ClientKey, role: Option<Role>) {
         let refusal = if role == Some(Role::Exec) { NO_AUTH_EXEC } else { NO_AUTH };
         self.reply(key, refusal);

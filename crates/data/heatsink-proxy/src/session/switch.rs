@@ -1,11 +1,11 @@
 //! Commands that change who a client is: `AUTH`, `HELLO`, `SELECT`, `RESET`.
 //!
-//! The client moves to another pool, and the server decides whether it may: the command is
-//! sent on the pool it would move to, whose connections were opened with just these
-//! credentials, database and protocol, and only its success moves the client.
-//! Invariant: a client is in a pool only after the server accepted the client's own
-//! credentials for it. And no password is sent behind requests that are not answered, since servers from
-//! Redis 7.2 on, and Valkey, do not answer a wrong one there (`addAuthErrReply`):
+//! They move the client to another pool, and the server decides whether it may: the command is sent along
+//! a link of that pool, whose connections were opened with exactly these credentials, database and
+//! protocol, and the client moves only if the command succeeds.
+//! Invariant: a client is in a pool only after the server accepted the client's own credentials for it.
+//! And no password is sent behind unanswered requests, because servers from Redis 7.2 on, and Valkey, do
+//! not answer a wrong one there (`addAuthErrReply`):
 //!
 //! ```text
 //! others: GET a, GET b     C: AUTH app old-password     others: GET c      on one connection
@@ -35,12 +35,12 @@ pub(crate) enum Session {
     Move(Move),
     /// The client gets an answer made here.
     Answer(Answer),
-    /// The client is known from then on.
+    /// The client has logged in from then on.
     Verify(Verification),
     /// It waits for another client's connection.
     Redirected(Redirected),
-    /// It is to move, and the server has agreed, with this reply: which pool to, depends on whether
-    /// any password does for the user.
+    /// The server has agreed with this reply that the client moves. To which pool depends on whether the user
+    /// accepts any password.
     Share(Move, Vec<u8>),
 }
 
@@ -137,7 +137,7 @@ impl Sessions<'_> {
                 }
             }
         }
-        // Without the name, which is the client's and not the connection's.
+        // Without the name: the connection is shared, and the name is the client's.
         let mut bytes = Vec::new();
         let mut args = vec![&b"HELLO"[..]];
         args.extend(request.arg(1));
@@ -182,7 +182,7 @@ impl Sessions<'_> {
         self.relay.clients.reply(key, b"+RESET\r\n");
     }
 
-    /// Has a client ask the server to be somebody else, when it is its turn.
+    /// Has a client try another login when it is its turn.
     pub(in crate::session) fn try_move(
         &mut self,
         key: ClientKey,
@@ -324,7 +324,7 @@ impl Sessions<'_> {
 
     fn session_over(&mut self, ticket: Ticket) {
         let key = ticket.client;
-        // The answer stands behind the one that the server was to give.
+        // The answer is behind the one that the server was to give.
         self.relay.clients.fill(key, ticket.seq, b"");
         self.read_dedicated_again(key);
         self.relay.clients.finish_if_leaving(key);
@@ -341,7 +341,7 @@ impl Sessions<'_> {
         }
     }
 
-    /// Nothing comes of a session: a pool that was made for it goes.
+    /// A client does not move: the pool that was opened for the attempt is closed.
     pub(crate) fn forget_session(&mut self, session: &Session) {
         if let Session::Move(Move { pool, .. }) | Session::Share(Move { pool, .. }, _) = session {
             self.relay.upstream.leave_pool(self.relay.now, *pool);

@@ -1,11 +1,12 @@
-//! The places of a client's replies, where they come several ways.
+//! The places of a client's replies, where they come from several links.
 //!
-//! Called by: `order`. One place per reply that is still to be told, in the order of the
-//! requests. Each way is in order by itself, so it is enough to know the way of each place:
-//! what comes is put behind what came the same way before, and put in order when it is told:
-//! small replies in one piece, large ones as they lie there.
-//! Bound: see `order`. A way holds less garbage than twice what it has to tell, or little.
-//! Invariant: a way has as many places as it has replies that are not told.
+//! Called by: `order`. There is one place for each reply that is not in the output yet, in the order
+//! of the requests. The replies of one link come in order, so a place only names its way: replies
+//! queue up on their way, and are put in order when they are moved to the output. Small replies are
+//! copied there; large ones are written from where they lie.
+//! Bound: see `order`. When a way takes more bytes, those that were sent are removed if they are
+//! half of what it holds, and [`GARBAGE_BYTES`] or more.
+//! Invariant: a way has as many places as replies that are to come or wait for their turn.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -16,11 +17,11 @@ use slab::Slab;
 use crate::downstream::order::Source;
 use crate::downstream::shared_reply::Lent;
 
-/// Replies of so many bytes on average are written from where they are held.
+/// From this average size on, replies are written from where they lie.
 const FAST_PATH_BYTES: usize = 256;
-/// So many pieces are written at once.
+/// Pieces that one system call writes.
 const SLICES: usize = 64;
-/// Less garbage than this is left where it is.
+/// With fewer bytes than this that were sent, a way is not compacted.
 const GARBAGE_BYTES: usize = 8 << 10;
 /// A buffer up to this size is kept for the next client.
 const KEEP_BYTES: usize = 16 << 10;
@@ -32,19 +33,19 @@ pub(crate) struct Spread {
     /// The number of the first place; may wrap around.
     first: u32,
     ways: Vec<Way>,
-    /// Answers of our own.
+    /// Replies that were made here.
     local: Replies,
-    /// Replies that came no way.
+    /// Replies of places that were reserved, or are holes, and replies shared with other clients.
     filled: Slab<Filled>,
-    /// Bytes that came and are not told.
+    /// Bytes that came and are not in the output yet.
     held: usize,
     /// Those of them that are shared with other clients.
     lent: usize,
-    /// Something has grown beyond what is kept.
+    /// A buffer has grown larger than what is kept for the next client.
     is_large: bool,
 }
 
-/// A reply that came no way.
+/// A reply that came on no way.
 #[derive(Debug)]
 pub(super) enum Filled {
     Copied(Vec<u8>),
@@ -63,44 +64,44 @@ impl Filled {
 /// Where one reply is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// The next that comes, or came, this way.
+    /// It is the next of this way, come or not.
     Way(u32),
-    /// The next of our own.
+    /// It is the next that was made here.
     Local,
-    /// It will come by itself.
+    /// It is to be given by number.
     Open,
-    /// It has come by itself.
+    /// It was given by number, or is shared with other clients.
     Filled(u32),
-    /// Only a part of it came, and no more will. It is never taken out.
+    /// Only a part of it came, and no more will. This place is never taken out.
     Cut,
 }
 
-/// One way that replies come.
+/// The queue of one source.
 #[derive(Debug, Default)]
 struct Way {
     source: Source,
-    /// How many are still to come.
+    /// Replies that are still to come.
     owed: u32,
     replies: Replies,
 }
 
 impl Way {
-    /// It may become another.
+    /// Whether it may be given to another source.
     fn is_unused(&self) -> bool {
         self.owed == 0 && self.replies.is_empty()
     }
 }
 
-/// Replies that came and are not told, oldest first.
+/// Replies that came and are not in the output yet, oldest first.
 #[derive(Debug, Default)]
 struct Replies {
     /// The last may be incomplete.
     bytes: Vec<u8>,
-    /// How many of the bytes are told.
+    /// How many of the bytes are in the output.
     told: usize,
-    /// Where each of them ends.
+    /// Where each complete reply ends.
     ends: Vec<usize>,
-    /// How many of them are told.
+    /// How many of these are in the output.
     next: usize,
 }
 
@@ -137,14 +138,14 @@ impl Replies {
         (self.told, self.next) = (0, 0);
     }
 
-    /// The next one, if it is complete.
+    /// Takes the next reply, if it is complete.
     #[inline]
     fn pop(&mut self) -> Option<&[u8]> {
         let (start, end) = self.pop_span()?;
         Some(&self.bytes[start..end])
     }
 
-    /// Where the next one lies, if it is complete.
+    /// Takes the next reply, if it is complete: where it lies.
     #[inline]
     fn pop_span(&mut self) -> Option<(usize, usize)> {
         let end = *self.ends.get(self.next)?;
@@ -152,7 +153,7 @@ impl Replies {
         Some((std::mem::replace(&mut self.told, end), end))
     }
 
-    /// Forgets what is there of one that is not complete; how many bytes.
+    /// Forgets the part of a reply that is not complete. Returns how many bytes that were.
     fn forget_part(&mut self) -> usize {
         let end = self.ends.last().map_or(self.told, |end| self.told.max(*end));
         let part = self.bytes.len() - end;
@@ -160,14 +161,14 @@ impl Replies {
         part
     }
 
-    /// What is there of one that is not.
+    /// Takes what is there of a reply that is not complete.
     fn pop_part(&mut self) -> &[u8] {
         let start = std::mem::replace(&mut self.told, self.bytes.len());
         &self.bytes[start..]
     }
 }
 
-/// Replies next to each other that came the same way; of our own, if it is none.
+/// Replies that lie next to each other on one way, or without one among those made here.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     way: Option<u32>,
@@ -191,7 +192,7 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// Everything outstanding, `owed` replies, comes from `source`; its first place has the
+    /// Begins with `owed` outstanding replies that all come from `source`; the first place has the
     /// number `first`.
     pub(super) fn begin(&mut self, source: Source, owed: u32, first: u32) {
         debug_assert!(self.places.is_empty() && self.held == 0 && self.lent == 0);
@@ -208,7 +209,7 @@ impl Spread {
         self.first.wrapping_add(self.places.len() as u32)
     }
 
-    /// Everything has been told.
+    /// Whether every reply is in the output.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.places.is_empty()
@@ -225,7 +226,7 @@ impl Spread {
         self.held - self.lent
     }
 
-    /// Bytes that are held, those held together with other clients divided by their number.
+    /// Bytes that are held. Those that several clients hold are divided by their number.
     pub(super) fn share(&self) -> usize {
         let lent = self.filled.iter().filter_map(|(_, filled)| match filled {
             Filled::Copied(_) => None,
@@ -234,7 +235,7 @@ impl Spread {
         self.copied_bytes() + lent.sum::<usize>()
     }
 
-    /// Gives up what is too much to be kept for the next client.
+    /// Frees buffers that are too large to be kept for the next client.
     #[inline]
     pub(crate) fn trim(&mut self) {
         if self.is_large {
@@ -254,7 +255,7 @@ impl Spread {
         self.places.extend(route.map(|source| Place::Way(ways[source as usize])));
     }
 
-    /// So many replies will come from there; the number of their way.
+    /// Notes `count` replies that will come from `source`. Returns the number of their way.
     #[inline]
     fn owe(&mut self, source: Source, count: u32) -> u32 {
         let hint = source.hint();
@@ -273,7 +274,7 @@ impl Spread {
         way
     }
 
-    /// The way for a source that is not where it would be looked for first.
+    /// The way of a source that is not on the one of its hint.
     #[cold]
     fn way(&mut self, source: Source) -> u32 {
         if let Some(way) = self.ways.iter().position(|way| way.source == source) {
@@ -322,7 +323,7 @@ impl Spread {
         }
     }
 
-    /// The next reply that would come a way will come by itself.
+    /// See [`crate::downstream::order::Order::hole`].
     pub(super) fn hole(&mut self, way: u32) -> u32 {
         let Some(index) = self.next_of(way) else {
             debug_assert!(false, "a reply to a request that was answered");
@@ -333,14 +334,13 @@ impl Spread {
         self.first.wrapping_add(index as u32)
     }
 
-    /// The next reply that would come a way will never be complete. False if nothing of it is told:
-    /// what is there of it is forgotten, and another may come in its place.
+    /// See [`crate::downstream::order::Order::cut`].
     pub(super) fn cut(&mut self, way: u32) -> bool {
         let index = self.next_of(way);
         debug_assert!(index.is_some(), "a part of a reply to a request that was answered");
         let Way { owed, replies, .. } = &mut self.ways[way as usize];
         if index == Some(0) {
-            // What has its turn is told as it comes.
+            // A reply whose turn it is goes to the output piece by piece.
             self.places[0] = Place::Cut;
             *owed -= 1;
             return true;
@@ -364,19 +364,19 @@ impl Spread {
         number == self.first && !self.places.is_empty()
     }
 
-    /// Where the next reply belongs that comes a way.
+    /// The index of the place of the next reply that comes on a way.
     fn next_of(&self, way: u32) -> Option<usize> {
         self.owed_places(way).next()
     }
 
-    /// Where the replies belong that are still to come a way.
+    /// The indices of the places of all replies that are still to come on a way.
     fn owed_places(&self, way: u32) -> impl Iterator<Item = usize> {
         let arrived = self.ways.get(way as usize).map_or(0, |way| way.replies.len());
         let of_way = move |(_, place): &(usize, &Place)| **place == Place::Way(way);
         self.places.iter().enumerate().filter(of_way).skip(arrived).map(|(index, _)| index)
     }
 
-    /// False if nothing was waited for in that place.
+    /// Gives the reply of a place. False if the place waits for none.
     pub(super) fn fill(&mut self, number: u32, reply: impl FnOnce() -> Filled) -> bool {
         let index = number.wrapping_sub(self.first) as usize;
         let Some(Place::Open) = self.places.get(index) else { return false };
@@ -384,7 +384,7 @@ impl Spread {
         true
     }
 
-    /// Holds a reply that came no way; its place.
+    /// Holds a reply that came on no way. Returns its place.
     fn hold(&mut self, reply: Filled) -> Place {
         self.held += reply.len();
         if let Filled::Lent(_) = reply {
@@ -405,7 +405,7 @@ impl Spread {
         self.is_large |= self.local.bytes.capacity() > KEEP_BYTES;
     }
 
-    /// Tells whatever has its turn.
+    /// Moves the replies whose turn it is to the output.
     pub(super) fn advance(&mut self, output: &mut Outgoing) {
         let Self { places, first, ways, local, filled, held, lent, .. } = self;
         let before = output.len();
@@ -438,14 +438,14 @@ impl Spread {
         self.is_large |= self.places.capacity() > 1024;
     }
 
-    /// Replies are so large that copying them costs more than writing them in pieces.
+    /// Whether replies are so large that copying them costs more than writing them in pieces.
     #[inline]
     pub(super) fn is_heavy(&self) -> bool {
         self.held >= FAST_PATH_BYTES * self.places.len()
     }
 
-    /// Writes what has its turn, up to what came by itself; what the socket does not take is
-    /// left to `output`, which is empty before.
+    /// Writes the replies whose turn it is from where they lie, up to the first that came on no way.
+    /// `output`, which is empty before, gets what the socket does not take.
     pub(super) fn write(&mut self, to: &mut impl Write, output: &mut Outgoing) -> io::Result<()> {
         debug_assert!(output.is_empty());
         while output.is_empty() {
@@ -485,8 +485,7 @@ impl Spread {
         Ok(())
     }
 
-    /// Takes replies that have their turn out of their places; they stay where they are held
-    /// until more comes.
+    /// Removes the places of replies whose turn it is. Their bytes stay on their ways until more come.
     fn pop_spans(&mut self, spans: &mut [Span]) -> usize {
         let Self { places, first, ways, local, held, .. } = self;
         let mut count = 0;
@@ -520,7 +519,7 @@ impl Spread {
         &replies.bytes[span.start..span.end]
     }
 
-    /// How much room what is held takes.
+    /// How much memory the buffers take.
     #[cfg(test)]
     pub(super) fn buffer_bytes(&self) -> usize {
         let ways = self.ways.iter().map(|way| &way.replies);
