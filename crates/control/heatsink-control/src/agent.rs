@@ -4,9 +4,9 @@
 //! the store and its channels say.
 //! Bound: a report has `report_keys` keys plus those that are registered or watched; local
 //! entries are bounded by `max_hot_keys`.
-//! Invariant: the data plane gets the registry's word while there is one, cut down to what
-//! this proxy's own policies allow. A proxy on its own adds nothing that moves data. The
-//! version of the hot set changes only if the set does.
+//! Invariant: the data plane is given the registry's entries, cut down to what this proxy's own policies
+//! allow. A proxy on its own adds local entries, none of which moves data. The version of the hot set
+//! changes only if the set does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ type Map<V> = HashMap<Vec<u8>, V, RandomState>;
 /// Keys that a proxy watches at most.
 pub const MAX_WATCHED: usize = 1024;
 
-/// A key that the data plane has to treat in its own way.
+/// A hot key, as the data plane is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotKey {
     /// The raw key.
@@ -60,10 +60,10 @@ pub struct HotKey {
     pub split: Option<SplitRecord>,
 }
 
-/// All of them.
+/// The hot keys of this proxy at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotSet {
-    /// Differs whenever the keys do.
+    /// Changes whenever the keys do.
     pub version: u64,
     /// Ordered by key.
     pub keys: Vec<HotKey>,
@@ -131,8 +131,8 @@ impl Agent {
         self.effect.forget();
     }
 
-    /// The store has taken a heartbeat. To be told several times within `store_patience`, and
-    /// of nothing but heartbeats: a store that answers but takes no writes is of no use.
+    /// The store has taken a heartbeat. The caller says so several times within `store_patience`, and only
+    /// for heartbeats: a store that answers questions and takes no writes is of no use.
     pub fn on_store_ok(&mut self, now: Duration) {
         self.health.store_ok(now);
     }
@@ -229,8 +229,8 @@ impl Agent {
         self.local.iter()
     }
 
-    /// Keys that aggregators asked to watch: with the registered ones, those whose counts the
-    /// detector has to tell whatever they are.
+    /// Keys that aggregators asked to watch. The detector reports the counts of these and of the registered
+    /// keys, however low they are.
     pub fn watched(&self) -> impl Iterator<Item = &[u8]> {
         self.watched.keys().map(Vec::as_slice)
     }

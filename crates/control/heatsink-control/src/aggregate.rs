@@ -1,13 +1,13 @@
-//! The aggregator: sums the reports of the fleet and says what is to be done.
+//! The aggregator: adds up the reports of the fleet and proposes changes of the registry.
 //!
 //! Called by: the runtime of every process with that role, with each report, each list of
 //! members, and each tick.
 //! Bound: [`MAX_INTENTS`] changes a tick, largest first; the rest waits for the next tick.
 //! Cost of a tick: one look at each summed key and each record.
-//! Invariant: what is proposed depends on the sums, the policies and the registry copy alone,
-//! and every change names the epoch it is based on, so that replicas need not know of each
-//! other: the first change takes effect, the others are refused. What an operator did is
-//! never changed. Nothing is retired by an aggregator that may be deaf.
+//! Invariant: proposals depend on the sums, the policies and the registry copy alone, and every change
+//! names the epoch it is based on. So aggregators need not know of each other: the first change takes
+//! effect, the others are refused. A manual entry is never changed. An aggregator that may not hear all
+//! proxies retires nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ use watch::Watch;
 /// Changes that are proposed in one tick.
 pub const MAX_INTENTS: usize = 64;
 
-/// What an aggregator wants done. All of them respect blocked keys, except for the put of a key
-/// that [`Registry::outlives_block`].
+/// A change that an aggregator proposes. The store refuses it for a blocked key, except for the put of a
+/// key that [`Registry::outlives_block`].
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "most of them are puts, and there are few")]
 pub enum Intent {
@@ -71,7 +71,7 @@ pub enum Intent {
     Watch(Vec<Vec<u8>>),
 }
 
-/// What is known of a key right now.
+/// What a key does right now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Live {
     /// Sums over the fleet, without the key.
@@ -84,7 +84,7 @@ pub struct Live {
     pub warm: bool,
 }
 
-/// What an aggregator can tell of itself.
+/// An aggregator's figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Reports that were taken in.
@@ -144,8 +144,8 @@ impl Aggregator {
         }
     }
 
-    /// Takes over other settings and policies. Entries that they do not allow change at the
-    /// next tick, others when they would have changed anyway.
+    /// Takes over new settings and policies. Entries that they do not allow are changed at the next tick,
+    /// all others when they would have changed anyway.
     pub fn apply(&mut self, now: Duration, settings: Settings, policies: Arc<Policies>) {
         self.settings = settings;
         self.policies = policies;
@@ -166,7 +166,7 @@ impl Aggregator {
         }
     }
 
-    /// Looks at everything; what is to be done.
+    /// Looks at all sums and records. Returns the changes that are to be proposed.
     pub fn tick(&mut self, now: Duration, registry: &mut Registry) -> Vec<Intent> {
         self.sums.expire(now, self.settings.report_life());
         self.is_deaf = !self.hears_everybody(now);
@@ -180,7 +180,7 @@ impl Aggregator {
         intents
     }
 
-    /// Whether the reports of all live proxies count now: else a sum may be too low.
+    /// Whether the reports of all live proxies count now. If not, a sum may be too low.
     fn hears_everybody(&self, now: Duration) -> bool {
         let believed =
             self.members_at.is_some_and(|at| now.saturating_sub(at) <= self.settings.members_life);
@@ -286,8 +286,8 @@ impl Aggregator {
         }
     }
 
-    /// Puts an entry in the place of a record. A value that was moved stays where it is until
-    /// somebody has moved it back, and its record does not expire.
+    /// The put of an entry in the place of a record. If the value was moved, the new entry keeps saying
+    /// where it is, and does not expire before it is moved back.
     fn put(&self, key: &[u8], entry: Entry, record: Option<&Record>) -> Intent {
         let expects_epoch = record.map_or(0, |record| record.epoch);
         let entry = match record {
@@ -298,8 +298,8 @@ impl Aggregator {
         Intent::Put { key: key.to_vec(), entry, expects_epoch, ttl }
     }
 
-    /// Proxies that share the traffic: those with a heartbeat, or those that are heard while
-    /// the heartbeats are not known.
+    /// The number of proxies that share the traffic: those with a heartbeat or, while heartbeats are not
+    /// known, those whose reports come.
     pub fn live_proxies(&self, now: Duration) -> usize {
         match self.members_at {
             Some(_) => member::proxies(&self.members),
@@ -307,7 +307,7 @@ impl Aggregator {
         }
     }
 
-    /// What is known of a key right now; nothing if nobody reports it.
+    /// What a key does right now; none if nobody reports it.
     pub fn live(&self, key: &[u8]) -> Option<Live> {
         self.sums.get(key).map(|sum| self.live_of(sum))
     }

@@ -1,9 +1,9 @@
-//! Decisions: from what a key does and may get to a mitigation, with the reason.
+//! Decisions: which mitigation a key gets, by its traffic and its policy, and why.
 //!
 //! Called by: the aggregator with the sums of the fleet, the agent of a proxy that is alone
 //! with its own counts.
-//! Invariant: a decision depends on nothing but its arguments, so every aggregator that has
-//! the same sums comes to the same one. It is never one that the policy does not allow.
+//! Invariant: a decision depends on its arguments only, so all aggregators with the same sums come to the
+//! same decision. It is always one that the policy allows.
 
 use heatsink_detect::heat::{HeatKind, KeyHeat};
 
@@ -25,8 +25,8 @@ pub struct Settings {
     pub big_value_bytes: f64,
     /// Bigger values, on average, do not fit into the local cache.
     pub cacheable_bytes: f64,
-    /// What the data planes of this release act on. Any other decision is a dry run: it says
-    /// what would have been done. The same in the whole fleet, or aggregators disagree.
+    /// The mitigations that proxies carry out. A decision for any other is a dry run: it says what would
+    /// have been done. This must be the same in the whole fleet, or aggregators disagree.
     pub available: Mitigations,
 }
 
@@ -43,7 +43,7 @@ impl Default for Settings {
     }
 }
 
-/// What there is to decide on.
+/// All that a decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     /// What the key does.
@@ -103,7 +103,7 @@ pub fn decide(case: &Case<'_>, settings: &Settings) -> Option<Decision> {
     })
 }
 
-/// A mitigation with what is to be said of it.
+/// A mitigation with words for the reason.
 struct Choice {
     mitigation: Mitigation,
     split_factor: u32,
@@ -190,7 +190,7 @@ fn mean_bytes(heat: &KeyHeat) -> f64 {
     heat.bytes_per_second / heat.requests_per_second().max(1.0)
 }
 
-/// What the key does, against which threshold.
+/// The beginning of a reason: how hot the key is, and the threshold.
 fn circumstances(case: &Case<'_>) -> String {
     let heat = case.heat;
     let (unit, rate_too) = match case.kind {

@@ -1,7 +1,8 @@
-//! What the registry holds of one hot key, as it is stored and as it is shown.
+//! What the registry holds of one hot key.
 //!
-//! Called by: the aggregator and operators write these, every proxy reads them.
-//! The raw key is not part of an entry: it is what the entry is stored under.
+//! Called by: the aggregator and operators write entries, every process reads them. The API shows an
+//! entry with the rates and the status of the moment.
+//! The raw key is not part of an entry, which is stored under it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,7 +45,7 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Near the threshold, and nothing is done yet; or to be moved or copied, and not begun.
+    /// Its value is to be moved or copied, and nobody has begun.
     Candidate,
     /// The mitigation is in force.
     Active,
@@ -95,8 +96,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it has to be there when all processes were restarted: a person wants it, or the
-    /// value has been moved.
+    /// Whether it must be there after a restart of all processes: an operator wants it, or the value was
+    /// moved.
     pub fn survives(&self) -> bool {
         self.origin == Origin::Manual || self.split.is_some()
     }

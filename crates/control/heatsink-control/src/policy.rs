@@ -18,12 +18,12 @@ use crate::words;
 /// Rules that a set of policies may have.
 pub const MAX_RULES: usize = 1024;
 
-/// What the names begin with of all that Heatsink keeps on servers for itself: the registry and
-/// what belongs to it, the index of splits, shards, copies, locks and permits.
+/// The prefix of all keys that Heatsink keeps on servers for itself: the registry, the index of splits,
+/// shards, copies, locks and permits.
 const OWN: &[u8] = b"heatsink:{";
 
-/// Whether a key is Heatsink's own. Nothing is ever done about such a key: what a fleet needs to
-/// move a value back must not be moved itself.
+/// Whether a key is Heatsink's own. No mitigation ever acts on such a key: the keys that a fleet needs to
+/// move a value back must not be moved themselves.
 pub fn is_own(key: &[u8]) -> bool {
     key.starts_with(OWN)
 }
@@ -36,7 +36,7 @@ pub enum Mode {
     Off,
     /// Nothing is done; what would have been done is reported.
     Observe,
-    /// Only what no client can notice.
+    /// Only mitigations that no client can notice.
     Exact,
     /// Reads may be older than a write elsewhere by the invalidation delay.
     #[default]
@@ -66,8 +66,8 @@ impl Mode {
         self != Self::Off
     }
 
-    /// Whether a mitigation may be in force on a key of this mode. This holds for an
-    /// operator's wish as well: the mode is what clients were promised.
+    /// Whether a mitigation may be in force on a key of this mode. An operator's promotion must keep to it,
+    /// too: the mode is what clients were promised.
     pub fn allows(self, mitigation: Mitigation) -> bool {
         match self {
             Self::Off | Self::Observe => false,
@@ -214,8 +214,7 @@ impl Effective<'_> {
         self.rule.map_or_else(|| "default".to_owned(), |(_, pattern)| words::key_text(pattern))
     }
 
-    /// The same rights without those that move data or need other servers: what a proxy may
-    /// decide alone.
+    /// The rights that a proxy on its own may use: without those that move data or need other servers.
     #[must_use]
     pub fn local_only(self) -> Self {
         Self {
@@ -259,7 +258,7 @@ impl Effective<'_> {
     }
 }
 
-/// More rules than can be looked through for each key.
+/// The error of too many rules: each key is matched against all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyRules {
     /// How many there are.

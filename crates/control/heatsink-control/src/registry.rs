@@ -1,8 +1,8 @@
 //! The copy of the registry that each process holds.
 //!
 //! Called by: the runtime feeds it with what the store says; agent, aggregator and API read.
-//! Bound: [`MAX_RECORDS`] records, as many blocked keys, [`MAX_WAITING`] changes that wait for
-//! a snapshot; what is beyond is not taken and a snapshot is asked for.
+//! Bound: [`MAX_RECORDS`] records, as many blocked keys, [`MAX_WAITING`] changes that wait for a snapshot.
+//! Anything beyond is dropped, and a snapshot is asked for.
 //! Invariant: the copy is what the store had at [`Registry::version`], plus this process's own
 //! acknowledged changes. Changes are applied only in the order of their versions; whenever
 //! one may be missing, nothing is applied until a snapshot has been read.
@@ -33,8 +33,8 @@ pub const MAX_RECORDS: usize = 1 << 16;
 /// Changes that wait for a snapshot.
 pub const MAX_WAITING: usize = 4096;
 
-/// After a snapshot, changes that it already held may still arrive for this long; later ones
-/// mean that the store counts anew.
+/// After a snapshot, changes that are part of it may still arrive for this long. If one arrives later,
+/// the store has begun to count anew.
 const OVERLAP: Duration = Duration::from_secs(2);
 
 type Map<V> = HashMap<Vec<u8>, V, RandomState>;
@@ -62,7 +62,7 @@ pub struct Registry {
     waiting: Vec<Change>,
     own: Own,
     orphans: Orphans,
-    /// A key was removed, and nobody said for how long it is blocked.
+    /// A key was removed, and for how long it is blocked is not known.
     is_unsure_of_blocks: bool,
     generation: u64,
 }
@@ -97,14 +97,13 @@ impl Registry {
         self.sync == Sync::Wanted
     }
 
-    /// Whether the copy is complete as far as it can know.
+    /// Whether the copy is complete, as far as is known here.
     pub fn is_synced(&self) -> bool {
         self.sync == Sync::Good
     }
 
-    /// Whether a snapshot would tell nothing new: the store is known to have `confirmed` as
-    /// its version and the copy has it too, no block is unknown, and no record has less than
-    /// `soon` to live by what is known here (renewals are not told).
+    /// Whether a snapshot would say nothing new: the store and the copy both have the version
+    /// `confirmed`, all blocks are known, and no record has less than `soon` to live (no message tells of renewals).
     pub fn is_current(&self, now: Duration, confirmed: Option<u64>, soon: Duration) -> bool {
         let ends_soon =
             |record: &Record| record.remaining(now).is_some_and(|remaining| remaining < soon);
@@ -125,8 +124,8 @@ impl Registry {
     /// A snapshot is asked for now; changes wait until it is here.
     pub fn begin_snapshot(&mut self) {
         self.sync = Sync::Reading { again: false };
-        // What was heard before the question is in the answer; if it is not, the store counts
-        // anew and it means nothing.
+        // Changes that came before the question are in the answer. If not, the store counts anew, and they
+        // mean nothing.
         self.waiting.clear();
         self.own.asked();
     }
@@ -193,7 +192,7 @@ impl Registry {
             self.generation += 1;
             set(&mut self.records, &mut self.blocked, key, own.cloned());
         }
-        // What was acknowledged while the snapshot was read is settled by the next one.
+        // Whether the store still has what it acknowledged meanwhile, the next snapshot shows.
         let again = again || !self.own.is_empty();
         for change in std::mem::take(&mut self.waiting) {
             if change.version > self.version {
@@ -220,7 +219,7 @@ impl Registry {
             self.waiting.push(change);
             self.sync = Sync::Wanted;
         } else if now.saturating_sub(self.snapshot_at) > OVERLAP {
-            // Either delivered twice or the store counts anew; a look at it tells.
+            // Either it was delivered twice, or the store counts anew: a snapshot shows which.
             self.sync = Sync::Wanted;
         }
     }
@@ -252,8 +251,8 @@ impl Registry {
         set(&mut self.records, &mut self.blocked, &key, record);
     }
 
-    /// A change that this process itself asked for was applied by the store. It holds here at
-    /// once, and is not forgotten should the store lose it before its message comes back.
+    /// The store has applied a change of this process. It is in force here at once, and is kept even if the
+    /// store loses it before its message comes.
     pub fn acknowledge(&mut self, now: Duration, change: Change) {
         let Change { version, key, what } = change;
         if self.sync == Sync::Good && version <= self.version {

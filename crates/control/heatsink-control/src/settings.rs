@@ -10,7 +10,7 @@ use heatsink_detect::heat::Thresholds;
 use crate::decision;
 use crate::policy::Effective;
 
-/// What aggregators and agents can be told.
+/// The settings of aggregators and agents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// What is hot, and for how long it has to cool.
@@ -22,7 +22,7 @@ pub struct Settings {
     /// Records that the registry may have; with as many, nothing is promoted automatically
     /// until one ends. Not above the store's own bound.
     pub registry_keys: usize,
-    /// The longest silence of a proxy that has nothing to say.
+    /// Time after which a proxy sends a report even if there is nothing to report.
     pub report_interval: Duration,
     /// Keys in a report that are neither registered nor watched.
     pub report_keys: usize,
@@ -69,7 +69,7 @@ impl Default for Settings {
     }
 }
 
-/// Reports count for at least this long: one second of silence and some slack.
+/// Reports count for at least this long: a proxy may be silent for a second, and late.
 const LEAST_REPORT_LIFE: Duration = Duration::from_millis(1500);
 
 impl Settings {

@@ -3,9 +3,9 @@
 //! Called by: the aggregator, for each report and each tick.
 //! Bound: [`MAX_SUMMED_KEYS`] keys and [`MAX_REPORTERS`] reporters; a key or reporter beyond is
 //! left out and counted. The cost of a report is one look-up for each of its keys.
-//! Invariant: a key's sum is exactly the sum of what the reports that count say of it: what
-//! a report added is taken back when the next one comes, or when its time is over. Only the
-//! time of receipt matters, so senders' clocks do not.
+//! Invariant: a key's sum is exactly the sum over the reports that count. What a report added is
+//! subtracted when the next one of its member comes, or when its time is over. Only the time of receipt
+//! matters, and not the senders' clocks.
 
 use std::collections::HashMap;
 use std::time::Duration;

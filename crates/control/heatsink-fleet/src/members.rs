@@ -1,8 +1,8 @@
 //! What members say of themselves with each heartbeat, and what is made of it.
 //!
-//! A fleet is upgraded one process after the other, so cards of other versions are read as far
-//! as they are understood: a field that is missing is not known, one that is not known is left
-//! out, and a load of another form leaves the rest of the card as it is.
+//! A fleet is upgraded one process after the other, so cards of other versions are read as far as they are
+//! understood: a missing field is unknown, an unknown field is ignored, and a load of another form does
+//! not spoil the rest of the card.
 //!
 //! What is shown of the others is as old as the last full list of members: about a second, in
 //! a fleet of hundreds up to ten. Two moments matter:
@@ -59,7 +59,7 @@ pub(crate) struct DownCard {
     pub(crate) error: String,
 }
 
-/// So many of them are told of.
+/// At most this many servers are named.
 const MOST_DOWN: usize = 8;
 
 /// What a member takes from clients and sends upstream. Rates, not totals: they can be added up
@@ -129,7 +129,7 @@ fn down(state: &State) -> Vec<DownCard> {
 }
 
 impl LoadCard {
-    /// As the API shows it. Another process wrote it: a rate that is none counts as nothing.
+    /// The load as the API shows it. Another process wrote it: an impossible rate counts as 0.
     fn load(&self) -> Load {
         let rate = |rate: f64| if rate.is_finite() && rate > 0.0 { rate } else { 0.0 };
         let node = |card: &NodeCard| NodeRate {

@@ -1,5 +1,4 @@
-//! What changed, for whoever listens: found by comparing what is shown now with what was
-//! shown before.
+//! Events for the clients of the API: found by comparing what is shown now with what was shown before.
 //!
 //! Called by: the loop, after whatever may have changed the registry or a status.
 //! Bound: listeners that are slow lose the oldest events and are told so.

@@ -11,7 +11,7 @@ use heatsink_proxy::Handle as ProxyHandle;
 
 use crate::members::{LoadCard, NodeCard};
 
-/// What a rate is taken over, once there has been so much time.
+/// The time that a rate is taken over, once that much has passed.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// Looks that are kept; more than heartbeats fit into the window.
@@ -101,7 +101,7 @@ mod tests {
             pace.rates(look(at, 600, 75));
         }
         assert_eq!(pace.rates(look(1750, 650, 75)), Some((50.0, 0.0)), "what was before is past");
-        // A heartbeat that was late is a longer window, not a higher rate.
+        // A late heartbeat makes the window longer, and not the rate higher.
         assert_eq!(pace.rates(look(5750, 4650, 475)), Some((1000.0, 100.0)));
         assert_eq!(pace.rates(look(5750, 4650, 475)).map(|_| ()), Some(()));
         assert!(pace.looks.len() <= LOOKS);

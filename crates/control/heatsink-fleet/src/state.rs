@@ -1,4 +1,4 @@
-//! What the loop and the API look at together.
+//! The state that the loop and the API share.
 //!
 //! Bound: the registry's size, the number of members, one histogram each.
 //! Invariant: the lock is held for the time of a look or a change, never across a wait.
@@ -24,7 +24,7 @@ use crate::news::News;
 use crate::split;
 use crate::{Live, Role};
 
-/// What is the same for the whole life of the process, and what is not.
+/// The shared state: what never changes, and behind the lock what does.
 pub(crate) struct State {
     pub(crate) id: String,
     pub(crate) role: Role,
@@ -37,8 +37,8 @@ pub(crate) struct State {
     pub(crate) privacy: Privacy,
     /// Log lines that could not be written, if somebody counts them.
     pub(crate) log_lines_dropped: Option<Arc<AtomicU64>>,
-    /// The copy of the registry has changed by this process's own doing: the loop need not wait
-    /// for the message.
+    /// This process itself has changed the copy of the registry: the loop need not wait for the store's
+    /// message.
     pub(crate) changed: Notify,
     /// There may be values to move.
     pub(crate) moves: Notify,
@@ -84,10 +84,10 @@ pub(crate) struct Counts {
     pub(crate) underestimates: u64,
     /// Reports and watch lists that came faster than they were taken.
     pub(crate) messages_dropped: u64,
-    /// What in the store was not understood, or not signed by a member, and when last.
+    /// How many records or messages were not understood, or not signed by a member; and when the last was.
     pub(crate) ignored: u64,
     pub(crate) ignored_at: Option<Duration>,
-    /// Entries among it that the store itself has no objection to.
+    /// Entries among them that the store itself accepts.
     pub(crate) entries_ignored: u64,
 }
 

@@ -1,10 +1,9 @@
 //! What is said of the servers behind this process: up or down, and since when.
 //!
 //! Called by: whoever shows the readiness of the process, its metrics and its card.
-//! A process none of whose servers can be reached is not ready, once that has lasted for
-//! [`PATIENCE`]: whoever distributes connections sends them to processes that can serve them. For a
-//! shorter time, as a restart or a failover takes, it stays: if it left and came back, clients would
-//! be moved about for nothing.
+//! A process that has reached none of its servers for [`PATIENCE`] is not ready, so that a load balancer
+//! sends clients to processes that can serve them. For a shorter time, as a restart or a failover takes,
+//! it stays ready: otherwise clients would be moved away and back for nothing.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,9 +1,10 @@
 //! What the registry holds of a key whose value is moved, or has been.
 //!
-//! Called by: movers and operators write it, every proxy reads it.
-//! Invariant: a record that has one is not removed and does not expire. It ends by draining:
-//! the value is made whole, and only then does the record lose it or go. What is wanted of the
-//! key (mitigation, factor) may change at any time; this says what is.
+//! Called by: movers and operators write a [`SplitRecord`], every proxy reads it.
+//! Invariant: an entry with a split record is not removed and does not expire. The split ends by
+//! draining: the value is made whole, and only then is the split record, or the whole entry, removed.
+//! The mitigation and factor of an entry say what is wanted, and may change at any time; the split record
+//! says where the value is.
 
 use serde::{Deserialize, Serialize};
 
@@ -129,8 +130,8 @@ impl Entry {
         self.split.is_none() && (self.wants_split() || self.wants_copies())
     }
 
-    /// The status that a record has by itself: one whose value has not been moved yet is not in
-    /// force, whatever it wants.
+    /// The status of an entry by itself: while its value is to be moved and nobody has begun, it is a
+    /// candidate.
     pub fn shown_status(&self) -> Status {
         if self.status == Status::Active && self.is_pending() {
             Status::Candidate
@@ -144,7 +145,7 @@ impl Entry {
         self.origin == super::Origin::Manual
     }
 
-    /// Whether a split is one that this entry does not want any more.
+    /// Whether the value is split or copied in a way that this entry does not want any more.
     pub fn outgrew_split(&self, now_ms: u64) -> bool {
         self.split.as_ref().is_some_and(|split| {
             let is_over = split.ends_at_ms.is_some_and(|end| end <= now_ms);
@@ -157,8 +158,8 @@ impl Entry {
         })
     }
 
-    /// The same entry on its way back to a plain key, which nobody has begun yet; none if it
-    /// is on its way, or its value has not been moved.
+    /// This entry with its split draining, which no mover has begun yet; none if its value was not moved,
+    /// or is on its way.
     #[must_use]
     pub fn draining(&self) -> Option<Self> {
         let split = self.split.as_ref().filter(|split| split.phase == Phase::Split)?;
@@ -166,7 +167,7 @@ impl Entry {
         Some(Self { status: Status::Draining, split: Some(split), ..self.clone() })
     }
 
-    /// The same entry, to be removed when its value is whole; none if nothing was moved.
+    /// This entry, to be removed once its value is whole; none if the value was not moved.
     #[must_use]
     pub fn leaving(&self, block_ms: u64) -> Option<Self> {
         let mut entry = self.draining().unwrap_or_else(|| self.clone());
@@ -174,8 +175,8 @@ impl Entry {
         Some(entry)
     }
 
-    /// What takes the place of `self`, whose value has been moved or is about to be: it wants
-    /// something else, but where the value is does not change by that.
+    /// The entry that takes the place of `self`: `wanted`, with the split record of `self`, because where the
+    /// value is does not change with what is wanted.
     #[must_use]
     pub fn replaced_by(&self, wanted: Self, now_ms: u64) -> Self {
         let Some(split) = &self.split else { return wanted };

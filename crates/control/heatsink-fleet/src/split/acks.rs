@@ -1,6 +1,6 @@
 //! A proxy's acknowledgement that it holds writes of a key.
 //!
-//! Called by: the loop, whenever the data plane gets other hot keys.
+//! Called by: the loop, whenever the data plane is given a new version of the hot keys.
 //! Bound: one task for each move that is under way, [`GIVE_UP`] long; remembered ids end with
 //! their records.
 
@@ -16,7 +16,7 @@ use super::lifecycle;
 
 /// Time between two looks at the workers.
 const POLL: Duration = Duration::from_millis(1);
-/// Workers that have not settled by then never do in time.
+/// After this time an acknowledgement would come too late, and the workers are waited for no longer.
 const GIVE_UP: Duration = Duration::from_secs(5);
 /// How long an acknowledgement counts.
 const LIFE: Duration = Duration::from_secs(30);
@@ -28,8 +28,8 @@ pub(crate) struct Acks {
 }
 
 impl Acks {
-    /// The data plane has this version of the hot keys: once the workers have taken it over,
-    /// whoever moves something in it is told so.
+    /// The data plane was given this version of the hot keys: once the workers have settled it, the movers of
+    /// its values get an acknowledgement.
     pub(crate) fn published(
         &mut self,
         hot: &HotSet,
@@ -47,8 +47,8 @@ impl Acks {
     }
 }
 
-/// What this process holds writes for. A kind of a later release is not held here, so whoever
-/// moves it must not think so.
+/// The splits for which this process holds writes. For a kind of a later release it does not, so it must
+/// not acknowledge that.
 fn topics(hot: &HotSet) -> HashSet<String> {
     let splits = hot.keys.iter().filter_map(|hot| hot.split.as_ref());
     let is_known = |split: &SplitRecord| split.is_copies() || lifecycle::layout(split).is_some();

@@ -2,9 +2,9 @@
 //!
 //! Called by: movers and operators, in several processes at once.
 //! Bound: [`MAX_TRIES`] attempts.
-//! Invariant: what is written was decided on what it replaces. So of a promote and a removal at
-//! the same moment both happen, one after the other, and a mover's word on where a value is
-//! never gets lost behind an operator's word on what is wanted.
+//! Invariant: a write was decided on the record that it replaces. So a promote and a removal at the same
+//! moment both happen, one after the other, and an operator's write never loses what a mover wrote about
+//! where the value is.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use heatsink_coordination::{Expects, Put, PutOutcome, RemoveOutcome, Store, Stor
 use crate::records;
 use crate::state::{State, unix_ms};
 
-/// Attempts against others who change the same record.
+/// Attempts, if others keep changing the same record.
 const MAX_TRIES: usize = 16;
 
 /// A record as it is found.

@@ -11,7 +11,7 @@ use heatsink_split::{Kind, Layout};
 use super::data::{DataError, command};
 use super::steps::Steps;
 
-/// What is in each shard of a key; none of a shard that did not say.
+/// The contents of each shard of a key; none for a shard that did not answer.
 pub(crate) type Contents = Vec<Option<ShardContent>>;
 
 impl Steps {
@@ -30,7 +30,7 @@ impl Steps {
     }
 }
 
-/// The question how much a key holds, in members, or in bytes of a string.
+/// The request that asks how much a key holds: members, or the bytes of a string.
 pub(super) fn size(kind: Kind, key: &[u8]) -> Vec<u8> {
     let ask: &[u8] = match kind {
         Kind::Counter | Kind::HyperLogLog => b"STRLEN",
@@ -42,7 +42,7 @@ pub(super) fn size(kind: Kind, key: &[u8]) -> Vec<u8> {
     command(&[ask, key])
 }
 
-/// What a shard says of itself; none if that is an error, as it is when the shard is sealed.
+/// The contents of a shard, by its reply; none if that is an error, as from a sealed shard.
 fn content(kind: Kind, value: &Value) -> Option<ShardContent> {
     if kind == Kind::Counter {
         // One that nobody has written to is not there.

@@ -14,17 +14,17 @@ use heatsink_resp::value::Value;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// How long nothing may come, and nothing be taken.
+/// How long a connection may stand still, in both directions.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Why something could not be asked.
+/// Why there is no good reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DataError {
     /// Nobody knows whether it was carried out.
     Lost(String),
-    /// The server did not do it.
+    /// The server refused it.
     Refused(String),
 }
 
@@ -126,7 +126,7 @@ impl Data {
         Ok(values)
     }
 
-    /// A transaction on what is watched; nothing if it was changed.
+    /// Carries out a transaction on the watched keys; none if one of them was changed.
     pub(crate) async fn transaction(
         &mut self,
         commands: &[Vec<u8>],
@@ -142,7 +142,7 @@ impl Data {
                 Ok(Some(results))
             }
             Some(Value::Error(_)) => {
-                // The reason is with what could not be queued.
+                // The reason stands in the error of the command that could not be queued.
                 values.iter().try_for_each(refusal)?;
                 Err(DataError::Refused("the transaction was given up".to_owned()))
             }

@@ -1,11 +1,11 @@
-//! Everything made whole: for the end of a fleet, or of splitting.
+//! Makes every split key whole: for the end of a fleet, or of splitting.
 //!
 //! Called by: `heatsink drain`, with a proxy of its own and no other part in the fleet.
 //! Bound: [`MAX_ROUNDS`] rounds over what is left.
-//! Invariant: may be begun again at any time, and beside a running fleet. Needs nothing but the
-//! upstream: what was moved is in its index, and what is not there is found by a look through all
-//! keys. Every key that was split, or had copies, when it began is named
-//! once. These keys are looked up before anybody is told to make them whole:
+//! Invariant: may be begun again at any time, and beside a running fleet. Needs only the upstream: moved
+//! values are in its index, and those that are not are found by a scan of all keys. Every key that was
+//! split, or had copies, when it began is named once. These keys are looked up before any proxy is told
+//! to make them whole:
 //!
 //! ```text
 //! drain                              a proxy
@@ -14,9 +14,10 @@
 //! index: nothing of k                so k was made whole, and not by us
 //! ```
 //!
-//! If the proxy is between its commit and the index, there is no marker, and what is left is
-//! dropped here; the key is named nevertheless, because it was looked up. A marker that strangers have changed is as
-//! good as any; one that they have renamed is searched for, and its value made whole there.
+//! If the proxy has committed and not yet changed the index, there is no marker, and the remains are
+//! dropped here; the key is named nevertheless, because it was looked up. A marker that clients have
+//! changed past all proxies counts as a marker. One that they have renamed is searched for, and its value
+//! is made whole under the new name.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -41,7 +42,7 @@ use crate::{Live, Role, figures, records};
 const MAX_ROUNDS: usize = 10;
 /// Time between two of them.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long this process counts as a member after its last word.
+/// How long this process counts as a member after its last heartbeat.
 const MEMBER_LIFE: Duration = Duration::from_secs(10);
 
 /// What is said of an entry of the index that another release has made.
@@ -51,7 +52,7 @@ const NOT_UNDERSTOOD: &str = "its manifest is not understood; drain with the rel
 const ORPHANED: &str =
     "neither the index nor a marker knows of it. If nothing of it is needed, remove";
 
-/// What is told while it goes on.
+/// What happens while it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The store cannot be reached, and why; the upstream's index is all there is.

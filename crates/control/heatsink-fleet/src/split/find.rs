@@ -1,10 +1,10 @@
 //! Splits that neither the registry nor the index knows: found by looking at the data.
 //!
-//! Called by: the reconciler, when a worker was refused by a marker that nobody has told it of;
-//! `heatsink drain`, which looks through all keys.
+//! Called by: the reconciler, when a server has refused a worker's command because of a marker that the
+//! worker does not know of; `heatsink drain`, which looks through all keys.
 //! Bound: one key; or [`MAX_PAGES`] pages of a scan, and [`MAX_NAMED`] names to be reported.
-//! Invariant: a marker has a manifest beside it, written and removed with it. So a marker that a
-//! failover has brought back brings along where its shards are:
+//! Invariant: a marker has a manifest beside it, which is written and removed together with it. So a
+//! marker that a failover has brought back comes with the names of its shards:
 //!
 //! ```text
 //! mover                              key's node
@@ -33,7 +33,7 @@ use super::steps::Steps;
 /// Pages of a scan that are read, of about [`PAGE`] keys each.
 const MAX_PAGES: usize = 1_000_000;
 const PAGE: &[u8] = b"1000";
-/// Names of one split that are told.
+/// At most this many names of one split are reported.
 const MAX_NAMED: usize = 4;
 
 /// What a look through all keys has found.
@@ -148,8 +148,8 @@ impl<'a> Part<'a> {
 }
 
 impl Mover {
-    /// A worker was refused by a marker that nobody has told it of: if the registry does not know of
-    /// the split either, it is adopted, or made whole.
+    /// A server has refused a worker's command because of a marker that the worker does not know of. If the
+    /// registry does not know of the split either, it is adopted, or made whole.
     pub(crate) async fn find(&self, key: &[u8]) {
         let known = match self.steps.split_at(key).await {
             Ok(Some(known)) => known,

@@ -1,7 +1,6 @@
 //! Whether the value of a key can be split.
 //!
-//! Called by: whoever is about to split a key, before anybody holds writes, and again while the key
-//! is watched.
+//! Called by: a mover, before proxies hold writes of the key, and again while it watches the key.
 
 use heatsink_resp::value::Value;
 use heatsink_split::{Kind, moving};
@@ -10,7 +9,7 @@ use super::contents::size;
 use super::data::{Data, DataError, command, decode, refusal};
 use super::steps::NotSplit;
 
-/// A key with less to live is not split.
+/// A key that expires sooner is not split.
 const LEAST_TTL_MS: i64 = 60_000;
 
 /// What may be split.
@@ -118,8 +117,8 @@ pub(super) async fn examine(
     Ok((Fit { kind, expires: deadline.is_some() }, deadline))
 }
 
-/// Whether a field of a hash ends by itself. Asked while the hash is watched: one that is given an end
-/// later makes the commit fail, and on a split hash that un-splits first.
+/// Whether a field of a hash expires by itself. Asked while the hash is watched: if a field is given a
+/// time to live later, the commit fails; a command that gives one in a split hash makes it whole first.
 pub(super) async fn has_field_ttls(
     data: &mut Data,
     key: &[u8],

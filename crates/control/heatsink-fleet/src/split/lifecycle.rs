@@ -2,12 +2,12 @@
 //! the registry, the fleet's acknowledgements, and the data steps, in their order.
 //!
 //! Called by: the reconciler, in a task a move; `heatsink drain`.
-//! Bound: a few attempts; what is left is taken up by whoever reconciles next. A value that a client
-//! waits for is made whole with at most one call to the store that gets no answer, and with none once
-//! the store is known to be away ([`crate::hearing`]).
-//! Invariant: a record says `split` only after the commit of the split, and is rid of it only
-//! after the commit of its end. A mover changes a record only while it names the mover's split,
-//! so a mover that comes too late changes nothing.
+//! Bound: a few attempts; a later reconciler goes on with what is left. When a client waits for a value to
+//! be made whole, it waits for at most one call to the store that gets no answer, and for none once the
+//! store is known to be away ([`crate::hearing`]).
+//! Invariant: a record says `split` only after the commit of the split, and loses the split only after the
+//! commit of its end. A mover changes a record only while it names the mover's split, so a mover that
+//! comes too late changes nothing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
