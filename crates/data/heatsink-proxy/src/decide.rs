@@ -25,7 +25,7 @@ pub(crate) struct Situation<'a> {
     /// What it has lost, and is not told yet.
     pub(crate) lost: Lost,
     /// Whether all that it asked before is answered.
-    pub(crate) is_settled: bool,
+    pub(crate) is_drained: bool,
     /// Whether it waits for reads or changes of hot keys, which took a way of their own.
     pub(crate) awaits_hot: bool,
     /// It reads so slowly that it has to be on a connection of its own.
@@ -48,7 +48,7 @@ impl<'a> Situation<'a> {
         Self {
             dedicated: client.dedicated.as_deref(),
             lost: client.lost,
-            is_settled: client.is_settled(),
+            is_drained: client.is_drained(),
             awaits_hot: client.hot.awaits(),
             is_bulky: client.bulky,
             is_known: client.is_known,
@@ -123,7 +123,7 @@ const MAX_CHANNEL_BYTES: usize = 16 << 10;
 
 /// The decision depends on what the server will have answered to earlier requests, or the
 /// request is answered here and must not overtake them.
-fn needs_settled(role: Option<Role>, client: &Situation<'_>) -> bool {
+fn needs_drained(role: Option<Role>, client: &Situation<'_>) -> bool {
     if client.lost != Lost::Nothing {
         return true;
     }
@@ -201,7 +201,7 @@ fn decide_in_state(
     touches_hot: impl FnOnce(&Command) -> bool,
 ) -> Decision {
     let role = command.map(|command| command.role);
-    if needs_settled(role, client) && !client.is_settled {
+    if needs_drained(role, client) && !client.is_drained {
         return Decision::Wait;
     }
     if client.awaits_hot

@@ -133,7 +133,7 @@ pub(crate) struct Mitigations {
     /// The last version of the hot keys that is settled: no request sent by an earlier one is unanswered.
     settled: u64,
     /// Clients that have touched hot keys on dedicated connections.
-    unsettled: Vec<ClientKey>,
+    undrained: Vec<ClientKey>,
     /// Answered requests that touched hot keys, and whether the server refused them, until they are
     /// seen to.
     pub(crate) ended: Vec<(u32, bool)>,
@@ -231,7 +231,7 @@ impl Mitigations {
             inquiries: Slab::new(),
             fences: Vec::new(),
             settled: 0,
-            unsettled: Vec::new(),
+            undrained: Vec::new(),
             ended: Vec::new(),
             origin: now,
             last_turn: now,
@@ -411,7 +411,7 @@ impl Mitigations {
         }
         self.keep_passing();
         if !hot.iter().any(|(_, treatment)| treatment.stale_if_late) {
-            self.reads.late.clear();
+            self.reads.stale.clear();
         }
         let settings = key_settings(&relay.live);
         let mut tokens = Vec::new();
@@ -444,14 +444,14 @@ impl Mitigations {
     /// Once a turn, after everything was read: carries on with what waited for it. The replies and
     /// requests that this makes are written at the end of the turn.
     pub(crate) fn end_turn(&mut self, relay: &mut Relay) {
-        let Self { reads, combining, unsettled, fences, .. } = &*self;
+        let Self { reads, combining, undrained, fences, .. } = &*self;
         let idle = reads.links.is_empty() && reads.fills.is_empty() && combining.batches.is_empty();
         let idle = idle && !self.reads.listening.is_open() && !self.holds(relay);
-        if !self.is_active() && idle && unsettled.is_empty() && fences.is_empty() {
+        if !self.is_active() && idle && undrained.is_empty() && fences.is_empty() {
             return;
         }
         self.look_at_fences(relay);
-        self.look_at_unsettled(relay);
+        self.look_at_undrained(relay);
         if relay.now >= self.next_look {
             self.next_look = relay.now + LOOK;
             mitigation::tick(self, relay);

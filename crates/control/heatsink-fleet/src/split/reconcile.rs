@@ -374,8 +374,8 @@ impl Reconciler {
             } else if marker == Marker::Missing {
                 // Once more, with what the registry says now: it may have ended meanwhile.
                 let now = self.registered();
-                let still = now.iter().any(|one| one.1.id == layout.id && one.2 == Phase::Split);
-                if still && !steps.is_marked(key, layout).await? {
+                let is_split = now.iter().any(|one| one.1.id == layout.id && one.2 == Phase::Split);
+                if is_split && !steps.is_marked(key, layout).await? {
                     self.mover.note_marker(&layout.id, false);
                     if !self.mover.state.is_store_away() {
                         self.begin(key.clone(), Task::Overwritten(layout.clone()));

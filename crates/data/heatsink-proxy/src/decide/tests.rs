@@ -51,7 +51,7 @@ fn fresh() -> Situation<'static> {
     Situation {
         dedicated: None,
         lost: Lost::Nothing,
-        is_settled: true,
+        is_drained: true,
         awaits_hot: false,
         is_bulky: false,
         is_known: true,
@@ -107,7 +107,7 @@ fn table() -> String {
     let queueing = dedicated(|dedicated| dedicated.transaction = Transaction::Queueing);
     let subscriber = subscriber();
     let strayed = dedicated(|dedicated| dedicated.strayed = true);
-    let busy = Situation { is_settled: false, ..fresh() };
+    let busy = Situation { is_drained: false, ..fresh() };
     let on = |dedicated| Situation { dedicated: Some(dedicated), ..fresh() };
     let lost = |lost| Situation { lost, ..fresh() };
     let states: [(&str, bool, Situation<'_>); 21] = [
@@ -136,7 +136,7 @@ fn table() -> String {
         (
             "has one, and something is unanswered",
             false,
-            Situation { is_settled: false, ..on(&own) },
+            Situation { is_drained: false, ..on(&own) },
         ),
         ("watches keys", false, on(&watching)),
         ("in a transaction", false, on(&queueing)),

@@ -256,7 +256,7 @@ impl Clients {
     /// not answered yet.
     pub(crate) fn waits_for_left_out(&mut self, key: ClientKey) -> bool {
         let Some(client) = self.get(key) else { return false };
-        if !client.is_settled() {
+        if !client.is_drained() {
             return true;
         }
         self.drop_left_out(key);
@@ -280,8 +280,8 @@ impl Clients {
         len: usize,
         at: usize,
     ) -> usize {
-        let settled = self.get_ref(key).is_none_or(Client::is_settled);
-        if !settled {
+        let is_drained = self.get_ref(key).is_none_or(Client::is_drained);
+        if !is_drained {
             // The error is sent once all earlier requests are answered.
             if let Some(client) = self.get(key) {
                 client.scan = RequestScan::default();

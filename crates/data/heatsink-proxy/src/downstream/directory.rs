@@ -164,7 +164,7 @@ impl ClientRecord {
 /// All clients by id.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    cards: Mutex<HashMap<u64, Arc<ClientRecord>>>,
+    records: Mutex<HashMap<u64, Arc<ClientRecord>>>,
     next_id: AtomicU64,
 }
 
@@ -173,25 +173,25 @@ impl Directory {
         self.next_id.fetch_add(1, Relaxed) + 1
     }
 
-    fn cards(&self) -> MutexGuard<'_, HashMap<u64, Arc<ClientRecord>>> {
-        self.cards.lock().unwrap_or_else(PoisonError::into_inner)
+    fn records(&self) -> MutexGuard<'_, HashMap<u64, Arc<ClientRecord>>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, record: &Arc<ClientRecord>) {
-        self.cards().insert(record.id, Arc::clone(record));
+        self.records().insert(record.id, Arc::clone(record));
     }
 
     pub(crate) fn remove(&self, id: u64) {
-        self.cards().remove(&id);
+        self.records().remove(&id);
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<Arc<ClientRecord>> {
-        self.cards().get(&id).cloned()
+        self.records().get(&id).cloned()
     }
 
     /// Every client record, oldest client first.
     pub(crate) fn all(&self) -> Vec<Arc<ClientRecord>> {
-        let mut all: Vec<_> = self.cards().values().cloned().collect();
+        let mut all: Vec<_> = self.records().values().cloned().collect();
         all.sort_by_key(|record| record.id);
         all
     }

@@ -20,7 +20,7 @@ pub(crate) struct ClientState {
     /// The places of unanswered reads of hot keys, and the flight that each waits for.
     pub(super) reads: Vec<(u32, FlightId)>,
     /// Reads of hot keys have gone as usual, or to the shards of a counter, since it was last
-    /// settled; see [`crate::downstream::connection::Client::has_passed_reads`].
+    /// drained; see [`crate::downstream::connection::Client::has_passed_reads`].
     pub(crate) passed_reads: bool,
     /// Unanswered changes that may be combined, and with what.
     pub(crate) changes: u32,

@@ -110,7 +110,7 @@ impl Mitigations {
             fence.clients.retain(|key| {
                 clients.get_ref(*key).is_some_and(|client| {
                     let busy =
-                        client.dedicated.as_ref().is_some_and(|dedicated| !dedicated.is_settled());
+                        client.dedicated.as_ref().is_some_and(|dedicated| !dedicated.is_drained());
                     busy || client.hides_keys()
                 })
             });

@@ -128,7 +128,7 @@ pub(super) struct Reads {
     /// Reads that were queued in this turn and can still be joined.
     leaving: Vec<FlightId>,
     /// What was read of keys in mode `relaxed`.
-    pub(super) late: StaleReplies,
+    pub(super) stale: StaleReplies,
     /// Of how many hot keys reads go as usual; see the module `pass_through`.
     pub(super) passing: usize,
     /// Tells reads apart that pass.
@@ -144,7 +144,7 @@ impl Reads {
             flights: Flights::new(Self::limits(live)),
             fills: HashMap::default(),
             leaving: Vec::new(),
-            late: StaleReplies::default(),
+            stale: StaleReplies::default(),
             passing: 0,
             hasher: RandomState::default(),
         }

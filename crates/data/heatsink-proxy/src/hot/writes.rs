@@ -85,7 +85,7 @@ impl Mitigations {
     }
 
     /// A request that counts as a write, before a cluster. It may come apart, or be sent on to other
-    /// nodes, so what it touches is pending until its client is settled.
+    /// nodes, so what it touches is pending until its client is drained.
     pub(super) fn write_clustered(
         &mut self,
         relay: &mut Relay,
@@ -205,7 +205,7 @@ impl Mitigations {
     }
 
     /// A request went along a dedicated connection of the client, or in another unusual way: what
-    /// it touches is pending until the client is settled.
+    /// it touches is pending until the client is drained.
     pub(in crate::hot) fn touch_apart(&mut self, relay: &mut Relay, incoming: Incoming<'_>) {
         let Incoming { key, request, command, .. } = incoming;
         if !self.is_active() || !self.touches_hot_keys(request, command) {
@@ -277,18 +277,18 @@ impl Mitigations {
             return;
         }
         client.hot.touched.extend(tokens);
-        if !self.unsettled.contains(&key) {
-            self.unsettled.push(key);
+        if !self.undrained.contains(&key) {
+            self.undrained.push(key);
         }
     }
 
     /// Clients that have been answered since.
-    pub(super) fn look_at_unsettled(&mut self, relay: &mut Relay) {
+    pub(super) fn look_at_undrained(&mut self, relay: &mut Relay) {
         let Relay { clients, now, world, .. } = relay;
         let mut over = Vec::new();
-        self.unsettled.retain(|key| {
+        self.undrained.retain(|key| {
             let Some(client) = clients.get(*key) else { return false };
-            if !client.is_settled() {
+            if !client.is_drained() {
                 return true;
             }
             over.append(&mut client.hot.end_apart(*now, &world.clock));

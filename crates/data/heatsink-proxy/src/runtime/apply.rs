@@ -140,7 +140,7 @@ impl Worker {
         command: &Command,
     ) -> Flow {
         let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
-        if client.dedicated.as_ref().is_some_and(|dedicated| !dedicated.is_settled()) {
+        if client.dedicated.as_ref().is_some_and(|dedicated| !dedicated.is_drained()) {
             return Flow::Wait;
         }
         self.relay.routing().forward_clustered(key, request, command)
@@ -163,7 +163,7 @@ impl Worker {
         {
             let dedicated =
                 self.relay.clients.get_ref(key).and_then(|client| client.dedicated.as_ref());
-            if dedicated.is_some_and(|dedicated| !dedicated.is_settled()) {
+            if dedicated.is_some_and(|dedicated| !dedicated.is_drained()) {
                 // It may overtake commands of other clients, but not those of its own.
                 return Flow::Wait;
             }
@@ -193,7 +193,7 @@ impl Worker {
         if let Some(dedicated) = &client.dedicated {
             let keeps = matches!(expected, Expected::Watch | Expected::Blocking);
             if keeps && dedicated.slot.is_some() && slot.is_some() && dedicated.slot != slot {
-                if !client.is_settled() {
+                if !client.is_drained() {
                     return Flow::Wait;
                 }
                 self.relay.clients.reply(key, CROSS_SLOT);
@@ -228,8 +228,8 @@ impl Worker {
         if let Some(flow) = self.relay.routing().without_map(key) {
             return flow;
         }
-        let settled = self.relay.clients.get_ref(key).is_some_and(Client::is_settled);
-        if after_writes && !settled {
+        let is_drained = self.relay.clients.get_ref(key).is_some_and(Client::is_drained);
+        if after_writes && !is_drained {
             return Flow::Wait;
         }
         let targets = Targets::Apart { bytes: request.bytes, after_writes };
@@ -266,7 +266,7 @@ impl Worker {
     /// touched.
     fn refuse_misplaced(&mut self, key: ClientKey, text: &str) -> Flow {
         let Some(client) = self.relay.clients.get_ref(key) else { return Flow::Taken };
-        if !client.is_settled() {
+        if !client.is_drained() {
             return Flow::Wait;
         }
         if client.transaction.is_some() || self.relay.clients.is_queueing(key) {

@@ -190,7 +190,7 @@ impl Worker {
     /// Tells a client that its request is too much, behind the replies that it is owed, and closes it.
     fn refuse_input(&mut self, key: ClientKey) {
         let Some(client) = self.relay.clients.get_ref(key) else { return };
-        if client.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_settled()) {
+        if client.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_drained()) {
             self.relay.clients.error(key, input::REFUSAL);
         }
         self.relay.clients.close_after_replies(key);

@@ -131,7 +131,7 @@ impl Awake {
     /// The process is awake now; for how long it was not, if that is long.
     pub(crate) fn note(&mut self, now: Duration) -> Option<Duration> {
         let before = self.seen.replace(now)?;
-        now.checked_sub(before).filter(|still| *still > PAUSE)
+        now.checked_sub(before).filter(|pause| *pause > PAUSE)
     }
 
     /// Nobody cares.

@@ -141,7 +141,7 @@ impl Worker {
     /// part of is not executed.
     pub(crate) fn refuse_reserved(&mut self, key: ClientKey) -> Flow {
         let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
-        if client.dedicated.is_some() && !client.is_settled() {
+        if client.dedicated.is_some() && !client.is_drained() {
             return Flow::Wait;
         }
         if client.is_queueing() || client.transaction.is_some() {

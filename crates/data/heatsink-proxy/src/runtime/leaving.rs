@@ -66,7 +66,7 @@ impl Worker {
         let Some(client) = self.relay.clients.get(key) else { return };
         let told = client.output.is_empty() && client.order.held_bytes() == 0;
         let sent = told && (client.gone || !client.socket.wants_write());
-        if client.is_settled() && sent && !client.stopped {
+        if client.is_drained() && sent && !client.stopped {
             self.close_client(key);
         }
     }
@@ -77,7 +77,7 @@ impl Worker {
         let sent = |client: &Client| {
             !client.stopped
                 && client.session.is_none()
-                && client.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_settled())
+                && client.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_drained())
                 && client.hot.changes == 0
         };
         self.relay.cluster.view.is_none() && self.relay.clients.get_ref(key).is_some_and(sent)

@@ -20,7 +20,7 @@ impl Worker {
         let service = self.relay.shared.verifier.is_some();
         let slots = command.map_or(Slots::None, |command| Slots::of(command, request));
         let Some(client) = self.relay.clients.get(key) else { return Flow::Taken };
-        if !client.is_settled() {
+        if !client.is_drained() {
             // One request at a time: it is kept, in case it has to be sent again.
             return Flow::Wait;
         }
@@ -83,7 +83,7 @@ impl Worker {
             // Not what was answered without being sent.
             let dedicated = client.dedicated.as_ref();
             transaction.pending = dedicated.is_some_and(|dedicated| {
-                !dedicated.is_settled() && dedicated.current == request.bytes
+                !dedicated.is_drained() && dedicated.current == request.bytes
             });
         }
         flow

@@ -79,7 +79,7 @@ impl Worker {
                     overdue.push(key);
                 }
                 Closing::No
-                    if client.is_settled()
+                    if client.is_drained()
                         && client.dedicated.is_none()
                         && idle_ms
                             .is_some_and(|ms| client.record.idle_ms(self.relay.now) >= ms) =>

@@ -456,8 +456,8 @@ impl Sessions<'_> {
             Answer::Info => verbatim(&record.line(self.relay.world.now()), protocol),
             Answer::List(filter) => {
                 let now = self.relay.world.now();
-                let cards = self.relay.shared.directory.all();
-                let lines: String = cards
+                let records = self.relay.shared.directory.all();
+                let lines: String = records
                     .iter()
                     .filter(|other| filter.matches(other, record.id, now))
                     .map(|other| other.line(now))

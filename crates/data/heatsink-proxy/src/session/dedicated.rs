@@ -235,7 +235,7 @@ impl Dedicated {
 
     /// No state is left and nothing is waited for: the connection can serve others.
     pub(crate) fn is_releasable(&self) -> bool {
-        self.is_settled()
+        self.is_drained()
             && self.transaction == Transaction::None
             && !self.is_subscriber()
             && !(self.is_pinned() || self.uploading || self.strayed || self.monitors)
@@ -255,7 +255,7 @@ impl Dedicated {
     }
 
     /// Every request sent so far has been answered, to the last byte.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         self.expected.is_empty() && !self.within_frame
     }
 
@@ -316,7 +316,7 @@ impl Dedicated {
     /// Whether a reply is owed that a healthy server gives at once. Requests behind a blocking command do
     /// not count: they are executed when that has ended, however late.
     pub(crate) fn awaits_prompt_answer(&self) -> bool {
-        !(self.is_settled() || self.only_blocks() || self.uploading)
+        !(self.is_drained() || self.only_blocks() || self.uploading)
     }
 
     /// All that is being waited for is one thing that may take for ever.

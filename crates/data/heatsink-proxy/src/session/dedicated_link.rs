@@ -66,14 +66,14 @@ impl Sessions<'_> {
             dedicated.retry_until = None;
         }
         // Naming the connection is not a request that the client waits for.
-        let was_settled = dedicated.expected.iter().all(|expected| *expected == Expected::Unasked);
+        let was_drained = dedicated.expected.iter().all(|expected| *expected == Expected::Unasked);
         dedicated.sent(expected);
         if expected == Expected::Blocking {
             client.record.facts().blocked = true;
         }
         let (link, others) = dedicated.ask();
         for link in std::iter::once(link).chain(others) {
-            if was_settled {
+            if was_drained {
                 self.relay.upstream.links[link].link.expect_answer(self.relay.now);
             }
             self.relay.upstream.links[link].requests += 1;
@@ -289,7 +289,7 @@ impl Sessions<'_> {
             let behind = self.relay.cluster.view.is_some() && client.order.outstanding() > 0;
             return if behind { Ensured::Wait } else { Ensured::Ready };
         }
-        if !client.is_settled() {
+        if !client.is_drained() {
             return Ensured::Wait;
         }
         match self.open_dedicated(key, node) {
@@ -373,15 +373,15 @@ impl Sessions<'_> {
         self.look_beside(key);
         let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &client.dedicated else { return };
-        let settled = dedicated.is_settled();
+        let is_drained = dedicated.is_drained();
         let few = dedicated.expected.len() <= MAX_OUTSTANDING as usize / 4;
         let (strayed, releasable, link) =
             (dedicated.strayed, dedicated.is_releasable(), dedicated.link);
-        let ended = dedicated.shut && settled;
+        let ended = dedicated.shut && is_drained;
         if few && client.stopped {
             self.relay.clients.resume.push(key);
         }
-        if strayed && settled && self.relay.cluster.view.is_some() {
+        if strayed && is_drained && self.relay.cluster.view.is_some() {
             // The connection leads to one node only. The unknown command has named no known key, and the
             // state that it may have left behind ends with the connection.
             self.end_dedicated_state(key);

@@ -99,9 +99,9 @@ impl Mitigations {
         }
         let text = "ERR heatsink: the read of a hot key that this one waited for takes too long";
         let error = error_line(text);
-        let mut late = Vec::new();
-        self.reads.flights.expired(time, &mut late);
-        for waiter in late {
+        let mut overdue = Vec::new();
+        self.reads.flights.expired(time, &mut overdue);
+        for waiter in overdue {
             relay.clients.end_wait(waiter);
             relay.clients.fill(waiter.client, waiter.place, &error);
         }
@@ -112,13 +112,13 @@ impl Mitigations {
     fn give_old(&mut self, relay: &mut Relay) {
         let time = self.time(relay.now);
         let Some(since) = time.checked_sub(relay.live.coalesce.max_wait) else { return };
-        if self.reads.late.is_empty() {
+        if self.reads.stale.is_empty() {
             return;
         }
         let Relay { clients, live, now, upstream: upstream::Room { pools, .. }, .. } = relay;
-        let Reads { flights, late, .. } = &mut self.reads;
+        let Reads { flights, stale, .. } = &mut self.reads;
         let old = |reader: Reader, command: &[u8]| {
-            late.get(*now, reader, command, max_stale(live, pools, reader))
+            stale.get(*now, reader, command, max_stale(live, pools, reader))
         };
         let mut answered = Vec::new();
         flights.take_waiting(

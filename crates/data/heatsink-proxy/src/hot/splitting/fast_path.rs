@@ -45,7 +45,7 @@ impl Mitigations {
         // Increments are combined, what is pushed gets a stamp, and what names no member is about
         // all shards: nothing of that goes to one only, so that it would be planned in vain.
         let is_plain = request.len() > 2 && !matches!(layout.kind, Kind::Counter | Kind::List);
-        // Whoever has touched hot keys apart may be settled by now, which `hot` sees to.
+        // A client that has touched hot keys apart may be drained by now, which `hot` sees to.
         if !may_ask
             || !is_plain
             || client.hot.apart

@@ -246,7 +246,7 @@ impl Sessions<'_> {
             return;
         }
         let unused =
-            if dedicated.is_settled() { dedicated.take_unused_sides() } else { Vec::new() };
+            if dedicated.is_drained() { dedicated.take_unused_sides() } else { Vec::new() };
         let others: Vec<_> = dedicated.links().collect();
         for link in others {
             if self.relay.upstream.links.get(link).is_some_and(|upstream| upstream.readable) {

@@ -130,7 +130,7 @@ fn a_reply_that_comes_in_pieces_is_answered_with_the_last() {
     let mut script = Script::new(Protocol::Resp2);
     script.send("GET a");
     script.dedicated.on_frame(0, b"$100000\r\nxxx", true, false);
-    assert!(!script.dedicated.is_settled() && !script.dedicated.is_releasable());
+    assert!(!script.dedicated.is_drained() && !script.dedicated.is_releasable());
     script.dedicated.on_frame(0, b"xxx", false, false);
     assert!(!script.dedicated.is_releasable());
     script.dedicated.on_frame(0, b"xxx\r\n", false, true);
@@ -144,7 +144,7 @@ fn a_confirmation_too_long_to_hold_keeps_the_connection() {
     script.dedicated.on_frame(0, b"*3\r\n$9\r\nsubscribe\r\n$100000\r\nxxx", true, false);
     script.dedicated.on_frame(0, b"xxx\r\n:1\r\n", false, true);
     assert!(
-        script.dedicated.is_settled()
+        script.dedicated.is_drained()
             && script.dedicated.pinned
             && !script.dedicated.is_releasable()
     );
@@ -266,7 +266,7 @@ fn what_a_monitor_shows_answers_no_request() {
     script.get(&line("127.0.0.1:4999", "\"PING\""));
     let dedicated = line("127.0.0.1:5000", "\"PING\"");
     assert_eq!(script.dedicated.on_frame(0, dedicated.as_bytes(), true, true), Pass::Drop);
-    assert!(!script.dedicated.is_settled());
+    assert!(!script.dedicated.is_drained());
     script.get("$1\r\nx\r\n");
-    assert!(script.dedicated.is_settled() && !script.dedicated.is_releasable());
+    assert!(script.dedicated.is_drained() && !script.dedicated.is_releasable());
 }
