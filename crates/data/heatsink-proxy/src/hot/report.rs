@@ -1,4 +1,4 @@
-//! What a worker tells the others of its mitigations.
+//! The figures of its mitigations that a worker publishes.
 //!
 //! Called by: the worker, with its other counts.
 //! Bound: one entry a hot key.
@@ -12,7 +12,7 @@ use crate::relay::Relay;
 use crate::runtime::shared::CooledKeys;
 
 impl Mitigations {
-    /// Tells the others what was done for each key since the last time.
+    /// Publishes what was done for each key since the last time.
     pub(crate) fn report(&mut self, relay: &mut Relay) {
         let Reads { links, listening, .. } = &self.reads;
         let delay = links.iter().map(|link| link.delay).max();

@@ -1,7 +1,8 @@
 //! Pipelines that write a hot key and read it: their requests stay together.
 //!
-//! A plain server happens to execute what it reads of a connection in one go. A read that follows a
-//! write of its own would go step by step here, each step together with those of others:
+//! A server usually executes all requests that it reads from a connection at once, without requests of
+//! others between them. With mitigations, a read behind a write of its own client would be a step of its
+//! own, which is taken together with those of other clients:
 //!
 //! ```text
 //! 1. A: SET k a, GET k      B: SET k b, GET k
@@ -9,8 +10,8 @@
 //! 3. A, or B, is told what the other wrote: legal, and never seen of a server on its own
 //! ```
 //!
-//! So such a run goes along the shared link as it came, like requests for any key. It costs the server
-//! each of its requests, and the client one round trip instead of one for each step.
+//! So such a run goes along the shared link as it came, like requests for keys that are not hot. The
+//! server executes each of its requests, and the client waits for one round trip instead of one a step.
 //!
 //! Called by: `intake`, with each request for a hot key.
 //! Bound: [`MOST`] requests; what comes behind them is judged anew. A look at the request behind each,

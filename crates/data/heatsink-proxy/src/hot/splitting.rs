@@ -55,8 +55,7 @@ pub(super) use refused::Past;
 /// Writes of a key that freezes go on as usual after this time: whoever wanted to move it has
 /// given up, or finds that it was written to.
 const FREEZE: Duration = Duration::from_secs(1);
-/// Larger increments are left to the plain key: a sum of shards must not go where one counter
-/// could not.
+/// Larger increments have the key made whole: a sum of shards must not exceed what one counter can hold.
 const LARGEST_STEP: u64 = 1 << 40;
 /// So many arguments are looked at without a place made for them.
 const FEW_ARGS: usize = 8;
@@ -65,14 +64,14 @@ const ANOTHER_USER: &str = "a client with a user of its own";
 /// What a key is made whole for if nobody knows which keys are asked for.
 const UNKNOWN: &str = "a command that is not known";
 
-/// Requests that meet values which are moved, or have been.
+/// Requests for keys whose values are moved, or have been.
 #[derive(Debug, Default)]
 pub(super) struct Splits {
     /// Reads that came to a key after its value had been moved.
     parked: Vec<Parked>,
     /// Commands that were refused because a value had been moved.
     fenced: Vec<Fenced>,
-    /// Splits that have ended lately.
+    /// Splits that have ended recently.
     past: Vec<Past>,
     /// Keys that are about to be split, and since when.
     frozen: HashMap<Vec<u8>, Instant, RandomState>,
@@ -164,7 +163,7 @@ impl Mitigations {
 }
 
 impl Mitigations {
-    /// A request on the usual way that names a split key; `None` if it goes on as usual.
+    /// A request for a shared link that names a split key; `None` if it goes on as if the key were not split.
     pub(super) fn serve_split(
         &mut self,
         relay: &mut Relay,
@@ -216,8 +215,8 @@ impl Mitigations {
         }
     }
 
-    /// A request that does not go the usual way, or names several keys: those of them that are
-    /// split have to be made whole first.
+    /// A request that goes along another connection, or names several keys: its split keys have to be made
+    /// whole first.
     pub(crate) fn make_whole(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Option<Flow> {
         let Incoming { key, request, command, .. } = incoming;
         let keeps_tombstones = relay.shared.split_mailbox.keeps_tombstones();
@@ -252,7 +251,7 @@ impl Mitigations {
             None if client.hot.copies.reads > 0 && self.keys.copies(name).is_some() => {
                 overtakes = true;
             }
-            // Whoever writes in an unusual way removes no copies.
+            // A write on another connection does not remove the copies.
             None if writes && self.keys.copies(name).is_some() => {
                 waits = true;
                 relay.shared.split_mailbox.want_whole(name, &command.name);
@@ -292,7 +291,7 @@ impl Mitigations {
         (waits || may_flush && keeps_tombstones).then(|| relay.routing().hold(key))
     }
 
-    /// A command that nobody knows may be about any key: all have to be made whole first.
+    /// An unknown command may touch any key: all split keys have to be made whole first.
     pub(crate) fn make_all_whole(&mut self, relay: &mut Relay, key: ClientKey) -> Option<Flow> {
         let client = relay.clients.get_ref(key)?;
         let hot = &self.keys;
@@ -314,7 +313,7 @@ impl Mitigations {
         waits.then(|| relay.routing().hold(key))
     }
 
-    /// Other keys are hot, or their values have been moved: whoever waited for that goes on.
+    /// The hot keys have changed, or values have been moved: clients that waited for that go on.
     pub(super) fn release_held(&mut self, relay: &mut Relay) {
         relay.clients.resume.append(&mut relay.cluster.moved.held);
         for parked in std::mem::take(&mut self.splitting.parked) {
@@ -323,8 +322,8 @@ impl Mitigations {
         self.release_fenced(relay);
     }
 
-    /// Whoever waits looks again now and then: what is known may be believed again, and time
-    /// passes.
+    /// Has waiting clients look again at each tick: their time may be over, or what is known of split keys
+    /// may be relied on again.
     pub(super) fn look_at_held(&mut self, relay: &mut Relay) {
         relay.clients.resume.append(&mut relay.cluster.moved.held);
         self.end_late_reads(relay);
@@ -346,7 +345,7 @@ impl Mitigations {
         }
         let login = &relay.upstream.pools[client.pool].login;
         if login.user_name() != relay.shared.base_login.user_name() {
-            // Its rights are those on the key; nobody knows what they would be on a shard.
+            // The user's rights are about the key; its rights on a shard are unknown.
             relay.shared.split_mailbox.want_whole(name, ANOTHER_USER);
             return relay.routing().hold(key);
         }

@@ -1,4 +1,4 @@
-//! Whatever touches a hot key and is not answered here.
+//! Requests that touch a hot key and are taken by no mitigation.
 //!
 //! Where the server tells of changes, such a request ends nothing for others: many change nothing (the
 //! server refuses them, `SET NX` finds the key, `MGET` only reads it), and what one changes the server
@@ -7,7 +7,7 @@
 //!
 //! Bound: one entry for each such request that is not answered.
 //! Invariant: a client reads no hot key while such a request of its own is unanswered. A key of a
-//! server that does not tell is pending from before the request is sent until it is answered, failed
+//! server without invalidations is pending from before the request is sent until it is answered, failed
 //! or given up.
 
 use std::sync::Arc;
@@ -25,30 +25,30 @@ use crate::relay::Relay;
 #[derive(Debug)]
 pub(crate) struct HotWrite {
     tokens: Vec<WriteToken>,
-    /// Of what it changes the server tells.
+    /// The server pushes invalidations for what it changes.
     told: bool,
-    /// The server tells nobody of what it changes.
+    /// The server pushes none.
     untold: bool,
     client: ClientKey,
     /// What else is remembered of it.
     inner: Mark,
 }
 
-/// What a request may do to keys that are cached.
+/// Which cached keys a request may change.
 #[derive(Debug, Default)]
 struct Touched {
     /// Of the keys that are pending.
     tokens: Vec<WriteToken>,
-    /// It may change others, of which the server tells.
+    /// It may change others, for which the server pushes invalidations.
     told: bool,
 }
 
-/// Something that may change a key was sent.
+/// What was noted for a request that may change a key.
 #[derive(Debug)]
 pub(super) enum Sent {
     /// Nothing of the key is cached.
     Uncached,
-    /// The server tells of it.
+    /// The server pushes an invalidation if it does.
     Told,
     /// The key is pending.
     Pending(WriteToken),
@@ -84,8 +84,8 @@ impl Mitigations {
         Mitigated::Marked(Mark::Hot(write as u32))
     }
 
-    /// A request that counts as a write, before a cluster. It may come apart, or be sent on to other
-    /// nodes, so what it touches is pending until its client is drained.
+    /// A request that counts as a write, before a cluster. It may be split by slots, or be redirected, so the
+    /// keys that it touches are pending until its client is drained.
     pub(super) fn write_clustered(
         &mut self,
         relay: &mut Relay,
@@ -104,7 +104,7 @@ impl Mitigations {
         Mitigated::Done(flow)
     }
 
-    /// What a request may do to keys that are cached.
+    /// Which cached keys a request may change.
     fn touched(&mut self, relay: &mut Relay, incoming: Incoming<'_>) -> Touched {
         let Incoming { key, request, command, .. } = incoming;
         let unnamed = request.unnamed(command);
@@ -129,11 +129,11 @@ impl Mitigations {
         touched
     }
 
-    /// Something that may change all keys, and of which the server does not tell, is about to be sent.
+    /// A request that may change all keys without invalidations is about to be sent.
     ///
-    /// One client must not be able to take the cache from all by what the server refuses to it. So if it
-    /// refused the last one of the same login, what is cached goes only if this one is carried out:
-    /// when it is answered.
+    /// A client whose requests the server refuses must not be able to empty the cache for all. So if the last
+    /// such request of the same login was refused, the cache is emptied only when this one is answered, and
+    /// was carried out.
     fn write_sent_to_all(&mut self, relay: &mut Relay, key: ClientKey) -> WriteToken {
         let pool =
             relay.clients.get_ref(key).and_then(|client| relay.upstream.pools.get(client.pool));
@@ -204,8 +204,8 @@ impl Mitigations {
         }
     }
 
-    /// A request went along a dedicated connection of the client, or in another unusual way: what
-    /// it touches is pending until the client is drained.
+    /// A request went along a dedicated connection of the client, or another path than a shared link: the
+    /// keys that it touches are pending until the client is drained.
     pub(in crate::hot) fn touch_apart(&mut self, relay: &mut Relay, incoming: Incoming<'_>) {
         let Incoming { key, request, command, .. } = incoming;
         if !self.is_active() || !self.touches_hot_keys(request, command) {
@@ -215,7 +215,7 @@ impl Mitigations {
         self.keep_touched(relay, key, touched);
     }
 
-    /// A transaction is executed: what it has named is touched now.
+    /// A transaction is executed: the keys that it names are touched now.
     pub(in crate::hot) fn touch_executed(&mut self, relay: &mut Relay, key: ClientKey) {
         if !self.is_active() {
             return;
@@ -282,7 +282,7 @@ impl Mitigations {
         }
     }
 
-    /// Clients that have been answered since.
+    /// Goes through the clients that touched hot keys apart, for those that are drained by now.
     pub(super) fn look_at_undrained(&mut self, relay: &mut Relay) {
         let Relay { clients, now, world, .. } = relay;
         let mut over = Vec::new();

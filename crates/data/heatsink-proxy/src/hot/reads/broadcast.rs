@@ -1,20 +1,20 @@
-//! Where the server does not tell of changes itself, Heatsinks tell each other.
+//! Where the server pushes no invalidations, Heatsinks tell each other of writes.
 //!
 //! Called by: `hot` when a read is to be kept although the server does not know how to tell of
 //! changes, and whenever a write of a hot key is over.
 //! Bound: one link for a worker; one message for each write of a hot key, and for each key while
 //! none can be sent.
-//! Invariant: what was read is served only while the link is open on which the word of others
-//! comes. Word of a change is sent when the change is answered or given up; it bumps the key's
-//! epoch wherever it comes, so that a read which was out at the time is not kept.
+//! Invariant: a cached reply is served only while the link is open on which the announcements of others
+//! come. A write is announced when it is answered or given up. An announcement bumps the key's epoch
+//! wherever it comes, so that a read which was under way at the time is not cached.
 //!
-//! This works only if everybody announces what it writes, and whoever has changes told by the
-//! server does not. So it depends on the server, never on who asks:
+//! This works only if every Heatsink announces its writes, and one that has server invalidations does not.
+//! So whether writes are announced depends on the server, and never on the user:
 //!
-//! - The server does not know `CLIENT TRACKING`: it is the same for all. Everybody announces.
-//! - The server knows it, and a user may not have it: others may. They do not announce, so nothing
-//!   is kept for this user. Its reads are still coalesced.
-//! - It is not known yet: what is written is announced, what is read is not kept.
+//! - The server does not know `CLIENT TRACKING`, for any user. Every Heatsink announces its writes.
+//! - The server knows it, and a user is not allowed it. Others are, and do not announce, so no reply is
+//!   cached for this user. Its reads are still coalesced.
+//! - It is not known yet which: writes are announced, and no reply is cached.
 //!
 //! ```text
 //! what went wrong when a user without the right kept replies all the same:
@@ -23,9 +23,9 @@
 //! 3. A serves the old value until it expires
 //! ```
 //!
-//! Announcements are weaker than what the server tells: they know nothing of writers that go past
-//! Heatsink, nor of a change whose Heatsink died before it could say so, or may not `PUBLISH`. So
-//! what is kept by them is kept for a second at most (`reads::RIGHTS_TIME`).
+//! Announcements are weaker than the server's invalidations: they miss writers that go past Heatsink, and
+//! writes of a Heatsink that died before it could announce them, or may not `PUBLISH`. So a reply that
+//! depends on them is cached for a second at most (`reads::RIGHTS_TIME`).
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ use crate::upstream::ticket::{Purpose, Ticket};
 
 /// Where Heatsinks before the same servers meet.
 const CHANNEL: &[u8] = b"heatsink:written";
-/// A message that means all keys; of one key it is this sign and the key.
+/// The message for all keys. The message for one key is this sign and the key.
 const ALL: &[u8] = b"*";
 const ONE: u8 = b'=';
 /// A key that has been hot for so long is known to all Heatsinks.
@@ -125,9 +125,8 @@ impl Mitigations {
         keys.all(|(name, _)| self.tells_of_changes(relay.node_of(name)))
     }
 
-    /// What the cache calls the link on which changes are told of by others, if that is open.
-    /// Not for a key that has become hot only now: others may not know yet that word of it
-    /// is needed.
+    /// What the cache calls the link on which announcements come, if that is open. None for a key that has
+    /// just become hot: other Heatsinks may not know yet that they have to announce writes of it.
     pub(in crate::hot) fn broadcast_link(
         &mut self,
         relay: &mut Relay,
@@ -263,7 +262,7 @@ impl Mitigations {
         self.reads.cache.write_done(token);
     }
 
-    /// Tells the others what was written; later, if no server can be reached now.
+    /// Announces what was written, as soon as a server can be reached.
     pub(in crate::hot) fn tell_written(&mut self, relay: &mut Relay) {
         if self.reads.listening.news.is_empty() {
             return;

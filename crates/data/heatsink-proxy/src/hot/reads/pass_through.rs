@@ -1,11 +1,12 @@
-//! Reads of hot keys that go as usual, because they find none to join.
+//! Reads of hot keys that are forwarded like those of any key, because they would find no read to join.
 //!
 //! Called by: `intake` with each request while any key is hot, before anything else is asked.
 //! Bound: one look at the key; see [`heatsink_cache::joins`].
 //! Invariant: what a client asks of one key keeps its order. Only keys that are not cached pass, so
 //! that nothing is served here that a read under way could make older.
 //!
-//! What passes and what flies take different ways, though the same link. Without the rules below:
+//! A read that passes is queued on the link at once; a read that flies waits for its flight to leave.
+//! Without the rules below they would be reordered:
 //!
 //! ```text
 //! a flight behind what passed            what passes behind a flight
@@ -17,11 +18,10 @@
 //!    the new value and then the old one
 //! ```
 //!
-//! - A read that flies, and a change that is combined, wait for what their client has passed before
-//!   ([`Client::has_passed_reads`]).
-//! - A read passes only if its client waits for no flight of the key, and for no write of any hot
-//!   key, however that was sent.
-//! - A write that is not combined goes the same way as what passes, and stays behind it by itself.
+//! - A read that flies, and a change that is combined, wait until the reads that their client has passed
+//!   are answered ([`Client::has_passed_reads`]).
+//! - A read passes only if its client waits for no flight of the key, and for no write of any hot key.
+//! - A write that is not combined is queued on the link like a read that passes, and so stays behind it.
 //!
 //! [`Client::has_passed_reads`]: crate::downstream::connection::Client::has_passed_reads
 
@@ -56,7 +56,7 @@ impl Mitigations {
         }
     }
 
-    /// Other keys are hot, or are treated otherwise: those that may not pass any more do not.
+    /// The hot keys or their treatments have changed: forgets the keys whose reads may not pass any more.
     pub(in crate::hot) fn keep_passing(&mut self) {
         self.reads.passing = 0;
         for (name, work) in &mut self.work {

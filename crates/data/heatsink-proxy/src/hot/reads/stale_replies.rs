@@ -1,5 +1,5 @@
-//! What is told to those who have waited too long for a read: the error, or, in mode `relaxed`,
-//! what was read before.
+//! The answer to clients that have waited too long for a read: an error or, in mode `relaxed`, an older
+//! reply.
 //!
 //! Bound: [`MOST_REPLIES`] replies of [`MOST_BYTES`] each, and none older than
 //! `coalesce.max_stale_ms`.
@@ -89,8 +89,8 @@ fn place(reader: Reader, command: &[u8]) -> Place {
 }
 
 impl Mitigations {
-    /// Those who have waited for too long are given what was read before, where that is allowed; else
-    /// they wait as long as for any other request, and are told so then.
+    /// Gives an older reply to clients that have waited for too long, where that is allowed. All others wait
+    /// as long as for any other request, and then get an error.
     pub(in crate::hot) fn expire_waits(&mut self, relay: &mut Relay) {
         self.give_old(relay);
         let time = self.time(relay.now);
@@ -107,8 +107,8 @@ impl Mitigations {
         }
     }
 
-    /// In mode `relaxed`: whoever has waited for `coalesce.max_wait_ms` gets what was read before, if
-    /// there is something.
+    /// In mode `relaxed`: gives a client that has waited for `coalesce.max_wait_ms` an older reply, if there
+    /// is one.
     fn give_old(&mut self, relay: &mut Relay) {
         let time = self.time(relay.now);
         let Some(since) = time.checked_sub(relay.live.coalesce.max_wait) else { return };

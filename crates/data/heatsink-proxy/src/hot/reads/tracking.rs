@@ -1,4 +1,4 @@
-//! The links of the cache: what the server tells by itself, and whether it is still there.
+//! The links of the cache: the invalidations that come along them, and whether the server is still there.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ impl Mitigations {
         }
     }
 
-    /// Looks into what the server has told by itself, before any reply that came with it.
+    /// Evaluates pushed messages of the server, before any reply that came together with them.
     pub(crate) fn look_at_pushes(&mut self, relay: &mut Relay) {
         if self.heard.pushes.is_empty() {
             return;
@@ -138,8 +138,8 @@ impl Mitigations {
         self.reads.links.iter().find(|link| link.generation == generation).map(|link| link.id)
     }
 
-    /// A read along a link of the cache is answered that was sent at that time: what the server had to
-    /// tell until then has been heard.
+    /// A read along a link of the cache is answered, which was sent at that time: all invalidations up to
+    /// then have come.
     pub(in crate::hot) fn heard_on(&mut self, id: LinkId, sent_at: Instant) {
         if let Some(link) = self.reads.links.iter_mut().find(|link| link.id == id) {
             link.heard_up_to = link.heard_up_to.max(sent_at);

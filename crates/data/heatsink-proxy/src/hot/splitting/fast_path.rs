@@ -3,9 +3,9 @@
 //!
 //! Called by: `intake`, with each request that names a hot key, before it sends what came before.
 //! Bound: the names of shards in a batch, beside the batch itself.
-//! Invariant: what goes this way would have gone to the same shard by `ask_shards`, and at once.
-//! Whatever needs a closer look is left to that, behind the batch: so a client's requests reach
-//! each link in its order.
+//! Invariant: `ask_shards` would have sent such a request to the same shard, and at once. A request that
+//! needs a closer look is left to `ask_shards`, after the batch is sent, so that a client's requests
+//! reach each link in their order.
 
 use heatsink_resp::command::Access;
 use heatsink_split::layout::{Kind, Names};
