@@ -1,4 +1,4 @@
-//! What operators do by hand, for the log: which key, what, from where.
+//! Changes that operators make by hand, for the log: which key, which change, from which address.
 //!
 //! Called by: the routes that change something.
 //! Invariant: each change that was asked for is one line, even if nobody waited for its end. These
@@ -35,7 +35,7 @@ impl Asked {
         Self { what, key: privacy.log_name(key), address, token, answered: false }
     }
 
-    /// Passes on what came of it.
+    /// Logs the outcome, and passes it on.
     pub(crate) fn answered<T>(mut self, outcome: Result<T, Problem>) -> Result<T, Problem> {
         self.answered = true;
         let status = outcome.as_ref().map_or_else(Problem::status, |_| StatusCode::OK.as_u16());

@@ -74,7 +74,7 @@ pub struct HotKey {
     pub guard: Option<Guard>,
 }
 
-/// What keeps a cached copy from growing old (design 6, rule 9).
+/// What keeps a cached copy from growing old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
     /// The server pushes invalidations.

@@ -1,4 +1,4 @@
-//! What was: the last five minutes of the fleet and of its hottest keys, and what was decided.
+//! The last five minutes of the fleet and of its hottest keys, and the last decisions.
 //!
 //! Called by: [`crate::Server`], which takes a sample each [`crate::Settings::sample_interval`]
 //! for as long as it runs; the routes and the stream of events, which show them.
@@ -6,8 +6,8 @@
 //! [`DECISIONS`] decisions: about a megabyte, however many keys there are.
 //! Invariant: what nobody measures is absent, never zero.
 //!
-//! Kept in memory by each process for itself, for people who look at this moment: what is to
-//! be kept for longer is in `/metrics`.
+//! Each process keeps this in its own memory, for people who look at the page. For longer times there
+//! is `/metrics`.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -32,7 +32,7 @@ const DECISIONS: usize = 512;
 pub(crate) struct Sample {
     pub(crate) at_ms: u64,
     pub(crate) fleet: FleetSample,
-    /// What all proxies that say so send upstream.
+    /// The sum of what proxies send upstream, over those that report it.
     pub(crate) load: Option<Load>,
     /// The hottest keys, hottest first.
     pub(crate) keys: Vec<(Vec<u8>, KeySample)>,
@@ -44,7 +44,7 @@ pub(crate) struct Sample {
 pub(crate) struct FleetSample {
     /// Requests/s of all proxies.
     pub(crate) requests_per_second: Option<f64>,
-    /// Requests/s that those proxies took from clients which say what they send upstream.
+    /// Requests/s from clients, of the proxies that report what they send upstream.
     pub(crate) served_per_second: Option<f64>,
     /// Requests/s among those that they did not have to send upstream.
     pub(crate) saved_per_second: Option<f64>,
@@ -57,8 +57,8 @@ pub(crate) struct FleetSample {
 pub(crate) struct KeySample {
     pub(crate) reads_per_second: f64,
     pub(crate) writes_per_second: f64,
-    /// Only of keys that a cache answers. Combined writes count as absorbed, the one that
-    /// carries the others upstream included, so theirs would be too high.
+    /// Only of keys that are cached. With combined writes the ratio would be too high: all of them count as
+    /// absorbed, including the one that is sent.
     pub(crate) hit_ratio: Option<f64>,
 }
 

@@ -1,11 +1,10 @@
-//! What is taken from clients and sent upstream: of one process, or of all of them together.
+//! Requests that are taken from clients, and commands that are sent upstream: of one process, or of all.
 //!
-//! Called by: members of the fleet, which say it of themselves; the history and the views,
-//! which add it up.
+//! Called by: members of the fleet, which publish their own load; the history and the views, which add
+//! loads up.
 //! Bound: the nodes that members name; see [`Load::nodes`].
-//! Invariant: loads add up, so that the fleet's figures are made of the same parts as those of
-//! its members. A figure that is made of others (what was saved, a share) is made after adding:
-//! a share of a sum is not a sum of shares.
+//! Invariant: the load of the fleet is the sum of the loads of its members. Figures that follow from
+//! others (requests saved, shares) are computed from the sum: a share of a sum is not a sum of shares.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +32,7 @@ pub struct NodeRate {
 }
 
 impl Load {
-    /// All of them together; nothing if there are none. Nodes are the same if they are called
-    /// the same.
+    /// The sum of several loads; none if there are none. Nodes with the same name are one node.
     pub fn sum<'a>(loads: impl Iterator<Item = &'a Self>) -> Option<Self> {
         let mut nodes: BTreeMap<&str, f64> = BTreeMap::new();
         let mut sum: Option<Self> = None;
@@ -54,9 +52,8 @@ impl Load {
         sum.map(|sum| Self { nodes: nodes.into_iter().map(rate).collect(), ..sum })
     }
 
-    /// Requests/s that took none to the upstream: from what was counted on both sides, not from
-    /// what is said of each key, so that it is what the upstream was truly spared. If more was
-    /// sent than taken, nothing was saved, which is not less than nothing.
+    /// Requests/s that the upstream was spared: the difference of the rates on both sides, rather than a sum
+    /// over keys, since this is what the servers feel. 0 if more commands are sent than requests taken.
     pub fn saved_per_second(&self) -> f64 {
         (self.served_per_second - self.upstream_per_second).max(0.0)
     }
@@ -99,7 +96,7 @@ mod tests {
         let (frugal, lavish) = (load(100.0, 40.0, &[]), load(10.0, 30.0, &[]));
         assert_eq!(saved(std::slice::from_ref(&frugal)), Some(60.0));
         assert_eq!(saved(std::slice::from_ref(&lavish)), Some(0.0), "fanned out");
-        // What one saves and another sends on top are one account.
+        // Requests that one proxy saves and extra commands of another are offset against each other.
         assert_eq!(saved(&[frugal, lavish]), Some(40.0));
     }
 

@@ -1,9 +1,9 @@
 //! Who is connected to the listener.
 //!
-//! A connection is a stranger's until a request on it has passed the check of access. Strangers
-//! and the others have places of their own, so neither can keep the other out, and a health check
-//! is always answered: where strangers are too many, the one who came first from the address with
-//! the most of them has to go.
+//! A connection counts as a stranger's until a request on it has passed the check of access. Strangers and
+//! all others have separate numbers of places, so neither can keep the other out. A health check, which
+//! comes from a stranger, is always answered: when there are too many strangers, the oldest connection of
+//! the address with the most of them is closed.
 //!
 //! Called by: [`crate::Server`], for each connection; the guard in front of the routes.
 //! Bound: [`crate::Limits::strangers`], [`crate::Limits::connections`].
@@ -97,7 +97,7 @@ impl Drop for Visit {
     }
 }
 
-/// Which of these, in the order in which they came, has to go: the first of those who are most.
+/// Which of these connections, oldest first, is to be closed: the oldest of the address with most.
 fn least_welcome(strangers: impl Iterator<Item = IpAddr>) -> Option<usize> {
     let mut by_address: HashMap<IpAddr, (usize, usize)> = HashMap::new();
     for (at, address) in strangers.enumerate() {

@@ -1,7 +1,7 @@
 //! The JSON that clients get, with its schemas.
 //!
 //! Called by: the routes and the stream of events; [`crate::client`] reads hot keys from it.
-//! Invariant: names and units are part of the contract (design 10); a field that is absent is
+//! Invariant: names and units are part of the contract (`docs/api.md`); a field that is absent is
 //! not known or does not apply. Every key passes through [`crate::Privacy`] here.
 
 mod event;

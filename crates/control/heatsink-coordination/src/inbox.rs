@@ -98,7 +98,7 @@ impl Inbox {
         let _ = self.sender.send(Notice::Lost { why }).await;
     }
 
-    /// Whenever the subscriber was too slow, has it start again; never returns.
+    /// Has the subscriber start again each time it was too slow; never returns.
     pub(crate) async fn mend(&self, session: u64, server: &str) {
         loop {
             self.overflow.notified().await;
@@ -141,9 +141,9 @@ impl Subscription {
         self.receiver.try_recv().ok()
     }
 
-    /// The registry's version as the store last said it, a fraction of a second ago; every
-    /// change up to it has been told or waits to be received. `None` while that is not known.
-    /// Who has this version has nothing to read.
+    /// The registry's version as the store last gave it, a fraction of a second ago. Every change up to it
+    /// was received, or waits here to be. `None` while that is not known. A subscriber that has this version
+    /// need not read a snapshot.
     pub fn version(&self) -> Option<u64> {
         Some(self.confirmed.load(Ordering::Relaxed)).filter(|version| *version > 0)
     }

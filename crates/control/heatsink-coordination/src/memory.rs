@@ -19,7 +19,7 @@ use crate::model::{
 };
 use crate::settings::Settings;
 
-/// What subscribers are told as the place of the store.
+/// The place of this store, in words for subscribers.
 const PLACE: &str = "memory";
 /// A subscription in memory is never given up, so one session is all it has.
 const SESSION: u64 = 1;
@@ -246,7 +246,7 @@ impl Memory {
         subscription
     }
 
-    /// Has an inbox told of everything from now on, as that session; the version until now.
+    /// Delivers all notices to an inbox from now on, as that session. Returns the version of this moment.
     pub(crate) fn attach(&self, inbox: &Arc<Inbox>, channels: &[Channel], session: u64) -> u64 {
         let listener = Listener { inbox: Arc::clone(inbox), channels: channels.to_vec(), session };
         let (mut state, _) = self.lock();
@@ -255,7 +255,7 @@ impl Memory {
         state.version
     }
 
-    /// Tells an inbox no more.
+    /// Delivers nothing more to an inbox.
     pub(crate) fn detach(&self, inbox: &Arc<Inbox>) {
         self.lock().0.listeners.retain(|one| !Arc::ptr_eq(&one.inbox, inbox));
     }

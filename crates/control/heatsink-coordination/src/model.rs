@@ -78,8 +78,8 @@ pub struct Put {
     pub respects_block: bool,
     /// Whether to keep the creation time of the record that is replaced.
     pub keep_created: bool,
-    /// Whether it has to be there when all processes were restarted. A process that is alone
-    /// begins to write to the server with the first of these; see [`crate::Store::quiet`].
+    /// Whether the record must be there after a restart of all processes. With the first put of this kind, a
+    /// process that is alone begins to write to the server; see [`crate::Store::quiet`].
     pub survives: bool,
 }
 
@@ -176,8 +176,7 @@ pub enum Notice {
         /// Its record, unless it was removed.
         record: Option<Record>,
     },
-    /// Something was removed, it is said, by a message that nobody has sealed: time to read a
-    /// snapshot.
+    /// A message without a seal says that something was removed: a snapshot is to be read, which shows it.
     Removals,
     /// A message of [`Channel::Reports`]. May be lost.
     Report(Vec<u8>),

@@ -161,7 +161,7 @@ impl Remote {
                 };
                 return Ok(members.into_iter().filter_map(open).collect());
             }
-            // What is known here does not fit the answer; a full one fits whatever is known.
+            // The answer continues a list that is not the one known here; a full list follows from nothing.
             known = 0;
         }
     }

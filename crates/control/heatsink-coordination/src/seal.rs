@@ -4,9 +4,9 @@
 //! Invariant: with a secret, nothing is handed on that was not sealed with it, for this namespace,
 //! in this place and under this name. Without one, bodies are as they are.
 //!
-//! A seal is an HMAC-SHA-256 over the namespace, the kind of thing, its name and its body. What the
-//! server itself adds (versions, times, who is blocked, that something is gone) is not covered;
-//! nor is that a sealed body is put back later, in the same place, by somebody who can write there.
+//! A seal is an HMAC-SHA-256 over the namespace, the kind of body, its name and the body itself. It does
+//! not cover what the server itself adds (versions, times, blocks, removals). Nor does it protect against
+//! replay: somebody who can write to the server can put an old sealed body back in its place.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use sha2::Sha256;
 
 use crate::settings::Settings;
 
-/// What a sealed body begins with; the seal follows.
+/// The prefix of a sealed body, in front of the seal.
 const HEAD: &[u8] = b"sealed1 ";
 const SEAL_BYTES: usize = 32;
 const LEAST_SECRET_BYTES: usize = 16;
@@ -67,7 +67,7 @@ impl<'a> Of<'a> {
 #[derive(Debug)]
 pub(crate) struct Seal {
     keyed: Option<Hmac<Sha256>>,
-    /// What was not understood, or not sealed by this fleet, and is ignored.
+    /// How many bodies were ignored because they were not understood, or not sealed by this fleet.
     ignored: AtomicU64,
 }
 
@@ -130,7 +130,7 @@ impl Seal {
     }
 }
 
-/// With its length, so that no two lists of fields are the same bytes.
+/// Adds a field with its length, so that no two lists of fields make the same bytes.
 fn field(mac: &mut Hmac<Sha256>, bytes: &[u8]) {
     mac.update(&(bytes.len() as u64).to_be_bytes());
     mac.update(bytes);

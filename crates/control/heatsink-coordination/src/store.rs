@@ -51,11 +51,11 @@ impl Store {
         Ok(Self { inner: Inner::Remote(Arc::new(Remote::new(target, tls, settings)?)) })
     }
 
-    /// The same, but for a process that serves: while it is alone, what it knows is in its memory,
-    /// and nothing is written to the server. It is alone while nobody else subscribes there, no
-    /// fleet has left anything, and nothing was put that has to survive the process.
+    /// Like [`Store::redis`], for a process that serves: while it is alone, its records are in its memory,
+    /// and nothing is written to the server. It is alone while nobody else subscribes there, no fleet has left
+    /// records, and nothing was put that must survive the process.
     ///
-    /// Calls wait until [`Store::subscribe`], of which there has to be one, has found that out.
+    /// [`Store::subscribe`] finds out whether that is so. It must be called once; other calls wait for it.
     pub fn quiet(
         target: &Url,
         tls: Option<&TlsFiles>,
@@ -114,10 +114,9 @@ impl Store {
         }
     }
 
-    /// Removes the records that have expired and returns how many; each is a change. Of very
-    /// many the rest is left to the next sweep. Somebody
-    /// has to call this now and then: until then no subscriber hears of an expiry, although
-    /// an expired record counts as absent.
+    /// Removes the records that have expired and returns how many; each removal is a change. If there are
+    /// very many, the next sweep removes the rest. A process has to call this now and then: an expired record
+    /// counts as absent at once, but subscribers learn of it only by a sweep.
     pub async fn sweep(&self) -> Result<usize, StoreError> {
         match self.home(false).await? {
             Home::Memory(memory) => Ok(memory.sweep()),

@@ -1,4 +1,4 @@
-//! A process that is alone keeps what it knows to itself, and writes nothing to the server.
+//! A process that is alone keeps its records in memory, and writes nothing to the server.
 //!
 //! Called by: `store`, for a process that serves; see [`crate::Store::quiet`].
 //! Bound: one connection; the server is asked two short questions every [`PULSE_PERIOD`].
@@ -11,9 +11,9 @@
 //! A moves what it keeps over, and is together
 //! ```
 //!
-//! What is written to memory while it is moved over is lost with it: that is what was found by
-//! counting, and is found again. What must survive the process is never written to memory; it has
-//! the process begin to write to the server first. There is no way back until a restart.
+//! A record that is put in memory while the memory is moved over is lost. Such a record is of a key that
+//! was found hot, and the key is found again. A record that must survive the process is never put in
+//! memory: before it, the process begins to write to the server, and goes on so until its restart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,10 +33,10 @@ use crate::memory::Memory;
 use crate::model::{Channel, Expects, Put};
 use crate::settings::Settings;
 
-/// Where the process keeps what it knows.
+/// Where the process keeps its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nobody knows whether it is alone, and why that is.
+    /// It is not known whether the process is alone, and why not.
     Unknown(String),
     /// In memory.
     Alone,
@@ -63,7 +63,7 @@ pub(crate) enum Home {
 enum End {
     /// It has to write to the server now.
     Together,
-    /// The server cannot be heard.
+    /// Nothing is heard from the server.
     Lost(String),
 }
 
