@@ -37,7 +37,7 @@ impl<N: Notes> Routing<'_, N> {
             );
             return Flow::Taken;
         };
-        if !client.is_settled() {
+        if !client.is_drained() {
             return Flow::Wait;
         }
         // What names our own node, or is unknown to older servers, is not for theirs to judge.

@@ -47,7 +47,7 @@ impl Clients {
     /// `MULTI` outside of any state.
     pub(crate) fn begin_transaction(&mut self, key: ClientKey) -> Flow {
         let Some(client) = self.get(key) else { return Flow::Taken };
-        if !client.is_settled() {
+        if !client.is_drained() {
             return Flow::Wait;
         }
         client.transaction = Some(Box::default());

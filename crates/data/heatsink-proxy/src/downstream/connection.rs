@@ -258,15 +258,10 @@ impl Client {
     }
 
     /// Every request so far has been answered.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         self.order.outstanding() == 0
             && self.session.is_none()
             && self.dedicated.as_ref().is_none_or(|dedicated| dedicated.is_drained())
-    }
-
-    /// The former name of [`Self::is_drained`], by which the room `cluster` calls it.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.is_drained()
     }
 }
 

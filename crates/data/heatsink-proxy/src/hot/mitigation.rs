@@ -147,7 +147,7 @@ impl Mitigations {
     fn settle(&mut self, relay: &mut Relay, key: ClientKey) {
         let now = relay.now;
         let Some(client) = relay.clients.get(key) else { return };
-        if client.hot.apart && client.is_settled() {
+        if client.hot.apart && client.is_drained() {
             let tokens = client.hot.end_apart(now, &relay.world.clock);
             self.forget_touched(relay, tokens);
         }

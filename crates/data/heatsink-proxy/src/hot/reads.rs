@@ -405,7 +405,7 @@ impl Clients {
     /// Keys have become hot: so far nobody has noted what is under way for them.
     pub(in crate::hot) fn suspect_unanswered(&mut self) {
         for (_, client) in &mut self.slab {
-            if !client.is_settled() {
+            if !client.is_drained() {
                 client.hot.apart = true;
                 client.hot.unknown = true;
             }

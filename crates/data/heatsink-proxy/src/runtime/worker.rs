@@ -633,7 +633,7 @@ impl Worker {
             }
             let unread = client.output.len();
             let empty = unread == 0 && (client.gone || !client.socket.wants_write());
-            let over = client.is_settled() || client.order.is_cut();
+            let over = client.is_drained() || client.order.is_cut();
             if client.closing == Closing::AfterReplies && empty && over {
                 self.linger(key);
                 continue;

@@ -200,13 +200,13 @@ impl Mitigations {
         if let Some(link) = link {
             self.heard_on(link, sent_at);
         }
-        let Self { reads: Reads { flights, late, .. }, keys: hot, .. } = self;
+        let Self { reads: Reads { flights, stale, .. }, keys: hot, .. } = self;
         let request = flights.request(flight);
         if let (Some((reader, name, request)), Some(reply)) = (request, &converted)
             && !failed
             && hot.get(name).is_some_and(|treatment| treatment.stale_if_late)
         {
-            late.keep(sent_at, reader, request, reply);
+            stale.keep(sent_at, reader, request, reply);
         }
         let request = request.map(|(_, name, request)| (name.to_vec(), request.to_vec()));
         let mut waiters = Vec::new();
@@ -306,7 +306,7 @@ impl Mitigations {
         let mut waiters = Vec::new();
         let old = self.reads.flights.request(fill.flight).and_then(|(reader, _, command)| {
             let max_age = max_stale(&relay.live, &relay.upstream.pools, reader);
-            let (sent_at, reply) = self.reads.late.get(relay.now, reader, command, max_age)?;
+            let (sent_at, reply) = self.reads.stale.get(relay.now, reader, command, max_age)?;
             Some((sent_at, reply.to_vec()))
         });
         let next = self.reads.flights.failed(fill.flight, &mut waiters);
