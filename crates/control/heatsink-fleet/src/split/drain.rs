@@ -1,7 +1,7 @@
 //! Makes every split key whole: for the end of a fleet, or of splitting.
 //!
 //! Called by: `heatsink drain`, with a proxy of its own and no other part in the fleet.
-//! Bound: [`MAX_ROUNDS`] rounds over what is left.
+//! Bound: [`MAX_ROUNDS`] rounds over what is left, [`AT_ONCE`] values in memory.
 //! Invariant: may be begun again at any time, and beside a running fleet. Needs only the upstream: moved
 //! values are in its index, and those that are not are found by a scan of all keys. Every key that was
 //! split, or had copies, when it began is named once. These keys are looked up before any proxy is told
@@ -26,6 +26,7 @@ use std::time::Duration;
 use heatsink_control::entry::{Entry, Phase};
 use heatsink_coordination::{Store, StoreError};
 use heatsink_proxy::Handle as ProxyHandle;
+use tokio::task::JoinSet;
 
 use super::change::{self, Next, NotChanged};
 use super::data::DataError;
@@ -42,6 +43,8 @@ use crate::{Live, Role, figures, records};
 const MAX_ROUNDS: usize = 10;
 /// Time between two of them.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Splits that are made whole at the same time.
+const AT_ONCE: usize = 4;
 /// How long this process counts as a member after its last heartbeat.
 const MEMBER_LIFE: Duration = Duration::from_secs(10);
 
@@ -255,10 +258,7 @@ async fn run(
         };
         let orphans = unlisted.orphans.into_iter().map(orphan);
         ledger.drained.failed = strange.into_iter().map(not_understood).chain(orphans).collect();
-        for known in known {
-            let outcome = make_whole(&mover, &known).await;
-            ledger.tried(known, outcome);
-        }
+        make_all_whole(&mover, known, &mut ledger).await;
         end_copies(&mover, &mut ledger).await;
         if ledger.drained.left == 0 && ledger.copies.is_empty() && round > 0 {
             break;
@@ -391,6 +391,33 @@ async fn forget_wishes(
 /// Whether its value would be moved, or copied.
 fn wants_any(entry: &Entry) -> bool {
     entry.wants_split() || entry.wants_copies()
+}
+
+/// Makes the values of these splits whole, a few at a time.
+async fn make_all_whole(
+    mover: &Mover,
+    known: Vec<Known>,
+    ledger: &mut Ledger<'_, impl FnMut(Progress)>,
+) {
+    let mut waiting = known.into_iter();
+    let mut under_way = JoinSet::new();
+    loop {
+        while under_way.len() < AT_ONCE
+            && let Some(known) = waiting.next()
+        {
+            let mover = mover.clone();
+            under_way.spawn(async move {
+                let outcome = make_whole(&mover, &known).await;
+                (known, outcome)
+            });
+        }
+        match under_way.join_next().await {
+            None => return,
+            Some(Ok((known, outcome))) => ledger.tried(known, outcome),
+            // It is counted as left.
+            Some(Err(error)) => (ledger.told)(Progress::Trouble(error.to_string())),
+        }
+    }
 }
 
 /// Makes the value of one split whole, or finds that it is.

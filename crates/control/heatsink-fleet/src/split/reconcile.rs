@@ -491,6 +491,11 @@ impl Reconciler {
         let begun = begun.filter(|(_, layout, _)| !listed.contains(&layout.id));
         lost.extend(begun.map(|(key, layout, _)| (key.clone(), layout.clone())));
         for (key, layout) in lost {
+            // Others may have let it go: `heatsink drain`, or who found it in the index.
+            if !self.mover.steps.is_kept(&layout).await? {
+                self.mover.state.lock().splits.left.remove(&layout.id);
+                continue;
+            }
             let manifest = Manifest::new(&key, &layout, unix_ms());
             self.mover.steps.enter(&layout.id, &manifest).await?;
         }

@@ -369,6 +369,19 @@ impl Steps {
         self.retire(key, layout).await
     }
 
+    /// Whether anything of a split's shards stays until somebody lets it go.
+    pub(super) async fn is_kept(&self, layout: &Layout) -> Result<bool, DataError> {
+        let mut ask = Vec::new();
+        for shard in 0..layout.len() {
+            for name in [layout.name(shard, Names::Live), layout.name(shard, Names::Sealed)] {
+                ask.push(command(&[b"PTTL", name]));
+            }
+            ask.push(command(&[b"PTTL", &layout.guard(shard)]));
+        }
+        let left = self.connect()?.accepted(&ask).await?;
+        Ok(left.iter().any(|left| left.integer() == Some(-1)))
+    }
+
     /// Lets the rest of a split that has ended go: nobody may write to its shards, and what is
     /// left of them ends by itself.
     pub(crate) async fn retire(&self, key: &[u8], layout: &Layout) -> Result<(), DataError> {

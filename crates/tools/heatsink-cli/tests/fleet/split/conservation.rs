@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heatsink_testkit::{RawClient, Reply, eventually_ok, seed_from};
+use heatsink_testkit::{RawClient, Reply, eventually, eventually_ok, seed_from};
 
 use crate::node::{Node, assemble};
 use crate::split::split;
@@ -194,6 +194,24 @@ impl Fleet {
         }
     }
 
+    /// Each proxy has looked at the markers, and goes by that. Until then it reads the shards of a value
+    /// whose marker was evicted.
+    fn wait_for_looks(&self) {
+        const LOOKED: &str = "heatsink_split_reconciled_timestamp_seconds ";
+        let looked = |node: &Node| {
+            let metrics = node.metrics();
+            metrics.lines().find_map(|line| line.strip_prefix(LOOKED)).map(str::to_owned)
+        };
+        // One may be under way; the next begins later, and is over when the one after it is.
+        for _ in 0..3 {
+            for (node, before) in
+                self.nodes.iter().map(|node| (node, looked(node))).collect::<Vec<_>>()
+            {
+                eventually(RECOVERY, || looked(node) != before);
+            }
+        }
+    }
+
     /// What each proxy says of a key, at once and a while later: whether a wrong reply was only late.
     fn seen(&self, database: u32, key: &str) -> String {
         let mut seen = String::new();
@@ -211,6 +229,7 @@ impl Fleet {
 
     /// Values that are gone as a whole are given up; what is there must be complete.
     fn verify_or_absent(&self, database: u32, schedule: &mut Schedule) {
+        self.wait_for_looks();
         for key in KEYS {
             if books::is_absent(&self.read(0, database, key)) {
                 schedule.note(format!("{key} was evicted"));
