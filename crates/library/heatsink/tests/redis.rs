@@ -152,6 +152,42 @@ fn what_was_deleted_or_written_during_a_load_is_not_brought_back() {
 }
 
 #[test]
+fn who_asks_after_a_change_does_not_join_a_load_from_before_it() {
+    let server = RedisServer::start();
+    let db = Database::default();
+    let one = Process::start_with(&server.url(), &db, |b| b.lease(MS(300)), |store| store);
+    for is_renewed in [false, true] {
+        let queries = db.queries();
+        let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+        let (cache, slow, closed) = (one.cache.clone(), db.clone(), gate.clone());
+        let loading = one.spawn(async move {
+            let load = async move {
+                let row = slow.query(MS(0)).await;
+                let _open = closed.acquire().await;
+                row
+            };
+            cache.get(&1).load(|_| load).await.map(|row| (*row).clone())
+        });
+        eventually(S(5), || db.queries() == queries + 1);
+        if is_renewed {
+            one.sleep(MS(250));
+        }
+        // Another process has changed the row.
+        assert_eq!(server.client().command(&["DEL", "users:1"]), Reply::Integer(1));
+        eventually(S(5), || {
+            let soon =
+                async { tokio::time::timeout(MS(100), get(&one.cache, &db, 1, MS(0))).await };
+            one.run(soon).is_ok_and(|row| *row.unwrap() == format!("row {}", queries + 2))
+        });
+        gate.add_permits(1);
+        assert_eq!(one.run(loading).unwrap().unwrap(), format!("row {}", queries + 1));
+        one.settle();
+        assert_eq!(one.get(1, MS(0)).0, format!("row {}", queries + 2));
+        one.run(one.cache.invalidate(&1)).unwrap();
+    }
+}
+
+#[test]
 fn a_process_that_was_stopped_past_its_lease_does_not_overwrite_its_follower() {
     let server = RedisServer::start();
     let db = Database::default();

@@ -91,33 +91,57 @@ impl Core {
         Ok((found == head).then_some(Fence { epoch, stripe, link }))
     }
 
-    /// Writes where nothing is.
+    /// Writes a marker where nothing is.
     pub(crate) async fn claim(
         &self,
         key: &[u8],
-        what: &[u8],
+        marker: &[u8],
         life: Duration,
     ) -> Result<bool, Down> {
-        let (value, _) = self
-            .ask(key, |_| {
-                let mut cmd = redis::cmd("SET");
-                cmd.arg(key).arg(what).arg("NX").arg("PX").arg(whole_ms(life).max(1));
-                Request::One(cmd)
-            })
-            .await?;
-        Ok(!matches!(value, Value::Nil))
+        let mut cmd = redis::cmd("SET");
+        cmd.arg(key).arg(marker).arg("NX").arg("PX").arg(whole_ms(life).max(1));
+        self.hold(key, marker, cmd).await
     }
 
+    /// Prolongs the life of a marker. If it is gone, the key has changed.
     pub(crate) async fn renew(
         &self,
         key: &[u8],
-        what: &[u8],
+        marker: &[u8],
         life: Duration,
     ) -> Result<bool, Down> {
-        self.script(RENEW, key, |_, cmd| {
-            cmd.arg(what).arg(whole_ms(life).max(1));
-        })
-        .await
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(RENEW).arg(1).arg(key).arg(marker).arg(whole_ms(life).max(1));
+        let is_held = self.hold(key, marker, cmd).await;
+        if matches!(is_held, Ok(false)) {
+            self.key_changed(key);
+        }
+        is_held
+    }
+
+    /// Writes a marker, and looks whether it lies there. The server is to tell of the marker's end,
+    /// and an own write has it forget what it was to tell:
+    ///
+    /// ```text
+    /// holder                       server                 other process
+    ///   reads: nothing             will tell the holder
+    ///   SET k marker NX            will tell nobody
+    ///   loads old
+    ///                                                     changes the database, DEL k
+    ///   asked again: joins the load, and is given what is old
+    /// ```
+    async fn hold(&self, key: &[u8], marker: &[u8], write: Cmd) -> Result<bool, Down> {
+        let (value, _) = self
+            .ask(key, |speaking| {
+                let mut pipe = redis::pipe();
+                pipe.add_command(write.clone());
+                then_tracked(speaking, &mut pipe);
+                pipe.cmd("GETRANGE").arg(key).arg(0).arg(marker.len() - 1);
+                Request::Pipe(pipe)
+            })
+            .await?;
+        let (_, found): (Value, Vec<u8>) = parse(value)?;
+        Ok(found == marker)
     }
 
     pub(crate) async fn release(&self, key: &[u8], what: &[u8]) -> Result<bool, Down> {
@@ -299,10 +323,15 @@ impl Request {
 /// The beginning of a read of which the server is to tell the next change.
 fn tracked(speaking: &Speaking) -> Pipeline {
     let mut pipe = redis::pipe();
+    then_tracked(speaking, &mut pipe);
+    pipe
+}
+
+/// What is read next, the server is to tell the next change of.
+fn then_tracked(speaking: &Speaking, pipe: &mut Pipeline) {
     if speaking.server_tells {
         pipe.cmd("CLIENT").arg("CACHING").arg("YES").ignore();
     }
-    pipe
 }
 
 fn parse<T: FromRedisValue>(value: Value) -> Result<T, Down> {
