@@ -26,7 +26,7 @@ use crate::load::Loader;
 use crate::loaded::{Context, Found, LoadResult};
 use crate::observer::Event;
 use crate::record::{Payload, Record, Version};
-use crate::sync::{timeout, timeout_at};
+use crate::sync::{consume_budget, timeout, timeout_at};
 
 /// A cache of values of type `V` under keys of type `K`; a handle that is cheap to clone.
 ///
@@ -355,6 +355,9 @@ where
     ) -> Result<(Arc<Record<V>>, Source), Failure> {
         let inner = &self.cache.inner;
         let mut ticket = Ticket { inner, begun: Instant::now(), is_settled: false };
+        // A flight may have its answer already and still have something to do: who asks again and
+        // again lets it.
+        consume_budget().await;
         let answer = self.answer(known, loader).await;
         ticket.settle(&answer);
         match answer {
