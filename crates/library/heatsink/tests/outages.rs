@@ -2,11 +2,80 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use common::{Database, MS, S, get};
-use heatsink::{Cache, Local, Source};
-use heatsink_testkit::RedisServer;
+use common::{Database, MS, Process, S, get};
+use heatsink::{Cache, Local, Source, StoreState};
+use heatsink_testkit::{RawClient, RedisServer, Reply, eventually};
+
+/// Where processes have to tell each other of changes.
+fn server_that_does_not_tell() -> RedisServer {
+    RedisServer::builder().line("rename-command HELLO \"\"").start()
+}
+
+fn connections(admin: &mut RawClient) -> u64 {
+    let stats = admin.command(&["INFO", "stats"]).text();
+    let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    line.expect("a count").trim().parse().expect("a number")
+}
+
+#[test]
+fn a_lost_connection_is_replaced_by_one() {
+    let server = RedisServer::start();
+    let db = Database::default();
+    let one = Process::start_with(&server.url(), &db, |b| b.local(Local::off()), |store| store);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..8)
+        .map(|key| {
+            let (cache, db, is_over) = (one.cache.clone(), db.clone(), Arc::clone(&is_over));
+            one.spawn(async move {
+                while !is_over.load(Ordering::SeqCst) {
+                    get(&cache, &db, key, MS(1)).await.expect("it loads by itself");
+                }
+            })
+        })
+        .collect();
+    let mut admin = server.admin_client();
+    // The server is busy until a ping waits for it, and then ends the connection.
+    let begun = connections(&mut admin);
+    for lost in 1..=5 {
+        admin.send(&["DEBUG", "SLEEP", "0.35"]);
+        admin.send(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        assert_eq!(admin.read_reply(), Reply::ok());
+        assert!(matches!(admin.read_reply(), Reply::Integer(1..)));
+        eventually(S(5), || connections(&mut admin) >= begun + lost && one.is_connected());
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for caller in callers {
+        one.run(caller).unwrap();
+    }
+    assert_eq!(connections(&mut admin), begun + 5);
+}
+
+#[test]
+fn a_cache_that_is_dropped_leaves_no_connection() {
+    for server in [RedisServer::start(), server_that_does_not_tell()] {
+        let mut admin = server.admin_client();
+        let mut clients = || {
+            let list = admin.command(&["CLIENT", "LIST"]).text();
+            list.lines().count()
+        };
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let cache = Cache::<u32, String>::builder("users").redis(server.url());
+            let cache = cache.build().await.unwrap();
+            assert!(matches!(cache.shared_state(), Some(StoreState::Connected { .. })));
+            assert!(clients() > 1);
+            drop(cache);
+            let end = Instant::now() + S(5);
+            while clients() > 1 {
+                assert!(Instant::now() < end, "{} connections are left", clients() - 1);
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+}
 
 #[test]
 fn who_asks_without_a_pause_does_not_hold_up_what_is_being_stored() {

@@ -282,7 +282,7 @@ impl Core {
                     return Err(Down::new(format_args!("no answer within {ms} ms")));
                 }
             };
-            link.note(&error);
+            speaking.note(&error);
             if !super::locate::is_moved(&error) || attempt > 0 {
                 return Err(Down::new(error));
             }

@@ -37,7 +37,6 @@ pub(super) struct Link {
     /// `None`: wherever the target's one server is at the moment.
     pub(super) address: Option<Address>,
     current: RwLock<Option<Speaking>>,
-    broken: Arc<Notify>,
     words: Mutex<Arc<str>>,
     pub(super) task: Mutex<Option<AbortHandle>>,
 }
@@ -48,6 +47,8 @@ pub(super) struct Speaking {
     pub(super) connection: MultiplexedConnection,
     /// Whether the server tells of changes, and not the other processes.
     pub(super) server_tells: bool,
+    /// Rung when it is lost. Each has its own: what ended an earlier one is no word on this one.
+    broken: Arc<Notify>,
     _tasks: Arc<Tasks>,
 }
 
@@ -65,13 +66,27 @@ impl Drop for Tasks {
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
+impl Speaking {
+    /// An error that ends the connection is noticed at once.
+    pub(super) fn note(&self, error: &RedisError) {
+        let is_elsewhere = matches!(
+            error.kind(),
+            ErrorKind::Server(
+                redis::ServerErrorKind::ReadOnly | redis::ServerErrorKind::MasterDown
+            )
+        );
+        if error.is_unrecoverable_error() || error.is_io_error() || is_elsewhere {
+            self.broken.notify_one();
+        }
+    }
+}
+
 impl Link {
     pub(super) fn new(id: u16, address: Option<Address>) -> Self {
         Self {
             id,
             address,
             current: RwLock::new(None),
-            broken: Arc::new(Notify::new()),
             words: Mutex::new("not connected yet".into()),
             task: Mutex::new(None),
         }
@@ -86,22 +101,10 @@ impl Link {
         Arc::clone(&lock(&self.words))
     }
 
-    /// An error that ends the connection is noticed at once.
-    pub(super) fn note(&self, error: &RedisError) {
-        let is_elsewhere = matches!(
-            error.kind(),
-            ErrorKind::Server(
-                redis::ServerErrorKind::ReadOnly | redis::ServerErrorKind::MasterDown
-            )
-        );
-        if error.is_unrecoverable_error() || error.is_io_error() || is_elsewhere {
-            self.broken.notify_one();
-        }
-    }
-
-    fn set(&self, speaking: Option<Speaking>) {
+    /// Gives back what was there before.
+    fn set(&self, speaking: Option<Speaking>) -> Option<Speaking> {
         let mut current = self.current.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *current = speaking;
+        std::mem::replace(&mut *current, speaking)
     }
 
     /// Connects, and again whenever the connection is lost.
@@ -158,7 +161,7 @@ impl Link {
             }
             core.send_pending(self).await;
             tokio::select! {
-                () = self.broken.notified() => return Down::new("the connection is lost"),
+                () = speaking.broken.notified() => return Down::new("the connection is lost"),
                 () = sleep(core.silence / 4) => {}
             }
         }
@@ -171,30 +174,22 @@ impl Core {
             Some(address) => address.clone(),
             None => self.locate().await?,
         };
-        // What broke an earlier connection is no word on this one.
-        let broken = Arc::new(Notify::new());
-        let tracked = self.open_tracked(link, &address, &broken).await;
-        let speaking = match tracked {
-            Ok(Some(speaking)) => speaking,
-            Ok(None) => self.open_with_channel(link, &address).await?,
-            Err(down) => return Err(down),
+        let speaking = match self.open_tracked(&address).await? {
+            Some(speaking) => speaking,
+            None => self.open_with_channel(&address).await?,
         };
         self.check_role(&speaking).await?;
         Ok(speaking)
     }
 
     /// `None`: the server does not tell of changes, or not to this user.
-    async fn open_tracked(
-        self: &Arc<Self>,
-        link: &Link,
-        address: &Address,
-        _broken: &Arc<Notify>,
-    ) -> Result<Option<Speaking>, Down> {
-        let (core, broken) = (Arc::downgrade(self), Arc::clone(&link.broken));
+    async fn open_tracked(self: &Arc<Self>, address: &Address) -> Result<Option<Speaking>, Down> {
+        let broken = Arc::new(Notify::new());
+        let (core, lost) = (Arc::downgrade(self), Arc::clone(&broken));
         let on_push = move |push: PushInfo| -> Result<(), ()> {
             match (push.kind, core.upgrade()) {
                 (PushKind::Invalidate, Some(core)) => core.invalidated(&push.data),
-                (PushKind::Disconnection, _) => broken.notify_one(),
+                (PushKind::Disconnection, _) => lost.notify_one(),
                 _ => {}
             }
             Ok(())
@@ -215,7 +210,8 @@ impl Core {
         let answer = timeout(STEP, tracking.query_async::<Value>(&mut connection)).await;
         match answer {
             Ok(Ok(_)) => {
-                Ok(Some(Speaking { connection, server_tells: true, _tasks: Arc::new(tasks) }))
+                let tasks = Arc::new(tasks);
+                Ok(Some(Speaking { connection, server_tells: true, broken, _tasks: tasks }))
             }
             Ok(Err(error)) if is_servers_word(&error) => {
                 tracing::debug!(%error, "no tracking here; processes tell each other of changes");
@@ -227,11 +223,7 @@ impl Core {
     }
 
     /// A connection for calls, and one on which other processes tell of their writes.
-    async fn open_with_channel(
-        self: &Arc<Self>,
-        link: &Link,
-        address: &Address,
-    ) -> Result<Speaking, Down> {
+    async fn open_with_channel(self: &Arc<Self>, address: &Address) -> Result<Speaking, Down> {
         let fault = |error: Dialled| match error {
             Dialled::Refused(error) => Down::new(format_args!("{address}: {error}")),
             Dialled::Down(down) => down,
@@ -243,11 +235,14 @@ impl Core {
         let refused = |error: RedisError| Down::new(format_args!("{address}: {error}"));
         let mut listening = within(address, PubSub::new(&login, stream)).await?.map_err(refused)?;
         within(address, listening.subscribe(CHANNEL)).await?.map_err(refused)?;
-        let (core, broken, silence) = (Arc::clone(self), Arc::clone(&link.broken), self.silence);
+        let broken = Arc::new(Notify::new());
+        // The listener ends with the connection, and the connection with the store.
+        let (core, lost, silence) = (Arc::downgrade(self), Arc::clone(&broken), self.silence);
         let listener = tokio::spawn(async move {
             let (mut sink, mut messages) = listening.split();
             let hear = async {
                 while let Some(message) = next(&mut messages).await {
+                    let Some(core) = core.upgrade() else { return };
                     core.heard(message.get_payload_bytes());
                 }
             };
@@ -257,10 +252,10 @@ impl Core {
                 }
             };
             tokio::select! { () = hear => {}, () = ask => {} }
-            broken.notify_one();
+            lost.notify_one();
         });
         tasks.0.push(listener.abort_handle());
-        Ok(Speaking { connection, server_tells: false, _tasks: Arc::new(tasks) })
+        Ok(Speaking { connection, server_tells: false, broken, _tasks: Arc::new(tasks) })
     }
 
     /// What Sentinels named may have become a replica by now.
