@@ -9,16 +9,61 @@ use std::time::Instant;
 use common::{Database, MS, Process, S, get};
 use heatsink::{Cache, Local, Source, StoreState};
 use heatsink_testkit::{RawClient, RedisServer, Reply, eventually};
+use tokio::sync::Semaphore;
 
 /// Where processes have to tell each other of changes.
 fn server_that_does_not_tell() -> RedisServer {
     RedisServer::builder().line("rename-command HELLO \"\"").start()
 }
 
+/// A query that is asked at once and answered when the gate is open.
+async fn gated(db: Database, gate: Arc<Semaphore>) -> Result<String, String> {
+    let row = db.query(MS(0)).await;
+    let _open = gate.acquire().await;
+    row
+}
+
 fn connections(admin: &mut RawClient) -> u64 {
     let stats = admin.command(&["INFO", "stats"]).text();
     let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
     line.expect("a count").trim().parse().expect("a number")
+}
+
+#[test]
+fn while_the_store_is_gone_a_slow_load_is_run_once() {
+    let mut server = RedisServer::start();
+    let db = Database::default();
+    let one = Process::start(&server.url(), &db);
+    server.kill();
+    eventually(S(5), || !one.is_connected());
+    let gate = Arc::new(Semaphore::new(0));
+    let (cache, load) = (one.cache.clone(), gated(db.clone(), Arc::clone(&gate)));
+    let loading = one.spawn(async move { cache.get(&1).load(|_| load).await.map(drop) });
+    eventually(S(5), || db.queries() == 1);
+    // Meanwhile it is tried again and again to connect.
+    for _ in 0..40 {
+        let load = gated(db.clone(), Arc::clone(&gate));
+        let impatient = one.cache.get(&1).hard_timeout(MS(50)).load(|_| load);
+        assert!(one.run(impatient).is_err());
+    }
+    assert_eq!(db.queries(), 1);
+    gate.add_permits(1);
+    one.run(loading).unwrap().unwrap();
+}
+
+#[test]
+fn while_the_store_is_gone_a_key_costs_a_query_a_second() {
+    let mut server = RedisServer::start();
+    let db = Database::default();
+    let one = Process::start(&server.url(), &db);
+    server.kill();
+    eventually(S(5), || !one.is_connected());
+    let begun = Instant::now();
+    while begun.elapsed() < MS(2900) {
+        one.get(1, MS(0));
+        one.sleep(MS(5));
+    }
+    assert!(db.queries() <= 3, "{}", db.queries());
 }
 
 #[test]

@@ -119,16 +119,17 @@ impl Link {
                 }
                 Err(down) => down,
             };
-            // Loud once, and quiet while it lasts.
-            if self.current.read().unwrap_or_else(std::sync::PoisonError::into_inner).is_some() {
+            let was_connected = self.set(None).is_some();
+            core.fences.vouch(self.id, 0);
+            *lock(&self.words) = Arc::clone(&down.0);
+            // Loud once, and quiet while it lasts. An attempt that fails changes nothing: what was
+            // loaded meanwhile, and what other servers have, counts as before.
+            if was_connected {
                 tracing::warn!(error = %down.0, "a server of the shared tier was lost");
+                core.all_changed();
             } else {
                 tracing::debug!(error = %down.0, "a server of the shared tier is out of reach");
             }
-            self.set(None);
-            core.fences.vouch(self.id, 0);
-            *lock(&self.words) = Arc::clone(&down.0);
-            core.all_changed();
             core.changed.send_modify(|turn| *turn += 1);
             core.map_is_old.notify_one();
             sleep(backoff.mul_f64(0.5 + fastrand::f64())).await;
