@@ -94,19 +94,24 @@ where
     /// The change goes on if the caller gives up. With a shared tier it takes two round trips, so
     /// that it brings nothing back however late it arrives, and the next `get` fetches the value
     /// from there. A value over [`Builder::max_value_bytes`] deletes what was there, and is not kept.
-    pub async fn put(&self, key: &K, value: V) -> Result<(), Unconfirmed> {
+    pub async fn put<Q>(&self, key: &Q, value: V) -> Result<(), Unconfirmed>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
         let inner = &self.inner;
         inner.count(Count::Invalidations);
         #[cfg(feature = "redis")]
         if inner.shared.is_some() {
-            return crate::fly::put_shared(inner, key.clone(), value).await;
+            return crate::fly::put_shared(inner, key.to_owned(), value).await;
         }
         let stripe = inner.stripe(key);
         let fence = inner.fences.take(stripe, NO_LINK);
         let life = inner.settings.policy.life(None, Duration::ZERO, fastrand::f64());
         let now = inner.clock.now();
+        let owned = key.to_owned();
         let record = inner.record(
-            key,
+            &owned,
             Payload::Value(value),
             &Making {
                 born: now,
@@ -119,7 +124,7 @@ where
                 bytes: 0,
             },
         );
-        inner.flights.change(key, stripe, || inner.keep(key, &Arc::new(record), now));
+        inner.flights.change(key, stripe, || inner.keep(&owned, &Arc::new(record), now));
         Ok(())
     }
 

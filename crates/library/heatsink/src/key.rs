@@ -20,6 +20,10 @@ use std::sync::Arc;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no key of a shared tier",
+    note = "implement `heatsink::Key` for it; wrap a type of another crate in one of your own"
+)]
 pub trait Key {
     /// Appends the bytes.
     fn write_to(&self, out: &mut Vec<u8>);
