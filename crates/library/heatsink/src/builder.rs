@@ -192,7 +192,8 @@ where
         self
     }
 
-    /// How long a failed refresh is not tried again.
+    /// How long a failed refresh is not tried again in this process, and the old value served from
+    /// its memory; 1 s.
     #[must_use]
     pub fn retry_pause(mut self, pause: Duration) -> Self {
         self.settings.retry_pause = pause;

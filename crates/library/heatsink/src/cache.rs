@@ -332,7 +332,11 @@ where
                 }
                 inner.counters.hit();
             }
-            Freshness::Stale if !self.options.no_stale && self.soft().is_none() => {
+            // Nobody waits for a refresh that is not tried again yet.
+            Freshness::Stale
+                if !self.options.no_stale
+                    && (self.soft().is_none() || !record.is_retry_due(now)) =>
+            {
                 if record.claim_retry(now, inner.pause()) {
                     self.in_background(job(loader).in_background(false), now);
                 }
@@ -413,7 +417,7 @@ where
                 Begun::Refused => return self.instead(known, Failure::Overloaded),
             };
             let Ok(outcome) = timeout_at(deadline.into(), self.outcome(&flight)).await else {
-                return self.instead(known, Failure::Timeout);
+                return self.instead(flight.instead().or(known), Failure::Timeout);
             };
             match outcome {
                 Outcome::Value(record, source) => {
@@ -475,7 +479,7 @@ where
         };
         match known {
             Some(record) if within(&record) && inner.fences.holds(record.fence(), now) => {
-                record.postpone_retry(now + whole_ms(inner.pause()));
+                inner.rest(&self.key.to_owned(), &record, now);
                 let is_stale = record.age(now) >= record.life.fresh_for;
                 Answer::Value(record, Source::Local, is_stale)
             }
@@ -495,7 +499,8 @@ where
             }
             Begun::Refused => return None,
         };
-        match timeout(soft, flight.last()).await {
+        let hard = self.options.hard_timeout.unwrap_or(inner.settings.hard_timeout);
+        match timeout(soft.min(hard), flight.last()).await {
             Ok(Outcome::Value(record, source)) => {
                 let source = if leads { source } else { Source::Joined };
                 let is_stale = record.age(inner.clock.now()) >= record.life.fresh_for;

@@ -62,6 +62,8 @@ pub(crate) struct Flight<V> {
     /// What came after that, before the flight has ended.
     second: OnceLock<Outcome<V>>,
     last: OnceLock<Outcome<V>>,
+    /// What will do for those whose patience ends before the flight does.
+    spare: OnceLock<Arc<Record<V>>>,
     changed: Notify,
     /// The key was written meanwhile: nobody joins, and nothing is kept.
     is_detached: AtomicBool,
@@ -77,6 +79,7 @@ impl<V> Flight<V> {
             first: OnceLock::new(),
             second: OnceLock::new(),
             last: OnceLock::new(),
+            spare: OnceLock::new(),
             changed: Notify::new(),
             is_detached: AtomicBool::new(false),
             joined_until: AtomicU64::new(Ms::MAX),
@@ -113,6 +116,18 @@ impl<V> Flight<V> {
         let _ = self.first.set(outcome);
         step();
         self.changed.notify_waiters();
+    }
+
+    /// An old value is there, for when the load fails or takes too long.
+    pub(crate) fn spare(&self, record: Option<Arc<Record<V>>>) {
+        if let Some(record) = record {
+            let _ = self.spare.set(record);
+        }
+    }
+
+    /// The old value that there is.
+    pub(crate) fn instead(&self) -> Option<Arc<Record<V>>> {
+        self.spare.get().cloned()
     }
 
     pub(crate) fn has_answered(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::builder::Settings;
 use crate::clock::{Clock, Ms, whole_ms};
 use crate::counters::{Count, Counters};
 use crate::error::Failure;
-use crate::fence::{Fence, Fences, NO_EPOCH};
+use crate::fence::{Fence, Fences, NO_EPOCH, NO_LINK};
 use crate::flight::Flights;
 use crate::heat::Heat;
 use crate::local::LocalTier;
@@ -242,6 +242,23 @@ where
             return;
         }
         self.local.insert(key.clone(), Arc::clone(record));
+    }
+
+    /// An old value was served because a load failed or took too long. None is tried again for a
+    /// pause, and for so long the value stays here, also if the shared tier was to be asked again.
+    pub(crate) fn rest(&self, key: &K, record: &Arc<Record<V>>, now: Ms) {
+        let until = now.saturating_add(whole_ms(self.pause()));
+        record.postpone_retry(until);
+        if record.link == NO_LINK {
+            return;
+        }
+        let local_ttl = self.settings.local_ttl.unwrap_or(Duration::MAX);
+        let local_until = until.min(now.saturating_add(whole_ms(local_ttl)));
+        if record.local_until < local_until {
+            self.keep(key, &Arc::new(record.again(local_until)), now);
+        } else {
+            self.keep(key, record, now);
+        }
     }
 
     pub(crate) fn is_hot<Q>(&self, key: &Q) -> bool

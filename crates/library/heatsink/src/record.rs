@@ -90,6 +90,27 @@ impl<V> Record<V> {
         }
     }
 
+    /// The same, to be served from this process for longer, while no refresh is tried.
+    pub(crate) fn again(self: &Arc<Self>, local_until: Ms) -> Self {
+        let kept_until = self.born.saturating_add(whole_ms(self.life.kept_for()));
+        Self {
+            payload: self.same(),
+            quiet_until: 0,
+            epoch: AtomicU64::new(self.epoch.load(Ordering::Relaxed)),
+            born: self.born,
+            looks: AtomicU32::new(0),
+            stripe: self.stripe,
+            link: self.link,
+            local_until: local_until.min(kept_until),
+            renew_at: Ms::MAX,
+            name: self.name.clone(),
+            life: self.life,
+            weight: self.weight,
+            version: self.version,
+            retry_at: AtomicU64::new(self.retry_at.load(Ordering::Relaxed)),
+        }
+    }
+
     pub(crate) fn age(&self, now: Ms) -> Duration {
         Duration::from_millis(now.saturating_sub(self.born))
     }

@@ -673,6 +673,28 @@ async fn a_panic_beside_the_loader_reaches_who_waits_too() {
     assert_eq!(cache.loading(), 0);
 }
 
+#[tokio::test]
+async fn a_soft_timeout_neither_outlasts_the_hard_one_nor_asks_a_failing_database_each_time() {
+    let clock = Clock::manual();
+    let cache = builder(&clock).ttl(S(1)).stale(S(3600)).hard_timeout(MS(100)).build().await;
+    let (cache, db) = (cache.unwrap(), Database::default());
+    let key = "k";
+    cache.put(key, 1).await.unwrap();
+    clock.advance(S(2));
+    let hangs = |_| std::future::pending::<Result<u32, String>>();
+    let begun = std::time::Instant::now();
+    assert_eq!(*cache.get(key).soft_timeout(S(600)).load(hangs).await.unwrap(), 1);
+    assert!(begun.elapsed() < S(60), "{:?}", begun.elapsed());
+
+    let key = "other";
+    cache.put(key, 2).await.unwrap();
+    clock.advance(S(2));
+    for _ in 0..20 {
+        assert_eq!(*cache.get(key).soft_timeout(S(60)).load(db.fails()).await.unwrap(), 2);
+    }
+    assert_eq!(db.queries(), 1);
+}
+
 async fn until(mut condition: impl FnMut() -> bool) {
     let waiting = async {
         while !condition() {

@@ -136,3 +136,55 @@ fn who_asks_without_a_pause_does_not_hold_up_what_is_being_stored() {
         }
     });
 }
+
+#[test]
+fn after_a_failed_load_every_process_leaves_the_database_alone() {
+    let server = RedisServer::start();
+    let db = Database::default();
+    for (key, on_error) in [(1, true), (2, false)] {
+        let start = || {
+            let windows = |b: heatsink::Builder<u32, String>| {
+                let b = b.ttl(MS(100)).retry_pause(S(60));
+                if on_error { b.stale_if_error(S(60)) } else { b.stale(S(60)) }
+            };
+            Process::start_with(&server.url(), &db, windows, |store| store)
+        };
+        let (one, two) = (start(), start());
+        let row = one.get(key, MS(0)).0;
+        one.sleep(MS(150));
+        // Also one that has never had the value.
+        for process in [&one, &two] {
+            for _ in 0..20 {
+                let fails = |_| async { Err::<String, _>("no".to_owned()) };
+                assert_eq!(*process.run(process.cache.get(&key).load(fails)).unwrap(), row);
+                process.settle();
+            }
+            assert_eq!(process.counts().loads_failed, 1, "{:?}", process.counts());
+        }
+        two.run(two.cache.put(&key, "new".to_owned())).unwrap();
+        eventually(S(5), || one.get(key, MS(0)).0 == "new");
+    }
+}
+
+#[test]
+fn a_process_that_has_just_started_does_not_notice_a_database_that_hangs() {
+    let server = RedisServer::start();
+    let db = Database::default();
+    let start = || {
+        let windows = |b: heatsink::Builder<u32, String>| {
+            b.ttl(MS(50)).stale_if_error(S(60)).hard_timeout(MS(300)).retry_pause(S(60))
+        };
+        Process::start_with(&server.url(), &db, windows, |store| store)
+    };
+    let (one, two) = (start(), start());
+    assert_eq!(one.get(1, MS(0)).0, "row 1");
+    one.sleep(MS(60));
+    assert_eq!(two.get_at_once(1, S(3600)).0, "row 1");
+    // And waits for it once.
+    let begun = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(two.get_at_once(1, S(3600)).0, "row 1");
+    }
+    assert!(begun.elapsed() < S(1), "{:?}", begun.elapsed());
+    assert_eq!((db.queries(), two.counts().stale_served), (2, 11));
+}

@@ -135,6 +135,7 @@ where
                 claimed = Some(sight.head);
             }
             (Step::Replace, known) => {
+                flight.spare(known.clone());
                 if let (true, Some(lease)) = (is_claimed, lease.take()) {
                     return load(
                         inner, shared, key, flight, job, deadline, lease, sight.head, known,
@@ -213,12 +214,9 @@ where
         Err(failure) => {
             let now = inner.clock.now();
             let usable = known.filter(|record| record.age(now) < record.life.kept_for());
-            if let Some(record) = &usable {
-                record.postpone_retry(now + whole_ms(inner.pause()));
-            }
             return match usable {
                 Some(record) if record.link != NO_LINK => {
-                    inner.keep(key, &record, now);
+                    inner.rest(key, &record, now);
                     Outcome::Instead(record, Source::Shared, failure)
                 }
                 _ => Outcome::Failed(failure),
