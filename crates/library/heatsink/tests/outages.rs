@@ -138,6 +138,26 @@ fn who_asks_without_a_pause_does_not_hold_up_what_is_being_stored() {
 }
 
 #[test]
+fn a_refresh_that_hangs_does_not_outlive_a_value_that_was_found_in_the_store() {
+    // Elsewhere the server says that the value is gone.
+    let server = server_that_does_not_tell();
+    let db = Database::default();
+    let start = || {
+        Process::start_with(&server.url(), &db, |b| b.ttl(MS(200)).stale(MS(800)), |store| store)
+    };
+    let (one, two) = (start(), start());
+    assert_eq!(one.get(1, MS(0)).0, "row 1");
+    one.sleep(MS(250));
+    assert_eq!(two.get_at_once(1, S(3600)).0, "row 1");
+    eventually(S(5), || db.queries() == 2);
+    let gone = &["EXISTS", "users:1"];
+    eventually(S(5), || server.client().command(gone) == Reply::Integer(0));
+    let begun = Instant::now();
+    assert_eq!(two.get_at_once(1, MS(0)), ("row 3".to_owned(), Source::Loaded));
+    assert!(begun.elapsed() < S(2), "{:?}", begun.elapsed());
+}
+
+#[test]
 fn after_a_failed_load_every_process_leaves_the_database_alone() {
     let server = RedisServer::start();
     let db = Database::default();

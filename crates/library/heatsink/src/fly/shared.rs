@@ -15,7 +15,7 @@ use heatsink_cache::stampede::freshness::Life;
 use heatsink_cache::stampede::lease::{Reader, Seen, Step};
 use tokio::time::{MissedTickBehavior, interval_at, timeout};
 
-use super::{Job, Judged, alone, run};
+use super::{Job, Judged, alone, run, time_to_refresh};
 use crate::builder::Fallback;
 use crate::clock::whole_ms;
 use crate::counters::Count;
@@ -117,13 +117,25 @@ where
                 inner.keep(key, &record, inner.clock.now());
                 flight.answer_first(Outcome::Value(Arc::clone(&record), Source::Shared));
                 if let (true, Some(lease)) = (is_claimed, lease.take()) {
+                    // As any refresh, unless somebody waits for it: given up when its value is gone.
+                    let mut deadline = deadline;
+                    let is_awaited = job.insists;
+                    if !is_awaited {
+                        let most = time_to_refresh(inner, &record);
+                        flight.is_due_by(inner.clock.now().saturating_add(whole_ms(most)));
+                        deadline = deadline.min(Instant::now() + most);
+                    }
                     job.refreshes = true;
                     job.is_background = true;
                     let known = Some(record);
-                    return load(
-                        inner, shared, key, flight, job, deadline, lease, sight.head, known,
-                    )
-                    .await;
+                    let outcome =
+                        load(inner, shared, key, flight, job, deadline, lease, sight.head, known);
+                    return match outcome.await {
+                        Outcome::Failed(Failure::Timeout) if !is_awaited => {
+                            Outcome::Failed(Failure::Overdue)
+                        }
+                        outcome => outcome,
+                    };
                 }
                 job.is_early = record.age(inner.clock.now()) < record.life.fresh_for;
                 let will_do = job.is_early || !job.insists;
