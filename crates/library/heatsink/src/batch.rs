@@ -11,6 +11,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use heatsink_cache::stampede::freshness::LONGEST;
 use tracing::Instrument;
 
 use crate::cache::{Cache, Options, is_stale};
@@ -60,7 +61,7 @@ where
 {
     /// As [`Builder::hard_timeout`](crate::Builder::hard_timeout).
     pub fn hard_timeout(mut self, timeout: Duration) -> Self {
-        self.hard_timeout = Some(timeout);
+        self.hard_timeout = Some(timeout.min(LONGEST));
         self
     }
 

@@ -7,7 +7,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heatsink_cache::stampede::freshness::Policy;
+use heatsink_cache::stampede::freshness::{LONGEST, Policy};
 
 use crate::cache::Cache;
 use crate::clock::Clock;
@@ -178,8 +178,8 @@ where
     /// How long a caller waits at all. The load goes on without it.
     #[must_use]
     pub fn hard_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.hard_timeout = timeout;
-        self.settings.lease_wait = timeout;
+        self.settings.hard_timeout = timeout.min(LONGEST);
+        self.settings.lease_wait = timeout.min(LONGEST);
         self
     }
 
@@ -188,7 +188,7 @@ where
     /// it; but it gets four times what the last load took, and 100 ms at least.
     #[must_use]
     pub fn load_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.load_timeout = timeout;
+        self.settings.load_timeout = timeout.min(LONGEST);
         self
     }
 
@@ -336,7 +336,7 @@ mod shared {
     use std::hash::Hash;
     use std::time::Duration;
 
-    use super::{Builder, Fallback};
+    use super::{Builder, Fallback, LONGEST};
     use crate::codec::Codec;
     use crate::key::Key;
     use crate::shared::Plan;
@@ -387,7 +387,7 @@ mod shared {
         /// loading. A process that lives keeps its lease for as long as its loader runs.
         #[must_use]
         pub fn lease(mut self, lease: Duration) -> Self {
-            self.settings.lease = lease;
+            self.settings.lease = lease.min(LONGEST);
             self
         }
 
@@ -395,7 +395,7 @@ mod shared {
         /// [fallback](Self::fallback) decides; by default the hard timeout.
         #[must_use]
         pub fn lease_wait(mut self, wait: Duration) -> Self {
-            self.settings.lease_wait = wait;
+            self.settings.lease_wait = wait.min(LONGEST);
             self
         }
 

@@ -10,7 +10,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heatsink_cache::stampede::freshness::Freshness;
+use heatsink_cache::stampede::freshness::{Freshness, LONGEST};
 use tracing::Instrument;
 
 use crate::builder::Builder;
@@ -234,7 +234,7 @@ where
 
     /// As [`Builder::hard_timeout`].
     pub fn hard_timeout(mut self, timeout: Duration) -> Self {
-        self.options.hard_timeout = Some(timeout);
+        self.options.hard_timeout = Some(timeout.min(LONGEST));
         self
     }
 

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use heatsink_cache::stampede::freshness::LONGEST;
 use heatsink_coordination::Tls;
 pub use heatsink_coordination::TlsFiles;
 use heatsink_upstream::address::Url;
@@ -156,7 +157,7 @@ impl StoreBuilder {
     /// How long a call may take; 500 ms.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout.max(Duration::from_millis(1));
+        self.timeout = timeout.clamp(Duration::from_millis(1), LONGEST);
         self
     }
 
@@ -164,7 +165,7 @@ impl StoreBuilder {
     /// that says nothing for so long is given up, and connected to again.
     #[must_use]
     pub fn silence(mut self, silence: Duration) -> Self {
-        self.silence = silence.max(Duration::from_millis(100));
+        self.silence = silence.clamp(Duration::from_millis(100), LONGEST);
         self
     }
 

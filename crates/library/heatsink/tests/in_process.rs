@@ -695,6 +695,20 @@ async fn a_soft_timeout_neither_outlasts_the_hard_one_nor_asks_a_failing_databas
     assert_eq!(db.queries(), 1);
 }
 
+#[tokio::test]
+async fn no_time_is_too_long() {
+    let most = Duration::MAX;
+    let cache = Cache::<u32, u32>::builder("test").ttl(most).stale(most).stale_if_error(most);
+    let cache = cache.negative_ttl(most).early(1000.0).hard_timeout(most).load_timeout(most);
+    let cache = cache.soft_timeout(most).retry_pause(most).build().await.unwrap();
+    let one = |_| async { Ok::<_, String>(1) };
+    let get = cache.get(&1).ttl(most).soft_timeout(most).hard_timeout(most);
+    assert_eq!(*get.load(one).await.unwrap(), 1);
+    assert_eq!(*cache.get(&1).anew().load(one).await.unwrap(), 1);
+    let many = |_| async { Ok::<_, String>([(2, 2)].into()) };
+    assert_eq!(cache.get_many(&[1, 2]).hard_timeout(most).load(many).await.unwrap().len(), 2);
+}
+
 async fn until(mut condition: impl FnMut() -> bool) {
     let waiting = async {
         while !condition() {
