@@ -123,6 +123,7 @@ where
         let hard = self.hard_timeout.unwrap_or(inner.settings.hard_timeout);
         let deadline = Instant::now() + hard;
         let mut failed = None;
+        let mut unanswered = Unanswered { inner, keys: waits.len() };
         for (key, flight, leads, known) in waits {
             let outcome = match flight {
                 Some(flight) => timeout_at(deadline.into(), flight.last())
@@ -131,6 +132,7 @@ where
                 None => Outcome::Failed(Failure::Overloaded),
             };
             let now = inner.clock.now();
+            unanswered.keys -= 1;
             match outcome {
                 Outcome::Value(record, source) | Outcome::Instead(record, source, _) => {
                     let is_stale = is_stale(&record, source, now);
@@ -160,6 +162,20 @@ where
             }
         }
         failed.map_or(Ok(answers), Err)
+    }
+}
+
+/// Sees to it that keys are counted also if the caller gives up.
+struct Unanswered<'a, K, V> {
+    inner: &'a Inner<K, V>,
+    keys: usize,
+}
+
+impl<K, V> Drop for Unanswered<'_, K, V> {
+    fn drop(&mut self) {
+        for _ in 0..self.keys {
+            self.inner.counters.add(Count::Abandoned);
+        }
     }
 }
 

@@ -144,6 +144,17 @@ async fn keys_for_which_there_is_no_room_do_not_end_the_others() {
 }
 
 #[tokio::test]
+async fn a_batch_whose_caller_gives_up_is_counted() {
+    let cache = Cache::<u32, String>::builder("t").build().await.unwrap();
+    cache.put(&1, "put".to_owned()).await.unwrap();
+    let queries = Queries::default();
+    let asked = cache.get_many(&[1, 2, 3]).load(table(&queries, S(3600)));
+    assert!(tokio::time::timeout(MS(50), asked).await.is_err());
+    let counts = cache.counts();
+    assert_eq!((counts.gets(), counts.local_hits, counts.abandoned), (3, 1, 2), "{counts:?}");
+}
+
+#[tokio::test]
 async fn a_batch_that_takes_too_long_says_so() {
     let cache = Cache::<u32, String>::builder("t").load_timeout(MS(20)).build().await.unwrap();
     let hangs = |_| std::future::pending::<Rows>();
