@@ -208,3 +208,24 @@ fn a_process_that_has_just_started_does_not_notice_a_database_that_hangs() {
     assert!(begun.elapsed() < S(1), "{:?}", begun.elapsed());
     assert_eq!((db.queries(), two.counts().stale_served), (2, 11));
 }
+
+#[test]
+fn a_server_without_resp3_and_one_that_is_full_will_do() {
+    let server = server_that_does_not_tell();
+    let db = Database::default();
+    let (one, two) = (Process::start(&server.url(), &db), Process::start(&server.url(), &db));
+    assert_eq!(one.cache.shared_state(), Some(StoreState::Connected { server_tells: false }));
+    assert_eq!(one.get(1, MS(0)).0, "row 1");
+    assert_eq!(two.get(1, MS(0)), ("row 1".to_owned(), Source::Shared));
+    one.run(one.cache.invalidate(&1)).unwrap();
+    eventually(S(5), || two.get(1, MS(0)).0 == "row 2");
+
+    server.client().command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(two.get(2, MS(0)).0, "row 3");
+    assert_eq!(one.run(one.cache.invalidate(&1)), Ok(()));
+    assert!(one.run(one.cache.put(&3, "put".to_owned())).is_err());
+    server.client().command(&["CONFIG", "SET", "maxmemory", "0"]);
+    eventually(S(5), || one.run(one.cache.put(&3, "put".to_owned())).is_ok());
+    eventually(S(5), || two.get(3, MS(0)).0 == "put");
+    assert_eq!(one.counts().failed + two.counts().failed, 0);
+}

@@ -107,3 +107,42 @@ fn tls_and_a_login_are_spoken_and_verified() {
     assert!(!wrong.is_connected());
     assert!(wrong.run(get(&wrong.cache, &db, 1, MS(0))).is_ok(), "it loads by itself");
 }
+
+#[test]
+fn the_rights_that_the_docs_name_are_enough() {
+    let docs = include_str!("../../../../docs/library.md");
+    let line = docs.lines().find(|line| line.starts_with("| rights |")).unwrap();
+    let line = line.replace("\\|", "|").replace("<name>", "users");
+    let rights: Vec<_> = line.split('`').skip(1).step_by(2).collect();
+    let [keys, database, _sentinels, cluster, channel] = rights[..] else {
+        panic!("{rights:?}");
+    };
+    let allow = |server: &RedisServer, rights: &[&str]| {
+        let mut user = vec!["ACL", "SETUSER", "app", "reset", "on", ">secret"];
+        user.extend(rights.iter().flat_map(|some| some.split(' ')));
+        assert_eq!(server.client().command(&user), heatsink_testkit::Reply::ok());
+    };
+    let db = Database::default();
+    let works = |url: &str| {
+        let (one, two) = (Process::start(url, &db), Process::start(url, &db));
+        assert!(one.is_connected() && two.is_connected(), "{:?}", one.cache.shared_state());
+        let row = one.get(1, MS(0)).0;
+        assert_eq!(two.get(1, MS(0)), (row, Source::Shared));
+        one.run(one.cache.put(&1, "put".to_owned())).unwrap();
+        eventually(S(5), || two.get(1, MS(0)).0 == "put");
+        two.run(two.cache.invalidate(&1)).unwrap();
+        let counts = (one.counts(), two.counts());
+        assert_eq!(counts.0.shared_errors + counts.1.shared_errors, 0);
+    };
+    let server = RedisServer::start();
+    let url = server.url().replace("redis://", "redis://app:secret@");
+    allow(&server, &[keys]);
+    works(&url);
+    allow(&server, &[keys, database]);
+    works(&format!("{url}/2"));
+    allow(&server, &[keys, "-client|tracking", channel]);
+    works(&url);
+    let nodes = RedisCluster::start();
+    nodes.nodes().for_each(|node| allow(node, &[keys, cluster]));
+    works(&format!("redis+cluster://app:secret@{}", nodes.node(0).addr()));
+}

@@ -2,8 +2,8 @@
 //!
 //! Called by: `shared`.
 //! Bound: each call has the store's timeout; a redirection is followed once.
-//! Invariant: every call is about one key, so it works on a cluster, and is one request or one
-//! atomic script.
+//! Invariant: every call is about one key, so it works on a cluster, and is sent at once; what must
+//! not be torn apart is a script.
 
 use std::time::Duration;
 
@@ -219,10 +219,12 @@ impl Core {
                 if speaking.server_tells {
                     return Request::One(cmd.clone());
                 }
+                // No transaction: a server without memory refuses that, even to delete. If only the
+                // word of it is lost, the fate is unknown, too.
                 let mut pipe = redis::pipe();
                 let mut publish = redis::cmd("PUBLISH");
                 publish.arg(CHANNEL).arg(self.message(key));
-                pipe.atomic().add_command(cmd.clone()).add_command(publish);
+                pipe.add_command(cmd.clone()).add_command(publish);
                 Request::Pipe(pipe)
             })
             .await;
