@@ -74,7 +74,8 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
 impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Load(error) => Some(&**error),
+            // Told in its words, so its cause is the next.
+            Self::Load(error) => error.source(),
             _ => None,
         }
     }

@@ -709,6 +709,14 @@ async fn no_time_is_too_long() {
     assert_eq!(cache.get_many(&[1, 2]).hard_timeout(most).load(many).await.unwrap().len(), 2);
 }
 
+#[test]
+fn an_error_is_told_once() {
+    let cause = std::io::Error::other("refused");
+    let error = Error::Load(Arc::new(std::io::Error::new(std::io::ErrorKind::NotFound, cause)));
+    let source = std::error::Error::source(&error);
+    assert_eq!((error.to_string(), source.is_none()), ("refused".to_owned(), true));
+}
+
 async fn until(mut condition: impl FnMut() -> bool) {
     let waiting = async {
         while !condition() {
