@@ -389,6 +389,7 @@ mod together {
                 flight.begin_read(core.fences.epoch(flight.stripe));
                 let again = interpret(inner, shared, key, core.look(&name).await?);
                 Ok(match (again.seen, again.record) {
+                    (Seen::Nothing, _) => Place::Elsewhere,
                     (_, older) if again.head == sight.head => Place::Ours(lease, again.head, older),
                     (Seen::Value(Freshness::Fresh | Freshness::Early), Some(record)) => {
                         Place::Here(record)

@@ -244,6 +244,39 @@ fn bytes_that_cannot_be_read_count_as_absent_and_are_replaced() {
 }
 
 #[test]
+fn what_others_left_under_a_key_is_replaced_whatever_it_is_and_a_deletion_counts() {
+    let server = RedisServer::start();
+    let db = Database::default();
+    let (one, two) = (Process::start(&server.url(), &db), Process::start(&server.url(), &db));
+    let mut raw = server.client();
+    for odd in [&["RPUSH", "users:1", "x"][..], &["SET", "users:1", ""], &["SET", "users:1", "H"]] {
+        raw.command(&["DEL", "users:1"]);
+        raw.command(odd);
+        let row = one.get(1, MS(0));
+        assert_eq!(two.get(1, MS(0)), (row.0, Source::Shared), "{odd:?}");
+
+        raw.command(&["DEL", "users:1"]);
+        raw.command(odd);
+        let queries = db.queries();
+        let (cache, slow) = (one.cache.clone(), db.clone());
+        let loading = one.spawn(async move { get(&cache, &slow, 1, MS(300)).await.map(drop) });
+        eventually(S(5), || db.queries() == queries + 1);
+        raw.command(&["DEL", "users:1"]);
+        one.run(loading).unwrap().unwrap();
+        one.settle();
+        assert_eq!(raw.command(&["EXISTS", "users:1"]), Reply::Integer(0), "{odd:?}");
+    }
+    assert_eq!(one.counts().shared_errors, 0);
+    raw.command(&["HSET", "users:1", "x", "y"]);
+    let many = |keys: Vec<u32>| async move {
+        Ok::<_, String>(keys.into_iter().map(|key| (key, "many".to_owned())).collect())
+    };
+    one.run(one.cache.get_many(&[1, 2]).load(many)).unwrap();
+    one.settle();
+    assert_eq!(two.get(1, MS(0)), ("many".to_owned(), Source::Shared));
+}
+
+#[test]
 fn a_value_over_the_limit_is_not_stored_and_others_do_not_wait_for_it() {
     let server = RedisServer::start();
     let db = Database::default();

@@ -13,14 +13,15 @@ use tokio::time::timeout;
 use super::link::{Link, Speaking};
 use super::{Core, Down};
 use crate::clock::whole_ms;
-use crate::fence::Fence;
+use crate::fence::{Fence, NO_LINK};
 
 /// Where processes tell each other of their writes, if the server does not.
 pub(super) const CHANNEL: &str = "heatsink:changed";
 
-/// Replaces what begins with `ARGV[1]`, and only that.
+/// Replaces what has `ARGV[1]` as its first bytes, and only that. As many as tell one writing from
+/// another; what somebody else wrote may be shorter, and is compared whole then.
 const REPLACE: &str = "\
-if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1) ~= ARGV[1] then return 0 end
+if redis.call('GETRANGE', KEYS[1], 0, 19) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 if ARGV[4] ~= '' then redis.call('PUBLISH', ARGV[4], ARGV[5]) end
 return 1";
@@ -61,19 +62,33 @@ impl Core {
         let stripe = self.stripe(key);
         // Before the link: what is read through an older one does not count.
         let epoch = self.fences.epoch(stripe);
-        let (value, link) = self
+        let answer = self
             .ask(key, |speaking| {
                 let mut pipe = tracked(speaking);
                 pipe.cmd("GET").arg(key).cmd("PTTL").arg(key);
                 Request::Pipe(pipe)
             })
-            .await?;
+            .await;
+        let (value, link) = match answer {
+            Err(down) if down.0.contains("WRONGTYPE") => return self.clear_away(key).await,
+            answer => answer?,
+        };
         let (bytes, left): (Option<Vec<u8>>, i64) = parse(value)?;
+        if bytes.as_ref().is_some_and(Vec::is_empty) {
+            return self.clear_away(key).await;
+        }
         let left = match left {
             -1 => Span::ForEver,
             left => Span::For(Duration::from_millis(u64::try_from(left).unwrap_or(0))),
         };
         Ok(Looked { bytes, left, fence: Fence { epoch, stripe, link } })
+    }
+
+    /// A list, say, or an empty string: not ours, and no first bytes by which it could be replaced.
+    async fn clear_away(&self, key: &[u8]) -> Result<Looked, Down> {
+        self.delete(key).await?;
+        let fence = self.fences.take(self.stripe(key), NO_LINK);
+        Ok(Looked { bytes: Some(Vec::new()), left: Span::ForEver, fence })
     }
 
     /// Whether the key still begins so; has the server tell of its next change.
