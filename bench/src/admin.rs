@@ -4,15 +4,17 @@
 //! promote keys.
 //! Bound: one connection an answer, one thread a stream of events, which ends with the process;
 //! events are kept, a few for each key that becomes hot.
-//! Invariant: an event has the time at which its line was read here, so delays are never too
-//! short.
+//! Invariant: an event has the time at which it was read here, so delays are never too short.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heatsink_admin::HotKeyView;
+use heatsink_admin::client::{Client, ClientError};
+use heatsink_admin::control::Promotion;
+use heatsink_control::entry::Mitigation;
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,86 +37,74 @@ pub(crate) enum What {
     Removed,
 }
 
-/// The body of an answer.
-pub(crate) fn get(addr: SocketAddr, path: &str) -> Result<String, String> {
-    body(addr, path, ask(addr, path))
+fn client(addr: SocketAddr) -> Result<Client, String> {
+    let client = Client::new(&addr.to_string(), None).map_err(|error| error.to_string())?;
+    Ok(client.with_timeout(PATIENCE))
 }
 
-/// Makes a key hot until it is removed. Its name needs no escapes in an address.
-pub(crate) fn promote(addr: SocketAddr, key: &str, mitigation: &str) -> Result<(), String> {
-    wish(addr, key, &format!("{{\"mitigation_type\":\"{mitigation}\"}}"))
+/// The text of `/metrics`.
+pub(crate) fn metrics(addr: SocketAddr) -> Result<String, String> {
+    client(addr)?.metrics().map_err(|error| format!("http://{addr}/metrics: {error}"))
+}
+
+/// Makes a key hot until it is removed.
+pub(crate) fn promote(addr: SocketAddr, key: &str, mitigation: Mitigation) -> Result<(), String> {
+    wish(addr, key, Promotion { mitigation, split_factor: None, ttl_seconds: None })
 }
 
 /// Has a key split until it is removed.
 pub(crate) fn promote_to_split(addr: SocketAddr, key: &str, factor: u32) -> Result<(), String> {
-    wish(addr, key, &format!("{{\"mitigation_type\":\"split\",\"split_factor\":{factor}}}"))
+    let mitigation = Mitigation::Split;
+    wish(addr, key, Promotion { mitigation, split_factor: Some(factor), ttl_seconds: None })
 }
 
-fn wish(addr: SocketAddr, key: &str, wish: &str) -> Result<(), String> {
-    let path = format!("/hotkeys/{key}/promote");
-    order(addr, "POST", &path, wish)
+fn wish(addr: SocketAddr, key: &str, promotion: Promotion) -> Result<(), String> {
+    order(addr, key, |client| client.promote(key.as_bytes(), promotion).map(drop))
 }
 
 /// Has a key no longer treated.
 pub(crate) fn remove(addr: SocketAddr, key: &str) -> Result<(), String> {
-    let path = format!("/hotkeys/{key}");
-    order(addr, "DELETE", &path, "")
+    order(addr, key, |client| client.demote(key.as_bytes()).map(drop))
 }
 
 /// Has something done. A store that was too busy to answer is asked again, as operators are told to.
-fn order(addr: SocketAddr, method: &str, path: &str, wish: &str) -> Result<(), String> {
+fn order(
+    addr: SocketAddr,
+    key: &str,
+    order: impl Fn(&Client) -> Result<(), ClientError>,
+) -> Result<(), String> {
+    let client = client(addr)?;
     let begun = Instant::now();
     loop {
-        match answer(addr, path, send(addr, method, path, wish))? {
-            (status, _) if status == "200" => return Ok(()),
-            (status, _) if status == "503" && begun.elapsed() < PATIENCE => {
+        match order(&client) {
+            Ok(()) => return Ok(()),
+            Err(ClientError::Refused { status: 503, .. }) if begun.elapsed() < PATIENCE => {
                 thread::sleep(AGAIN);
             }
-            (status, body) => {
-                return Err(format!("http://{addr}{path} answered {status}: {body}"));
-            }
+            Err(error) => return Err(format!("{key} at {addr}: {error}")),
         }
+    }
+}
+
+/// A key as it is registered; `None` if it is not.
+pub(crate) fn hot_key(addr: SocketAddr, key: &str) -> Result<Option<HotKeyView>, String> {
+    match client(addr)?.show(key.as_bytes()) {
+        Ok(hot) => Ok(Some(hot)),
+        Err(ClientError::Refused { status: 404, .. }) => Ok(None),
+        Err(error) => Err(format!("{key} at {addr}: {error}")),
     }
 }
 
 /// In which phase of a split a key is; `None` if its value is at its own name.
 pub(crate) fn split_phase(addr: SocketAddr, key: &str) -> Result<Option<String>, String> {
-    let path = format!("/hotkeys/{key}");
-    let (status, body) = answer(addr, &path, ask(addr, &path))?;
-    if status == "404" {
-        return Ok(None);
-    }
-    let hot: Value = serde_json::from_str(&body).map_err(|error| format!("{path}: {error}"))?;
-    Ok(hot["split"]["phase"].as_str().map(str::to_owned))
-}
-
-/// The body of what the stream answers, if that is a success.
-fn body(addr: SocketAddr, path: &str, stream: io::Result<TcpStream>) -> Result<String, String> {
-    match answer(addr, path, stream)? {
-        (status, body) if status == "200" => Ok(body),
-        (status, body) => Err(format!("http://{addr}{path} answered {status}: {body}")),
-    }
-}
-
-/// The status and the body of what the stream answers.
-fn answer(
-    addr: SocketAddr,
-    path: &str,
-    stream: io::Result<TcpStream>,
-) -> Result<(String, String), String> {
-    let mut text = String::new();
-    stream
-        .and_then(|mut stream| stream.read_to_string(&mut text))
-        .map_err(|error| format!("http://{addr}{path}: {error}"))?;
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
-    let status = head.split(' ').nth(1).unwrap_or("nothing");
-    Ok((status.to_owned(), body.to_owned()))
+    let hot = hot_key(addr, key)?;
+    Ok(hot.and_then(|hot| hot.split).map(|split| split.phase))
 }
 
 /// Whether the process says that it works as part of a fleet.
 pub(crate) fn is_well(addr: SocketAddr) -> bool {
-    let state = get(addr, "/readyz").ok().and_then(|body| serde_json::from_str(&body).ok());
-    state.is_some_and(|state: Value| state["degraded"] == Value::Bool(false))
+    let state = client(addr).ok().and_then(|client| client.readiness().ok());
+    state.is_some_and(|state| state["degraded"] == Value::Bool(false))
 }
 
 /// A sample of `/metrics` by its name and labels.
@@ -136,19 +126,16 @@ pub(crate) fn quantile(metrics: &str, name: &str, part: f64) -> Option<f64> {
 
 /// Sends what process `node` tells to `to`; returns once it has begun to listen.
 fn listen(node: usize, addr: SocketAddr, to: Sender<Told>) -> Result<(), String> {
-    let failed = |error: io::Error| format!("http://{addr}/events: {error}");
-    let stream = ask(addr, "/events").map_err(failed)?;
-    // A fleet in which nothing happens is silent for longer.
-    stream.set_read_timeout(None).map_err(failed)?;
-    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-    if !lines.any(|line| line == "event: hello") {
+    let events = client(addr)?.events();
+    let mut events = events.map_err(|error| format!("http://{addr}/events: {error}"))?;
+    // The first event says that it listens.
+    if events.next().is_none() {
         return Err(format!("http://{addr}/events ended without a word"));
     }
     thread::spawn(move || {
-        for line in lines {
+        for event in events {
             let at = Instant::now();
-            let Some(told) = line.strip_prefix("data: ").and_then(parse) else { continue };
-            let (what, key) = told;
+            let Some((what, key)) = about_key(&event) else { continue };
             if to.send(Told { node, at, what, key }).is_err() {
                 return;
             }
@@ -202,29 +189,16 @@ impl Events {
     }
 }
 
-fn parse(data: &str) -> Option<(What, String)> {
-    let event: Value = serde_json::from_str(data).ok()?;
+fn about_key(event: &Value) -> Option<(What, String)> {
     let of = |name: &str| event[name]["key"].as_str().map(str::to_owned);
     let registered = of("hotkey").map(|key| (What::Registered, key));
     registered.or_else(|| Some((What::Removed, of("removed")?)))
 }
 
-fn ask(addr: SocketAddr, path: &str) -> io::Result<TcpStream> {
-    send(addr, "GET", path, "")
-}
-
-/// HTTP 1.0, so that the answer comes as it is and not in chunks.
-fn send(addr: SocketAddr, method: &str, path: &str, body: &str) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(addr)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let len = body.len();
-    let head = format!("{method} {path} HTTP/1.0\r\nHost: {addr}\r\nContent-Length: {len}\r\n\r\n");
-    stream.write_all((head + body).as_bytes())?;
-    Ok(stream)
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -242,10 +216,10 @@ mod tests {
 
     #[test]
     fn events_name_a_key_that_came_or_went() {
-        let came = parse(r#"{"at":"now","hotkey":{"key":"a","frequency":1.0}}"#);
+        let came = about_key(&json!({"at": "now", "hotkey": {"key": "a", "frequency": 1.0}}));
         assert_eq!(came, Some((What::Registered, "a".to_owned())));
-        let went = parse(r#"{"removed":{"key":"b","reason":"cold"}}"#);
+        let went = about_key(&json!({"removed": {"key": "b", "reason": "cold"}}));
         assert_eq!(went, Some((What::Removed, "b".to_owned())));
-        assert_eq!(parse(r#"{"readiness":{"ready":true}}"#), None);
+        assert_eq!(about_key(&json!({"readiness": {"ready": true}})), None);
     }
 }

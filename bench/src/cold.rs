@@ -8,6 +8,7 @@
 //! is the mitigations alone. CPU is judged only in a whole run.
 
 use clap::Args;
+use heatsink_control::entry::Mitigation;
 
 use crate::HeatsinkArgs;
 use crate::admin;
@@ -86,7 +87,8 @@ fn start(
 ) -> Result<Peer, String> {
     let (peer, api) = choice.start_with_admin(name, Backend::server(), args)?;
     for number in 0..other_keys {
-        let mitigation = if number % 2 == 0 { "local_cache" } else { "coalesce" };
+        let mitigation =
+            if number % 2 == 0 { Mitigation::LocalCache } else { Mitigation::Coalesce };
         admin::promote(api, &format!("other:{number}"), mitigation)?;
     }
     Ok(peer)

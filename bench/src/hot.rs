@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use heatsink_control::entry::Mitigation;
 use heatsink_testkit::{RawClient, poll_until};
 
 use crate::admin;
@@ -78,8 +79,8 @@ fn start_all(heatsink: &HeatsinkChoice, extra: Vec<ExtraPeer>) -> Result<Vec<Pee
 /// Heatsink with the two hot keys of the cases.
 pub(crate) fn start_heatsink(choice: &HeatsinkChoice) -> Result<Peer, String> {
     let (peer, api) = choice.start_with_admin(HEATSINK, Backend::server(), &[])?;
-    admin::promote(api, ONE_KEY, "local_cache")?;
-    admin::promote(api, COUNTER, "coalesce")?;
+    admin::promote(api, ONE_KEY, Mitigation::LocalCache)?;
+    admin::promote(api, COUNTER, Mitigation::Coalesce)?;
     wait_until_cached(&peer, ONE_KEY)?;
     Ok(peer)
 }

@@ -83,7 +83,7 @@ impl Fleet {
         let nodes = (0..PROXIES).map(start).collect::<Result<Vec<_>, _>>()?;
         for node in &nodes {
             let sees_all = || {
-                let metrics = admin::get(node.admin, "/metrics").unwrap_or_default();
+                let metrics = admin::metrics(node.admin).unwrap_or_default();
                 let members = admin::metric(&metrics, "heatsink_members{role=\"all\"}");
                 members == Some(PROXIES as f64) && admin::is_well(node.admin)
             };

@@ -10,7 +10,6 @@ mod simulated;
 use std::time::{Duration, Instant};
 
 use heatsink_testkit::{ProcStats, RedisServer, poll_until};
-use serde_json::Value;
 
 use super::Effort;
 use super::node::Node;
@@ -36,7 +35,7 @@ pub(crate) fn taken_in(effort: &Effort) -> Result<Section, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let knows = |proxies: usize| {
-        let metrics = admin::get(node.admin, "/metrics").unwrap_or_default();
+        let metrics = admin::metrics(node.admin).unwrap_or_default();
         let members = admin::metric(&metrics, "heatsink_members{role=\"proxy\"}");
         members.is_some_and(|members| members as usize == proxies)
     };
@@ -48,9 +47,9 @@ pub(crate) fn taken_in(effort: &Effort) -> Result<Section, String> {
     let (after, redis_after) = (stats(node.pid())?, stats(redis.pid())?);
     // At once: a report counts only for a while.
     let summed = summed(&node)?;
-    let at_end = admin::get(node.admin, "/metrics")?;
+    let at_end = admin::metrics(node.admin)?;
     let received = || {
-        let metrics = admin::get(node.admin, "/metrics").ok()?;
+        let metrics = admin::metrics(node.admin).ok()?;
         Some((admin::metric(&metrics, "heatsink_reports_received_total")?, metrics))
     };
     // The last ones may be on their way.
@@ -177,10 +176,9 @@ impl Figures<'_> {
 
 /// Requests/s of the first shared key, as the aggregator shows them.
 fn summed(node: &Node) -> Result<f64, String> {
-    let path = format!("/hotkeys/{}", shared_key_name(0));
-    let entry: Value = serde_json::from_str(&admin::get(node.admin, &path)?)
-        .map_err(|error| format!("{path}: {error}"))?;
-    entry["frequency"].as_f64().ok_or_else(|| format!("{path} has no frequency: {entry}"))
+    let key = shared_key_name(0);
+    let hot = admin::hot_key(node.admin, &key)?;
+    hot.map(|hot| hot.frequency).ok_or_else(|| format!("{key} is not registered"))
 }
 
 /// How long after its first report each new key was told of, for those that were.

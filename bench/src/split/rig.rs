@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use heatsink_control::entry::Mitigation;
 use heatsink_testkit::{ProcStats, RawClient, RedisCluster, poll_until};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -123,7 +124,7 @@ impl Rig {
 
     /// Has copies made of a value, and waits until they are there.
     pub(crate) fn copy(&self, key: &str) -> Result<(), String> {
-        admin::promote(self.api, key, "copies")?;
+        admin::promote(self.api, key, Mitigation::Copies)?;
         self.wait_for(key, Some("split"))
     }
 
@@ -133,7 +134,7 @@ impl Rig {
         for key in [split, hot, cold] {
             client.try_command(&["SADD", key, "m"]).map_err(|error| format!("{key}: {error}"))?;
         }
-        admin::promote(self.api, hot, "coalesce")?;
+        admin::promote(self.api, hot, Mitigation::Coalesce)?;
         self.split(split)
     }
 

@@ -167,7 +167,7 @@ pub(crate) fn hits(effort: &Effort) -> Result<Section, String> {
             "hits: reads that were sent less GETs that Redis counted, after {:.0} s of the same \
              traffic; hot keys at the end: {}",
             size.warm_up.as_secs_f64(),
-            hot_keys(&admin::get(api, "/metrics")?)
+            hot_keys(&admin::metrics(api)?)
         ),
     ];
     let cells = |hits: u64, ratio: f64| {

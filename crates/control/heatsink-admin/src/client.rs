@@ -1,9 +1,10 @@
 //! The API from the other side: what `heatsink keys`, `heatsink top` and scripts in Rust need
 //! of it.
 //!
-//! Called by: the CLI, and `heatsink-top`. Blocking, one connection a request.
+//! Called by: the CLI, `heatsink-top`, the demo and the benchmarks. Blocking, one connection a
+//! request.
 //! Bound: an answer of at most [`ANSWER_BYTES`] within the timeout, at most [`PAGES`] pages of
-//! a list.
+//! a list; of [`Events`], one line of that length at a time.
 //! Invariant: an error says what was tried and what to do.
 
 mod exchange;
@@ -18,6 +19,8 @@ use serde_json::{Value, json};
 use crate::control::Promotion;
 use crate::key_name::encode;
 use crate::view::HotKeyView;
+use exchange::Answer;
+pub use exchange::Events;
 
 /// Longest answer that is read.
 pub const ANSWER_BYTES: usize = 32 * 1024 * 1024;
@@ -216,25 +219,54 @@ impl Client {
         self.get("/proxies")
     }
 
+    /// In which state the process is; refused with 503 while it should not be given traffic.
+    pub fn readiness(&self) -> Result<Value, ClientError> {
+        self.get("/readyz")
+    }
+
+    /// The figures of this moment, in the text form of Prometheus.
+    pub fn metrics(&self) -> Result<String, ClientError> {
+        let answer = exchange::exchange(self, "GET", "/metrics", b"")?;
+        if answer.status == 200 {
+            return Ok(String::from_utf8_lossy(&answer.body).into_owned());
+        }
+        Err(self.refusal(&answer))
+    }
+
+    /// Changes from now on. The first event is empty: what is read after it misses nothing.
+    pub fn events(&self) -> Result<Events, ClientError> {
+        exchange::listen(self, "/events")?.map_err(|answer| self.refusal(&answer))
+    }
+
     fn get(&self, path: &str) -> Result<Value, ClientError> {
         self.request("GET", path, b"")
     }
 
     fn request(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, ClientError> {
         let answer = exchange::exchange(self, method, path, body)?;
-        let parsed: Result<Value, _> = serde_json::from_slice(&answer.body);
-        let Ok(value) = parsed else {
-            return Err(self.foreign(format!("it answers {} and not JSON", answer.status)));
-        };
         if (200..300).contains(&answer.status) {
-            return Ok(value);
+            self.json(&answer)
+        } else {
+            Err(self.refusal(&answer))
         }
+    }
+
+    fn json(&self, answer: &Answer) -> Result<Value, ClientError> {
+        serde_json::from_slice(&answer.body)
+            .map_err(|_| self.foreign(format!("it answers {} and not JSON", answer.status)))
+    }
+
+    fn refusal(&self, answer: &Answer) -> ClientError {
+        let value = match self.json(answer) {
+            Ok(value) => value,
+            Err(error) => return error,
+        };
         let text = |field: &str| value[field].as_str().map(str::to_owned);
         match (text("title"), text("detail")) {
             (Some(title), Some(detail)) => {
-                Err(ClientError::Refused { status: answer.status, title, detail })
+                ClientError::Refused { status: answer.status, title, detail }
             }
-            _ => Err(self.foreign(format!("it answers {}", answer.status))),
+            _ => self.foreign(format!("it answers {}", answer.status)),
         }
     }
 

@@ -5,9 +5,10 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use heatsink_admin::client::{Client, ClientError};
-use heatsink_admin::control::Promotion;
+use heatsink_admin::control::{Change, Promotion};
 use heatsink_admin::{Settings, Token};
 use heatsink_control::entry::Mitigation;
+use serde_json::json;
 
 use crate::rig::{Rig, hot};
 
@@ -48,11 +49,30 @@ fn a_list_is_joined_of_all_pages() {
 }
 
 #[test]
+fn figures_readiness_and_events() {
+    let rig = Rig::start(Settings::default());
+    let client = client(&rig);
+    assert!(client.metrics().unwrap().contains("heatsink_build_info"));
+    assert_eq!(client.readiness().unwrap()["degraded"], false);
+    rig.fake.readiness.lock().unwrap().ready = false;
+    let refused = client.readiness();
+    assert!(matches!(refused, Err(ClientError::Refused { status: 503, .. })), "{refused:?}");
+    let mut events = client.events().unwrap();
+    assert_eq!(events.next(), Some(json!({})), "it listens");
+    rig.fake.tell(1, Change::HotKey(Box::new(hot(b"user:1", 5000.0))));
+    assert_eq!(events.next().unwrap()["hotkey"]["key"], "user:1");
+    drop(rig);
+    assert_eq!(events.next(), None, "the server has stopped");
+}
+
+#[test]
 fn the_token_is_sent() {
     let rig = Rig::start(Settings { token: Token::new("s3cret"), ..Settings::default() });
     let url = format!("{}/", rig.address);
     assert_eq!(Client::new(&url, Some("s3cret")).unwrap().list(&[]).unwrap().len(), 3);
     let refused = Client::new(&url, None).unwrap().list(&[]).unwrap_err();
+    assert!(refused.to_string().contains("Bearer TOKEN"), "{refused}");
+    let refused = Client::new(&url, None).unwrap().events().unwrap_err();
     assert!(refused.to_string().contains("Bearer TOKEN"), "{refused}");
 }
 
