@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use heatsink_testkit::{RawClient, RedisCluster, RedisServer, cpu_time};
-use serde_json::Value;
 
 use crate::admin;
 use crate::benchmark::{Access, Target};
@@ -305,7 +304,9 @@ fn connect(peer: &Peer) -> Result<RawClient, String> {
 
 /// What the API says is done about the key.
 fn treated_with(api: SocketAddr, key: &str) -> String {
-    let body = admin::get(api, &format!("/hotkeys/{key}")).unwrap_or_default();
-    let state: Value = serde_json::from_str(&body).unwrap_or_default();
-    state["mitigation_type"].as_str().unwrap_or("not found hot").to_owned()
+    match admin::hot_key(api, key) {
+        Ok(Some(hot)) => hot.mitigation_type,
+        Ok(None) => "not found hot".to_owned(),
+        Err(error) => error,
+    }
 }

@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Operations between two looks at the clock.
 const CHUNK: usize = 1024;
 
-/// Columns of the table that are about hits.
+/// Columns of the table that are about warm hits.
 const HITS: usize = 4;
 
 #[derive(Args)]
@@ -54,6 +54,9 @@ pub(crate) struct CacheArgs {
 }
 
 struct Sizes {
+    /// Of a cache whose hits find most of it in the processor's caches.
+    warm_keys: usize,
+    /// Of one that is in memory alone, and of the trace.
     keys: usize,
     /// Per round and thread.
     hits: usize,
@@ -66,9 +69,17 @@ struct Sizes {
 impl CacheArgs {
     fn sizes(&self) -> Sizes {
         if self.quick {
-            Sizes { keys: 1000, hits: 2000, misses: 500, full: 100, ratio_requests: 2000 }
+            Sizes {
+                warm_keys: 1000,
+                keys: 2000,
+                hits: 2000,
+                misses: 500,
+                full: 100,
+                ratio_requests: 2000,
+            }
         } else {
             Sizes {
+                warm_keys: 10_000,
                 keys: 1_000_000,
                 hits: 1_000_000,
                 misses: 20_000,
@@ -360,17 +371,32 @@ fn measure(args: &CacheArgs) -> String {
         let hits = |one: &dyn Contestant| one.hits(&runtimes[0], 1, &one_key, sizes.hits * 20);
         return table(&contestants, &[Column::measure("one key", &contestants, rounds, hits)]);
     }
-    for contestant in &mut contestants {
-        contestant.fill(&runtimes[0], sizes.keys);
-    }
-    let zipf = Arc::new(Zipf::new(sizes.keys));
-    let many_keys = Arc::new(trace::zipf(&zipf, (sizes.hits / 2).max(WARM_UP), 1));
-
-    let hits = |heading, threads: usize, keys: &Keys| {
+    let drawn = |keys| {
+        let zipf = Arc::new(Zipf::new(keys));
+        let names = Arc::new(trace::zipf(&zipf, (sizes.hits / 2).max(WARM_UP), 1));
+        (zipf, names)
+    };
+    let (_, warm_keys) = drawn(sizes.warm_keys);
+    let (zipf, many_keys) = drawn(sizes.keys);
+    let fill = |contestants: &mut [Box<dyn Contestant>], keys| {
+        for contestant in contestants {
+            contestant.fill(&runtimes[0], keys);
+        }
+    };
+    let hits = |contestants: &[Box<dyn Contestant>], heading, threads: usize, keys: &Keys| {
         let runtime = &runtimes[threads - 1];
         let measure = |one: &dyn Contestant| one.hits(runtime, threads, keys, sizes.hits);
-        Column::measure(heading, &contestants, rounds, measure)
+        Column::measure(heading, contestants, rounds, measure)
     };
+    fill(&mut contestants, sizes.warm_keys);
+    let warm = [
+        hits(&contestants, "one key, 1 thread", 1, &one_key),
+        hits(&contestants, "one key, 2 threads", 2, &one_key),
+        hits(&contestants, "Zipf, 1 thread", 1, &warm_keys),
+        hits(&contestants, "Zipf, 2 threads", 2, &warm_keys),
+    ];
+    fill(&mut contestants, sizes.keys);
+    let cold = hits(&contestants, "Zipf, all keys, 1 thread", 1, &many_keys);
     let misses = |heading, threads: usize| {
         let runtime = &runtimes[threads - 1];
         let keys = |thread| Arc::new(trace::new_keys(sizes.misses + WARM_UP, thread));
@@ -378,20 +404,15 @@ fn measure(args: &CacheArgs) -> String {
         let measure = |one: &dyn Contestant| one.misses(runtime, sizes.full / 10, &keys);
         Column::measure(heading, &contestants, rounds.min(3), measure)
     };
-    let columns = [
-        hits("one key, 1 thread", 1, &one_key),
-        hits("one key, 2 threads", 2, &one_key),
-        hits("Zipf, 1 thread", 1, &many_keys),
-        hits("Zipf, 2 threads", 2, &many_keys),
-        misses("miss, 1 thread", 1),
-        misses("miss, 2 threads", 2),
-    ];
+    let misses = [misses("miss, 1 thread", 1), misses("miss, 2 threads", 2)];
+    let columns: Vec<Column> = warm.into_iter().chain([cold]).chain(misses).collect();
     let mut text = format!(
         "- rounds: {rounds}, operations a round and thread: {} hits, {} misses; rivals in turn; \
          medians\n- ns of CPU by operation, of all threads; keys of 16 bytes, values of 100; hits: {} keys, \
-         all there; misses: new keys, a full cache of {} entries, a loader that is done at once\n\n",
+         or {} (all), all there; misses: new keys, a full cache of {} entries, a loader that is done at once\n\n",
         sizes.hits,
         sizes.misses,
+        sizes.warm_keys,
         sizes.keys,
         sizes.full / 10,
     );

@@ -285,9 +285,10 @@ fn over_the_total_of_unfinished_requests_the_largest_is_refused_and_others_go_on
         };
         let small: Vec<_> = (0..4).map(|_| begin(LEN / 8)).collect();
         let mut large: Vec<_> = (0..8).map(|_| begin(LEN)).collect();
-        eventually(SOON, || handle.input().held_bytes <= MAX);
-        let closed = handle.input().closed_total;
-        assert!(closed >= 5, "at most three fit, and {closed} were closed");
+        eventually(SOON, || {
+            let now = handle.input();
+            now.held_bytes <= MAX && now.closed_total >= 5
+        });
         for (mut client, bytes) in small {
             client.send_raw(&bytes[bytes.len() - END..]);
             assert_eq!(client.read_reply(), Reply::ok(), "it is not the largest");
@@ -306,7 +307,8 @@ fn over_the_total_of_unfinished_requests_the_largest_is_refused_and_others_go_on
                 }
             }
         });
-        assert_eq!(refused.count() as u64, closed);
+        // The last one may have been closed before all of it had come, and another one for the rest.
+        assert_eq!(refused.count() as u64, handle.input().closed_total);
         assert_eq!(other.command(&["PING"]).text(), "PONG");
         eventually(SOON, || handle.input().held_bytes == 0);
         // There is room again.
