@@ -17,13 +17,30 @@
 //! request. The server answers what it can, and closes the connection. A request that is unanswered then
 //! was waiting, and has had no effect.
 //!
+//! What follows the blocking command may have to wait until that is answered, and may then need what the
+//! connection remembers:
+//!
+//! ```text
+//! 1. BLPOP, WATCH, CLIENT GETNAME, MULTI, INCR, EXEC come, and the end of the client's side
+//! 2. BLPOP and WATCH -> server, which pops an element, and says so; that is still on its way
+//! 3. to shut the connection now would lose the watch, and the transaction with it
+//! ```
+//!
+//! So there the server is given [`PATIENCE`] to answer before the connection is shut.
+//!
 //! Called by: `intake` and the worker, whenever a client may have come to its end.
 //! Bound: a server that neither answers nor closes is given up after `timeouts.silence_ms`, as
-//! for any other answer that it owes.
+//! for any other answer that it owes. Within [`PATIENCE`], a client that has left may still be given an
+//! element.
+
+use std::time::Duration;
 
 use crate::downstream::connection::{Client, ClientKey, Closing};
 use crate::runtime::worker::Worker;
 use crate::session::dedicated::Transaction;
+
+/// How long a blocking command of a client that has left may take, if what follows needs its connection.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Ends a client that will send no more, once it has been answered.
@@ -34,7 +51,7 @@ impl Worker {
             return;
         }
         // The client has left, and its next request waits. Only a blocking command before it can make it
-        // wait for ever. If that is answered, the later requests do not need this connection.
+        // wait for ever.
         let stuck = client.hung_up && client.stopped;
         if !(client.eof && !client.stopped || stuck) {
             return;
@@ -44,11 +61,14 @@ impl Worker {
             return;
         }
         if let Some(dedicated) = &mut client.dedicated {
-            let queueing = dedicated.transaction == Transaction::Queueing || dedicated.will_queue();
-            let waits = if stuck {
-                dedicated.is_blocking() && !queueing
-            } else {
+            let waits = if !stuck {
                 dedicated.is_blocking() || dedicated.uploading
+            } else if dedicated.keeps_state() {
+                let waits =
+                    dedicated.begins_blocking() && dedicated.transaction != Transaction::Queueing;
+                waits && dedicated.is_out_of_patience(self.relay.now, PATIENCE)
+            } else {
+                dedicated.is_blocking()
             };
             if waits {
                 if !dedicated.shut {

@@ -67,9 +67,12 @@ impl Worker {
     fn look_after_clients(&mut self) {
         let idle_ms = self.relay.live.limits.idle.map(|idle| idle.as_millis() as u64);
         let handshake_ms = HANDSHAKE.as_millis() as u64;
-        let mut overdue = Vec::new();
+        let (mut overdue, mut leaving) = (Vec::new(), Vec::new());
         for (slot, client) in &self.relay.clients.slab {
             let key = ClientKey { slot: slot as u32, generation: client.generation };
+            if client.dedicated.as_ref().is_some_and(|dedicated| dedicated.blocks_left.is_some()) {
+                leaving.push(key);
+            }
             match client.closing {
                 Closing::Lingering { until } if self.relay.now >= until => overdue.push(key),
                 Closing::No
@@ -102,6 +105,9 @@ impl Worker {
         }
         for key in overdue {
             self.close_client(key);
+        }
+        for key in leaving {
+            self.close_if_done(key);
         }
     }
 

@@ -14,7 +14,7 @@ mod turns;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heatsink_resp::command::{Role, Subscription, SubscriptionKind};
 use heatsink_resp::value::Value;
@@ -156,6 +156,9 @@ pub(crate) struct Dedicated {
     pub(crate) tracking: Option<i64>,
     /// The client has left, and the server was told so; see [`crate::runtime::leaving`].
     pub(crate) shut: bool,
+    /// Since when its client, which has left, waits for a blocking command, if what follows needs the
+    /// connection.
+    pub(crate) blocks_left: Option<Instant>,
     /// A large request is being passed on piece by piece.
     pub(crate) uploading: bool,
     /// The only key of the last one that was.
@@ -221,6 +224,7 @@ impl Dedicated {
             tracks: false,
             tracking: None,
             shut: false,
+            blocks_left: None,
             uploading: false,
             upload_key: Vec::new(),
             strayed: false,
@@ -239,6 +243,23 @@ impl Dedicated {
             && self.transaction == Transaction::None
             && !self.is_subscriber()
             && !(self.is_pinned() || self.uploading || self.strayed || self.monitors)
+    }
+
+    /// Whether later requests may need the connection, once all that were sent on it are answered.
+    pub(crate) fn keeps_state(&self) -> bool {
+        let leaves_some = |expected: &Expected| {
+            !matches!(expected, Expected::Plain | Expected::Blocking) && !expected.is_unasked()
+        };
+        self.transaction != Transaction::None
+            || self.is_subscriber()
+            || self.is_pinned()
+            || self.strayed
+            || self.expected.iter().any(leaves_some)
+    }
+
+    /// Whether its client, which has left, has waited for a blocking command for longer than `patience`.
+    pub(crate) fn is_out_of_patience(&mut self, now: Instant, patience: Duration) -> bool {
+        now >= *self.blocks_left.get_or_insert(now) + patience
     }
 
     /// The server remembers something of the connection.

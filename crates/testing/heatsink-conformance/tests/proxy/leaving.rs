@@ -48,6 +48,24 @@ const PIPELINES: &[&[&[&str]]] = &[
         &["EXEC"],
         &["INCR", "{a}n"],
     ],
+    // What follows needs what the connection remembers.
+    &[
+        &["RPUSH", "{a}l", "x"],
+        &["BLPOP", "{a}l", "0"],
+        &["WATCH", "{a}w"],
+        &["CLIENT", "GETNAME"],
+        &["MULTI"],
+        &["INCR", "{a}n"],
+        &["EXEC"],
+    ],
+    &[
+        &["WATCH", "{a}w"],
+        &["WAIT", "0", "0"],
+        &["CLIENT", "GETNAME"],
+        &["MULTI"],
+        &["INCR", "{a}n"],
+        &["EXEC"],
+    ],
     &[&["SET", "{a}s", "5"], &["SUBSCRIBE", "news", "more"], &["PING"]],
     &[&["INCR", "{a}n"], &["NOSUCH"], &["INCR", "{a}n"]],
     &[&["INCR", "{a}n"], &["SELECT", "0"], &["INCR", "{a}n"], &["QUIT"], &["INCR", "{a}n"]],
@@ -58,6 +76,20 @@ const OTHERS: &[&[&[&str]]] = &[
     &[&["INCR", "n"], &["CLIENT", "REPLY", "SKIP"], &["INCR", "n"], &["INCR", "n"]],
     &[&["INCR", "n"], &["CLIENT", "REPLY", "OFF"], &["INCR", "n"], &["INCR", "n"]],
     &[&["INCR", "n"], &["CLIENT", "NO-EVICT", "ON"], &["INCR", "n"], &["BLPOP", "none", "0"]],
+    &[
+        &["CLIENT", "NO-EVICT", "ON"],
+        &["RPUSH", "l", "x"],
+        &["BLPOP", "l", "0"],
+        &["CLIENT", "GETNAME"],
+        &["INCR", "n"],
+    ],
+    &[
+        &["CLIENT", "TRACKING", "ON"],
+        &["RPUSH", "l", "x"],
+        &["BLPOP", "l", "0"],
+        &["CLIENT", "GETNAME"],
+        &["INCR", "n"],
+    ],
 ];
 
 #[test]
@@ -88,6 +120,51 @@ fn before_a_cluster_too() {
     let told = told_half_closed(rig.heatsink.addr(), waiting);
     assert!(told.starts_with("+OK\r\n-ERR heatsink: upstream"), "{told}");
     eventually(SOON, || rig.heatsink.proxy().client_count() == 0);
+}
+
+/// The server is told that the client has left, whatever the connection remembers.
+#[test]
+fn who_leaves_while_it_blocks_does_not_take_an_element_later() {
+    let rig = Rig::new(1);
+    for pipeline in [
+        &[&["WATCH", "w"][..], &["BLPOP", "none", "0"], &["CLIENT", "GETNAME"], &["INCR", "n"]][..],
+        &[&["BLPOP", "none", "0"], &["MULTI"], &["CLIENT", "REPLY", "ON"], &["INCR", "n"]],
+    ] {
+        let mut client = rig.client();
+        client.send_raw(&bytes(pipeline));
+        let blocked = |rig: &Rig| {
+            let info = rig.server().client().command(&["INFO", "clients"]).text();
+            info.contains("blocked_clients:1")
+        };
+        eventually(SOON, || blocked(&rig));
+        drop(client);
+        eventually(SOON, || !blocked(&rig));
+        assert_eq!(rig.client().command(&["RPUSH", "none", "x"]), Reply::Integer(1));
+        assert_eq!(rig.client().command(&["LPOP", "none"]), Reply::bulk("x"));
+        assert_eq!(rig.client().command(&["EXISTS", "n"]), Reply::Integer(0));
+    }
+}
+
+#[test]
+fn a_subscriber_on_resp3_leaves_behind_a_command_that_blocks() {
+    let (rig, plain) = (Rig::new(1), RedisServer::start());
+    let pipeline: &[&[&str]] = &[
+        &["RPUSH", "l", "x"],
+        &["SUBSCRIBE", "news"],
+        &["BLPOP", "l", "0"],
+        &["CLIENT", "GETNAME"],
+        &["INCR", "n"],
+    ];
+    for _ in 0..ROUNDS {
+        let [through, direct] = [rig.addr(), plain.addr()].map(|addr| {
+            let mut client = RawClient::connect(addr);
+            assert!(!client.command(&["HELLO", "3"]).is_error());
+            client.send_raw(&bytes(pipeline));
+            client.shutdown_write();
+            String::from_utf8(client.read_to_close()).unwrap()
+        });
+        assert_eq!(through, direct);
+    }
 }
 
 #[test]
