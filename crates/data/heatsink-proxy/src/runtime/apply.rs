@@ -10,10 +10,12 @@ use crate::decide::Decision;
 use crate::downstream::connection::{Client, ClientKey};
 use crate::downstream::request::{Flow, Request};
 use crate::runtime::worker::Worker;
-use crate::session::dedicated::Expected;
+use crate::session::dedicated::{Expected, Transaction};
 
 /// The error for commands that one node can carry out, and several cannot.
 const NOT_HERE: &str = "ERR heatsink: not possible on a connection that leads to a whole cluster";
+/// The error for a command that blocks on keys of another slot than those that its client watches.
+const WATCHES: &str = "ERR heatsink: not possible while keys of another slot are watched";
 
 impl Worker {
     /// Does what was decided, or says that it has to wait.
@@ -191,12 +193,18 @@ impl Worker {
             return Flow::Wait;
         }
         if let Some(dedicated) = &client.dedicated {
-            let keeps = matches!(expected, Expected::Watch | Expected::Blocking);
-            if keeps && dedicated.slot.is_some() && slot.is_some() && dedicated.slot != slot {
+            let watches = dedicated.transaction == Transaction::Watching;
+            let of_another = watches
+                && dedicated.slot.is_some_and(|watched| slot.is_some_and(|slot| slot != watched));
+            if of_another && matches!(expected, Expected::Watch | Expected::Blocking) {
                 if !client.is_drained() {
                     return Flow::Wait;
                 }
-                self.relay.clients.reply(key, CROSS_SLOT);
+                if expected == Expected::Watch {
+                    self.relay.clients.reply(key, CROSS_SLOT);
+                } else {
+                    self.relay.clients.error(key, WATCHES);
+                }
                 return Flow::Taken;
             }
             let node = dedicated.node;

@@ -134,3 +134,85 @@ fn a_client_that_listens_may_do_what_the_protocol_allows() {
         assert_eq!(new.command(&["GET", &key]), Reply::bulk("v"), "{key}");
     }
 }
+
+/// What is refused because of where a connection leads is said to be that, not to have keys of several slots.
+#[test]
+fn a_subscriber_that_needs_its_own_connection_at_another_node_is_told_so() {
+    const REFUSED: &str = "heatsink: not possible while subscribed";
+    let mut other = RIG.client();
+    for node in 0..3 {
+        let key = RIG.cluster.key_on(node, "subscribed");
+        let (list, count) = (format!("{key}:l"), format!("{key}:n"));
+        for listen in ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"] {
+            let mut client = RIG.client();
+            assert!(!client.command(&["HELLO", "3"]).is_error());
+            assert_eq!(client.command(&[listen, &count]).items()[2].integer(), 1);
+            assert_eq!(client.command(&["SET", &count, "0"]), Reply::ok());
+            for command in [
+                &["BLPOP", &list, "0"][..],
+                &["BLMOVE", &list, &list, "LEFT", "LEFT", "0"],
+                &["XREAD", "BLOCK", "1", "STREAMS", &format!("{key}:s"), "$"],
+                &["WATCH", &count],
+            ] {
+                other.command(&["DEL", &list]);
+                assert_eq!(other.command(&["RPUSH", &list, "x"]).integer(), 1);
+                let reply = client.command(command);
+                if reply.is_error() {
+                    assert!(reply.error().contains(REFUSED), "{listen}, {command:?}: {reply}");
+                    assert_ne!(listen, "SSUBSCRIBE", "it is at the node of its channel");
+                }
+            }
+            client.command(&["UNWATCH"]);
+            assert_eq!(client.command(&["MULTI"]), Reply::ok());
+            let queued = client.command(&["INCR", &count]);
+            let done = client.command(&["EXEC"]);
+            if queued.is_error() {
+                assert!(queued.error().contains(REFUSED), "{queued}");
+                assert!(done.error().starts_with("EXECABORT"), "{done}");
+                assert_eq!(client.command(&["GET", &count]), Reply::bulk("0"));
+            } else {
+                assert_eq!(done.items(), [Reply::Integer(1)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn who_watches_keys_does_not_block_on_keys_of_another_slot_and_is_told_so() {
+    let mut other = RIG.client();
+    for node in 0..3 {
+        let (watched, list) =
+            (RIG.cluster.key_on(0, "watched"), RIG.cluster.key_on(node, "blocked"));
+        other.command(&["DEL", &list]);
+        assert_eq!(other.command(&["RPUSH", &list, "x"]).integer(), 1);
+        let mut client = RIG.client();
+        assert_eq!(client.command(&["WATCH", &watched]), Reply::ok());
+        let refused = client.command(&["BLPOP", &list, "0"]);
+        let text = "ERR heatsink: not possible while keys of another slot are watched";
+        assert_eq!(refused.error(), text);
+        // The watch goes on.
+        other.command(&["INCR", &watched]);
+        assert_eq!(client.command(&["MULTI"]), Reply::ok());
+        assert_eq!(client.command(&["INCR", &watched]).text(), "QUEUED");
+        assert_eq!(client.command(&["EXEC"]), Reply::Null);
+        // Nothing is watched any more.
+        assert_eq!(client.command(&["BLPOP", &list, "0"]), Reply::bulks([&*list, "x"]));
+    }
+}
+
+/// A command that would block is queued, or fails the transaction, like any other.
+#[test]
+fn a_command_that_blocks_fails_a_transaction_of_another_slot() {
+    for node in 0..3 {
+        let (watched, list) =
+            (RIG.cluster.key_on(0, "fails"), RIG.cluster.key_on(node, "elsewhere"));
+        let mut client = RIG.client();
+        assert_eq!(client.command(&["WATCH", &watched]), Reply::ok());
+        assert_eq!(client.command(&["MULTI"]), Reply::ok());
+        assert_eq!(client.command(&["INCR", &watched]).text(), "QUEUED");
+        client.command(&["BLPOP", &list, "0"]);
+        let done = client.command(&["EXEC"]);
+        assert!(done.is_error(), "{node}: {done}");
+        assert_eq!(client.command(&["GET", &watched]), Reply::Null);
+    }
+}

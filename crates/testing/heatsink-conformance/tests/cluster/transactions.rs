@@ -9,6 +9,8 @@ use crate::open::{OPEN, before_open, elsewhere, send_all};
 /// More than what is queued on one connection at once elsewhere.
 const LONG: usize = 9000;
 const SOON: Duration = Duration::from_secs(10);
+/// How often a client is at another node than it should be.
+const ATTEMPTS: usize = 60;
 /// For an answer that nothing has to be waited for.
 const PROMPT: Duration = Duration::from_secs(2);
 
@@ -104,6 +106,64 @@ fn a_long_transaction_is_followed_or_fails_as_a_whole() {
             assert_eq!(executed, LONG, "{name}");
         }
     }
+}
+
+/// It was not kept, so it cannot be sent again to the node that its first key turns out to be at.
+#[test]
+fn a_transaction_too_long_to_be_kept_fails_and_says_why() {
+    // Together more than is kept.
+    const COUNT: usize = 5;
+    const LEN: usize = 14 << 20;
+    let heatsink = before_open(|config| config.live.timeouts.silence = None);
+    let long = "x".repeat(LEN);
+    // What names no key goes to any node.
+    let told = (0..ATTEMPTS).any(|_| {
+        let key = OPEN.key_on(0, "long");
+        let mut client = heatsink.client();
+        client.set_timeout(SOON);
+        assert_eq!(client.command(&["MULTI"]), Reply::ok());
+        for _ in 0..COUNT {
+            assert_eq!(client.command(&["ECHO", &long]).text(), "QUEUED");
+        }
+        let queued = client.command(&["INCR", &key]);
+        if !queued.is_error() {
+            assert_eq!(client.command(&["DISCARD"]), Reply::ok());
+            return false;
+        }
+        let text = "ERR heatsink: the slot is at another node, and the transaction too long to be \
+                    sent there";
+        assert_eq!(queued.error(), text);
+        assert!(client.command(&["EXEC"]).error().starts_with("EXECABORT"));
+        assert_eq!(client.command(&["GET", &key]), Reply::Null);
+        true
+    });
+    assert!(told, "it always began at the node of its key");
+}
+
+/// The connection that the transaction is on is that of the subscription, which stays where it is.
+#[test]
+fn a_subscribers_transaction_whose_slot_moves_fails_and_says_why() {
+    let heatsink = before_open(|_| {});
+    // It listens at any node.
+    let told = (0..ATTEMPTS).any(|_| {
+        let key = OPEN.key_on(0, "listens");
+        let mut client = heatsink.client();
+        client.set_timeout(SOON);
+        assert!(!client.command(&["HELLO", "3"]).is_error());
+        assert_eq!(client.command(&["SUBSCRIBE", "news"]).items()[2].integer(), 1);
+        assert_eq!(client.command(&["MULTI"]), Reply::ok());
+        if client.command(&["INCR", &key]).is_error() {
+            return false;
+        }
+        OPEN.move_slot(key_slot(&key), elsewhere(&key));
+        let text = "EXECABORT heatsink: not possible while subscribed, because the key is at \
+                    another node";
+        assert_eq!(client.command(&["EXEC"]).error(), text);
+        assert_eq!(client.command(&["EXEC"]).error(), "ERR EXEC without MULTI");
+        assert_eq!(client.command(&["GET", &key]), Reply::Null);
+        true
+    });
+    assert!(told, "it never listened at the node of the key");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::cluster::redirects::{Later, MAX_HOPS, RETRY_PAUSE, given_up};
 use crate::cluster::route::name_of;
 use crate::cluster::route::slot_of;
 use crate::cluster::transactions::{CROSS_SLOT, MULTI};
+use crate::downstream::clients::error_line;
 use crate::downstream::connection::{ClientKey, Lost};
 use crate::relay::effects::Effect;
 use crate::session::Sessions;
@@ -24,6 +25,9 @@ use crate::upstream::nodes::NodeId;
 
 /// After this long, being sent on again is not the same search any more.
 const ANOTHER_STORY: Duration = Duration::from_secs(2);
+/// Why a request is not sent to another node, which has its key.
+const SUBSCRIBED: &str = "not possible while subscribed, because the key is at another node";
+const TOO_LONG: &str = "the slot is at another node, and the transaction too long to be sent there";
 
 impl Sessions<'_> {
     /// A node has not executed the request that is under way on a client's dedicated connection.
@@ -44,11 +48,12 @@ impl Sessions<'_> {
         let in_transaction = client.transaction.is_some();
         let (watched, bound_to) = match &client.transaction {
             Some(transaction) => (false, transaction.slot),
-            None => (dedicated.transaction != Transaction::None, dedicated.slot),
+            None if dedicated.transaction == Transaction::None => (false, None),
+            None => (true, dedicated.slot),
         };
-        // What cannot be said again elsewhere, or is for another slot than the state it is in.
-        let fixed =
-            dedicated.is_subscriber() || client.transaction.as_ref().is_some_and(|t| t.overflown);
+        // What cannot be said again elsewhere.
+        let overflown = client.transaction.as_ref().is_some_and(|t| t.overflown);
+        let fixed = dedicated.is_subscriber() || overflown;
         let queueing = dedicated.transaction == Transaction::Queueing;
         let current = dedicated.current.clone();
         let confined = dedicated.is_confined();
@@ -60,7 +65,7 @@ impl Sessions<'_> {
                 "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
                  RESET are allowed in this context"
             );
-            self.answer_own(key, &crate::downstream::clients::error_line(&text));
+            self.answer_own(key, &error_line(&text));
             return;
         }
         let of_shard = |expected: Expected| {
@@ -71,8 +76,26 @@ impl Sessions<'_> {
             self.subscribe_beside(key, error);
             return;
         }
-        if fixed || (slot.is_some() && bound_to.is_some() && slot != bound_to) {
+        if slot.is_some() && bound_to.is_some() && slot != bound_to {
             self.answer_own(key, CROSS_SLOT);
+            return;
+        }
+        // `EXEC` names no key, and a command that nobody knows may say anything.
+        let believed = |redirect: &Redirect<'_>| match expected {
+            Some(Expected::Exec) => true,
+            Some(Expected::Unknown) => false,
+            _ => is_servers_own(&self.relay.table, *redirect, error, &current),
+        };
+        let redirect = redirect::parse(error).filter(believed);
+        if fixed {
+            let frame = match redirect {
+                Some(Redirect::Moved { .. } | Redirect::Ask { .. }) => {
+                    let why = if overflown { TOO_LONG } else { SUBSCRIBED };
+                    stays(why, expected == Some(Expected::Exec))
+                }
+                _ => error.to_vec(),
+            };
+            self.answer_own(key, &frame);
             return;
         }
         if watched && (queueing || expected == Some(Expected::Watch)) {
@@ -82,13 +105,7 @@ impl Sessions<'_> {
         if watched && let Some(client) = self.relay.clients.get(key) {
             client.lost = Lost::Moved;
         }
-        // `EXEC` names no key, and a command that nobody knows may say anything.
-        let believed = |redirect: &Redirect<'_>| match expected {
-            Some(Expected::Exec) => true,
-            Some(Expected::Unknown) => false,
-            _ => is_servers_own(&self.relay.table, *redirect, error, &current),
-        };
-        let Some(redirect) = redirect::parse(error).filter(believed) else {
+        let Some(redirect) = redirect else {
             self.answer_own(key, error);
             return;
         };
@@ -247,6 +264,12 @@ impl Sessions<'_> {
         self.relay.routing().want_topology();
         self.relay.next_tick = self.relay.next_tick.min(self.relay.now + Duration::from_millis(20));
     }
+}
+
+/// The error for a request that stays where its key is not. That of `EXEC` says that nothing was executed.
+fn stays(why: &str, is_exec: bool) -> Vec<u8> {
+    let code = if is_exec { "EXECABORT" } else { "ERR" };
+    error_line(&format!("{code} heatsink: {why}"))
 }
 
 /// What `EXEC` answers when a watched key was touched.
