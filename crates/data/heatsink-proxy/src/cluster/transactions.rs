@@ -4,7 +4,8 @@
 //! command behind it, to that command's node. What was sent is kept: if the node turns out to
 //! be another (the first commands name no key, or the slot moves), all of it is sent again
 //! there, since nothing of it has been executed before `EXEC` has.
-//! Bound: [`MAX_KEPT_BYTES`]; a longer transaction is not followed to another node.
+//! Bound: [`MAX_KEPT_BYTES`]; a longer transaction is not followed to another node. What is kept counts as
+//! input of the client, for `limits.max_total_input_bytes`.
 
 use crate::downstream::clients::Clients;
 use crate::downstream::connection::{ClientKey, Lost};
@@ -34,12 +35,17 @@ impl Transaction {
     pub(crate) fn keep(&mut self, bytes: &[u8]) {
         self.count += 1;
         if self.queued.len() + bytes.len() > MAX_KEPT_BYTES {
-            self.overflown = true;
-            self.queued = Vec::new();
+            self.forget();
         }
         if !self.overflown {
             self.queued.extend_from_slice(bytes);
         }
+    }
+
+    /// Frees what is kept; the transaction goes on, and is not followed to another node.
+    pub(crate) fn forget(&mut self) {
+        self.overflown = true;
+        self.queued = Vec::new();
     }
 }
 

@@ -233,6 +233,9 @@ impl Clients {
         if client.closing == Closing::No {
             client.closing = Closing::AfterReplies;
             client.input = Vec::new();
+            if let Some(transaction) = &mut client.transaction {
+                transaction.forget();
+            }
         }
         self.count_input(key);
         let Some(client) = self.get(key) else { return };

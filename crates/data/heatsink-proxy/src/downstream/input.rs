@@ -11,10 +11,14 @@
 //! 3. whoever has sent most of all is told so, and closed; and the next, until the rest fits
 //! ```
 //!
+//! What a transaction on a cluster has queued is kept, and counts likewise; see
+//! [`crate::cluster::transactions`].
+//!
 //! Clients are closed rather than left unread: if nothing was read from any of them, no request would
 //! ever be complete, and no memory would ever be freed.
 //!
-//! Called by: `intake` when it has read from a client; the worker at the end of each turn.
+//! Called by: `intake` when it has read from a client; the worker when it writes to one, since a transaction
+//! may have ended, and at the end of each turn.
 //! Bound: the limit, and what comes within one turn of each worker.
 
 use std::time::Instant;
@@ -61,7 +65,9 @@ impl Clients {
     #[inline]
     pub(crate) fn count_input(&mut self, key: ClientKey) {
         let Some(client) = self.slab.get_mut(key.slot as usize) else { return };
-        let held = client.input.capacity();
+        let queued =
+            client.transaction.as_ref().map_or(0, |transaction| transaction.queued.capacity());
+        let held = client.input.capacity() + queued;
         if client.generation == key.generation && held != client.input_counted {
             self.input_bytes += held;
             self.input_bytes -= std::mem::replace(&mut client.input_counted, held);

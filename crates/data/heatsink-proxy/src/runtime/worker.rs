@@ -583,6 +583,7 @@ impl Worker {
         let gathers = self.relay.cluster.view.is_some();
         let mut dirty = std::mem::take(&mut self.relay.clients.dirty);
         for key in dirty.drain(..) {
+            self.relay.clients.count_input(key);
             let Clients { slab, buffers, deferred, turn, copied_bytes, .. } =
                 &mut self.relay.clients;
             let Some(client) = slab.get_mut(key.slot as usize) else { continue };

@@ -5,8 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heatsink_conformance::ClusterRig;
-use heatsink_testkit::{ProcStats, RedisCluster, Reply, encode};
+use heatsink_testkit::{ProcStats, RedisCluster, Reply, encode, eventually};
 
+use crate::open::before_open;
 use crate::witness::Witness;
 
 const GETS: usize = 100_000;
@@ -99,4 +100,52 @@ fn a_client_that_does_not_read_and_one_with_a_large_value() {
     witness.check("STRLEN large", 2, &length, &Reply::Integer(LARGE_BYTES as i64));
     let deleted = client.command(&["DEL", "large"]);
     witness.check("DEL large", 3, &deleted, &Reply::Integer(1));
+}
+
+/// What is queued in a transaction is kept, in case its slot moves: it counts like a request that waits.
+#[test]
+fn over_the_total_of_held_requests_the_longest_transaction_is_refused() {
+    const MAX: u64 = 10 << 20;
+    const LEN: usize = 3 << 20;
+    const SOON: Duration = Duration::from_secs(10);
+    for workers in [1, 2] {
+        let heatsink = before_open(|config| {
+            config.workers = workers;
+            config.live.limits.max_total_input_bytes = MAX;
+        });
+        let handle = heatsink.proxy().handle();
+        let value = "x".repeat(LEN / 3);
+        let begin = |commands: usize| {
+            let mut client = heatsink.client();
+            client.set_timeout(SOON);
+            assert_eq!(client.command(&["MULTI"]), Reply::ok());
+            let before = handle.input();
+            for _ in 0..commands {
+                if client.try_send_raw(&encode(&["SET", "kept", &value])).is_err()
+                    || client.try_read_reply().is_err()
+                {
+                    break;
+                }
+            }
+            // The last one is kept when the next one comes.
+            let _ = client.try_send_raw(&encode(&["PING"]));
+            let _ = client.try_read_reply();
+            eventually(SOON, || {
+                let now = handle.input();
+                now.held_bytes >= before.held_bytes + (commands * value.len()) as u64
+                    || now.closed_total > before.closed_total
+            });
+            client
+        };
+        let mut small = begin(1);
+        let large: Vec<_> = (0..8).map(|_| begin(3)).collect();
+        eventually(SOON, || handle.input().held_bytes <= MAX);
+        assert!(handle.input().closed_total >= 5, "{:?}", handle.input());
+        // It is not the largest.
+        assert_eq!(small.command(&["EXEC"]).items().len(), 2);
+        drop(large);
+        // What was queued is forgotten with the transaction, though the client stays.
+        eventually(SOON, || handle.input().held_bytes == 0);
+        assert_eq!(small.command(&["PING"]).text(), "PONG");
+    }
 }
