@@ -218,3 +218,41 @@ fn a_read_that_the_server_does_not_track_is_not_kept() {
     }
     eventually(SOON, || heatsink.proxy().handle().guard() == Guard::Nothing);
 }
+
+/// ```text
+/// 1. a client of B reads k, which B keeps; the server tells of changes
+/// 2. a client of A swaps the database with another one: the server tells nobody
+/// 3. A announces it; the client of B reads k again
+/// ```
+#[test]
+fn swapped_databases_are_noticed_by_the_other_heatsinks() {
+    let server = RedisServer::start();
+    let heatsinks = rig(&server);
+    let [mut one, mut other] = heatsinks.each_ref().map(Heatsink::client);
+    let mut direct = server.client();
+    for (database, value) in [("1", "1"), ("0", "0")] {
+        assert_eq!(direct.command(&["SELECT", database]), Reply::ok());
+        assert_eq!(direct.command(&["SET", "k", value]), Reply::ok());
+    }
+    // Each worker listens.
+    eventually(SOON, || {
+        let listeners = direct.command(&["PUBSUB", "NUMSUB", "heatsink:written"]);
+        listeners.items()[1] == Reply::Integer(3)
+    });
+    let swap = encode(&["SWAPDB", "0", "1"]);
+    let in_transaction = [&encode(&["MULTI"])[..], &swap, &encode(&["EXEC"])].concat();
+    for (round, (request, replies)) in [(swap, 1), (in_transaction, 3)].iter().enumerate() {
+        assert_eq!(other.command(&["GET", "k"]), Reply::bulk(round.to_string()));
+        warm(&server, &mut other, "k");
+        one.send_raw(request);
+        for _ in 0..*replies {
+            let reply = one.read_reply();
+            assert!(!reply.is_error(), "{reply}");
+        }
+        let (since, wanted) = (Instant::now(), Reply::bulk((round + 1).rem_euclid(2).to_string()));
+        eventually(SOON, || other.command(&["GET", "k"]) == wanted);
+        assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    }
+    // Nothing else depends on what is announced.
+    eventually(SOON, || heatsinks[1].proxy().handle().guard() == Guard::Tracking);
+}
