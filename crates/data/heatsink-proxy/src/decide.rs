@@ -320,12 +320,13 @@ fn decide_beside_dedicated(
 }
 
 /// It cannot be told, from the replies to a transaction, what it has made of the connection; or its
-/// replies would stand inside that of `EXEC`.
+/// replies would stand inside that of `EXEC`; or it would not have to wait for its turn.
 fn is_misplaced(role: Role, request: Request<'_>) -> bool {
     match role {
         Role::Client => request.is(1, "reply"),
         Role::Hello => request.len() > 2,
-        Role::Subscription(_) => true,
+        // The reply to `EXEC` would tell of any number of logins whether they are right.
+        Role::Auth | Role::Subscription(_) => true,
         _ => false,
     }
 }

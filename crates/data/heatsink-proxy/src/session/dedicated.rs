@@ -24,6 +24,7 @@ use crate::observe::{Answer, Mark, QueuedKeys, Upload, is_nothing};
 use crate::reserved::names;
 use crate::session::dedicated::keyspace_events::Everywhere;
 use crate::session::dedicated::sharded_channels::{Aside, Side};
+use crate::session::login_queue::Tried;
 use crate::upstream::monitor::{self, Sockets};
 use crate::upstream::nodes::NodeId;
 
@@ -53,9 +54,10 @@ pub(crate) enum Expected {
     TrackingInfo,
     /// Another command after which the server remembers something until the connection ends.
     Pinning,
-    /// `AUTH`, `HELLO` or `SELECT` on this connection alone, and the protocol that it asks for.
+    /// `AUTH`, `HELLO` or `SELECT` on this connection alone, the protocol that it asks for, and the login.
     Stray {
         protocol: Option<Protocol>,
+        tried: Option<Tried>,
     },
     Monitor,
     /// A command that is not in the table: if the server carries it out, its effect on the connection is
@@ -116,6 +118,8 @@ pub(crate) struct Dedicated {
     pub(crate) upload: Option<Upload>,
     /// The reply that is coming: its mark, its bytes so far, and whether it says that there is no value.
     answering: Option<Answer>,
+    /// What the server has said of a login, until that is noted: whether it was accepted.
+    pub(in crate::session) login_told: Option<(Tried, bool)>,
     /// Replies that have come, until they are counted.
     pub(crate) answers: Vec<Answer>,
     /// On a cluster, the request under way: it may have to be sent elsewhere.
@@ -201,6 +205,7 @@ impl Dedicated {
             executed: Vec::new(),
             upload: None,
             answering: None,
+            login_told: None,
             answers: Vec::new(),
             current: Vec::new(),
             hops: 0,
@@ -472,8 +477,12 @@ impl Dedicated {
                 self.tracking = redirect;
             }
             Some(Expected::Pinning) if !failed => self.pinned = true,
-            Some(Expected::Stray { protocol }) if !failed => {
+            Some(Expected::Stray { tried, .. }) if failed => {
+                self.login_told = tried.map(|it| (it, false));
+            }
+            Some(Expected::Stray { protocol, tried }) => {
                 self.strayed = true;
+                self.login_told = tried.map(|it| (it, true));
                 if self.transaction == Transaction::Queueing {
                     self.queued_protocol = protocol.or(self.queued_protocol);
                 } else {

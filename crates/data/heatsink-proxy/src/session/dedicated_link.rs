@@ -20,6 +20,7 @@ use crate::relay::effects::Effect;
 use crate::reserved::names;
 use crate::session::Sessions;
 use crate::session::dedicated::{Dedicated, Expected, Transaction};
+use crate::session::login_queue::Turn;
 use crate::session::lost::LostStep;
 use crate::upstream;
 use crate::upstream::links::{BACKLOG_BYTES, Failure, Owner};
@@ -119,7 +120,7 @@ impl Sessions<'_> {
 
     /// `AUTH`, `HELLO` or `SELECT` while the client's dedicated connection has state that must not be lost.
     /// From then on the connection has another user, database or protocol than the pool, and stays the
-    /// client's: which keys its requests name is unknown.
+    /// client's: which keys its requests name is unknown. A login has to wait for its turn here as well.
     pub(crate) fn stray(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
         if let Some(flow) = self.relay.routing().wait_for_whole(key) {
             return flow;
@@ -130,8 +131,31 @@ impl Sessions<'_> {
             Some(b"3") if says_hello => Some(Protocol::Resp3),
             _ => None,
         };
+        let tried = match self.stray_login(key, request) {
+            None => None,
+            Some(Turn::Now(tried)) => Some(tried),
+            Some(Turn::Later) => return Flow::Wait,
+            Some(Turn::Never) => return Flow::Taken,
+        };
         let node = self.relay.home(key);
-        self.send_dedicated(key, node, request.bytes, Expected::Stray { protocol })
+        let flow =
+            self.send_dedicated(key, node, request.bytes, Expected::Stray { protocol, tried });
+        if flow == Flow::Wait
+            && let Some(tried) = tried
+        {
+            self.login_not_refused(key, tried);
+        }
+        flow
+    }
+
+    /// Notes what the server has said of a login on a client's dedicated connection.
+    fn note_stray_login(&mut self, key: ClientKey) {
+        let dedicated = self.relay.clients.get(key).and_then(|client| client.dedicated.as_mut());
+        match dedicated.and_then(|dedicated| dedicated.login_told.take()) {
+            Some((tried, true)) => self.login_not_refused(key, tried),
+            Some((tried, false)) => self.login_refused(key, tried),
+            None => {}
+        }
     }
 
     /// `MONITOR`: the connection is the client's until it leaves, if the server agrees.
@@ -349,6 +373,7 @@ impl Sessions<'_> {
     /// After frames came: take the connection back if its state has ended.
     pub(crate) fn look_at_dedicated(&mut self, owner: Owner) {
         let Owner::Client(key) = owner else { return };
+        self.note_stray_login(key);
         let Some(client) = self.relay.clients.get(key) else { return };
         let Some(dedicated) = &client.dedicated else { return };
         let (subscriber, queueing, blocked) = (

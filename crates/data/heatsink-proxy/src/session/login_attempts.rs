@@ -1,10 +1,12 @@
 //! How many wrong logins may be tried from one address.
 //!
 //! [`BURST`] refused logins are free, and one is forgotten every [`PERIOD`]. An address with more refused
-//! logins has to wait, which slows down a client that guesses passwords.
+//! logins has to wait, which slows down a client that guesses passwords. A login counts from when it is
+//! tried, or many could be tried before the first is refused; one that was accepted is taken back.
 //!
-//! Called by: `login_queue`, before the server or the users file is asked, and when it has refused.
-//! Bound: [`MAX_SOURCES`] addresses; those beyond share one count, which is at most [`MOST`].
+//! Called by: `login_queue`, before the server or the users file is asked, and when it has answered.
+//! Bound: [`MAX_SOURCES`] addresses; those beyond share one count.
+//! Invariant: a count is at most [`BURST`].
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,23 +14,21 @@ use std::time::{Duration, Instant};
 
 /// Refusals after which the next attempt has to wait.
 const BURST: u32 = 20;
-/// Refusals that are remembered. If more come at once, the wait does not become longer.
-const MOST: u32 = 100;
 /// After this time one is forgotten.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Addresses that are counted one by one.
 const MAX_SOURCES: usize = 4096;
 
-/// Recent refused logins, by address.
+/// Logins that were refused recently or are being tried, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     sources: HashMap<IpAddr, Count>,
 }
 
-/// The refusals of one address that are not forgotten yet.
+/// The attempts of one address that were not accepted, and are not forgotten yet.
 #[derive(Debug)]
 struct Count {
-    refused: u32,
+    tried: u32,
     /// When one was last forgotten, or the first was made.
     since: Instant,
 }
@@ -39,8 +39,8 @@ impl Count {
         let periods = now.saturating_duration_since(self.since).as_nanos() / PERIOD.as_nanos();
         let periods = u32::try_from(periods).unwrap_or(u32::MAX);
         self.since += PERIOD.saturating_mul(periods);
-        self.refused = self.refused.saturating_sub(periods);
-        if self.refused == 0 {
+        self.tried = self.tried.saturating_sub(periods);
+        if self.tried == 0 {
             self.since = now;
         }
     }
@@ -54,16 +54,18 @@ impl Attempts {
         now: Instant,
     ) -> Result<(), Instant> {
         let count = self.count(address, now);
-        match count.refused.checked_sub(BURST) {
-            Some(over) => Err(count.since + PERIOD * (over + 1)),
-            None => Ok(()),
-        }
+        if count.tried < BURST { Ok(()) } else { Err(count.since + PERIOD) }
     }
 
-    /// What was tried was refused.
-    pub(crate) fn refused(&mut self, address: IpAddr, now: Instant) {
+    /// Something is tried that may be.
+    pub(in crate::session) fn tried(&mut self, address: IpAddr, now: Instant) {
+        self.count(address, now).tried += 1;
+    }
+
+    /// What was tried was no wrong login.
+    pub(in crate::session) fn take_back(&mut self, address: IpAddr, now: Instant) {
         let count = self.count(address, now);
-        count.refused = (count.refused + 1).min(MOST);
+        count.tried = count.tried.saturating_sub(1);
     }
 
     fn count(&mut self, address: IpAddr, now: Instant) -> &mut Count {
@@ -71,13 +73,13 @@ impl Attempts {
         if self.sources.len() >= MAX_SOURCES && !self.sources.contains_key(&source) {
             self.sources.retain(|_, count| {
                 count.age(now);
-                count.refused > 0
+                count.tried > 0
             });
             if self.sources.len() >= MAX_SOURCES {
                 source = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
             }
         }
-        let count = self.sources.entry(source).or_insert(Count { refused: 0, since: now });
+        let count = self.sources.entry(source).or_insert(Count { tried: 0, since: now });
         count.age(now);
         count
     }
@@ -102,7 +104,7 @@ mod tests {
     /// Tries something wrong.
     fn guess(attempts: &mut Attempts, address: IpAddr, now: Instant) -> Result<(), Instant> {
         attempts.may_try(address, now)?;
-        attempts.refused(address, now);
+        attempts.tried(address, now);
         Ok(())
     }
 
@@ -127,14 +129,19 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_come_at_once_are_all_waited_for_up_to_a_bound() {
+    fn what_is_accepted_does_not_count() {
         let (mut attempts, start) = (Attempts::default(), Instant::now());
         for _ in 0..1000 {
-            attempts.refused(address(1), start);
+            assert_eq!(guess(&mut attempts, address(1), start), Ok(()));
+            attempts.take_back(address(1), start);
         }
-        let next = attempts.may_try(address(1), start).expect_err("too many");
-        assert_eq!(next, start + PERIOD * (MOST - BURST + 1));
-        assert_eq!(attempts.may_try(address(1), next), Ok(()));
+        for _ in 0..BURST {
+            assert_eq!(guess(&mut attempts, address(1), start), Ok(()));
+        }
+        // Before anything is refused.
+        assert!(guess(&mut attempts, address(1), start).is_err());
+        attempts.take_back(address(1), start);
+        assert_eq!(guess(&mut attempts, address(1), start), Ok(()));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! is opened just to try it, so two things are bounded: logins that are tried at a time, and refused
 //! logins of one address (see [`crate::session::login_attempts`]). A login that was refused a moment ago
 //! is not tried again at once, and does not count as another guess: after a password was changed, the old
-//! one fails for many clients. A client that exceeds a bound waits, and is refused in the end.
+//! one fails for many clients. A client that exceeds a bound waits, and is refused in the end. So it is
+//! wherever a login is said: also on a connection of the client's own, where it opens none.
 //!
 //! Where a user needs no password, every password is a login that is accepted. Beyond
 //! [`MAX_PASSWORDS`] of them the server is asked whether that is so; then they share one pool:
@@ -26,7 +27,8 @@
 //! gave, so each server accepts them only as long as it needs none; once one is refused, those who
 //! share the pool are disconnected, and log in anew.
 //!
-//! Called by: `switch` and `service_auth`, for `AUTH`, `HELLO` and `SELECT`.
+//! Called by: `switch` and `service_auth`, for `AUTH`, `HELLO` and `SELECT`; `dedicated_link`, for the first
+//! two.
 //! Bound: [`MAX_UNPROVEN`] pools that are being tried, [`MAX_WAITING`] clients that wait for their
 //! turn, [`MAX_WAIT`] each, [`MAX_REFUSED`] logins that are remembered.
 
@@ -68,14 +70,19 @@ const REFUSED: &str = "ERR heatsink: too many logins or databases that were refu
 pub(crate) struct Logins {
     /// Until when each client waits at most, the first to come first.
     waiting: Vec<(ClientKey, Instant)>,
-    /// Logins that were refused, and when they were last tried.
-    refused: VecDeque<(Tried, Instant)>,
+    /// Hashes of logins that were refused, and when they were last tried.
+    refused: VecDeque<(u64, Instant)>,
     hasher: RandomState,
 }
 
-/// The hash of what was tried: credentials, or a database and protocol with a client's own credentials.
+/// What was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tried(u64);
+pub(crate) struct Tried {
+    /// Of credentials, or of a database and protocol with a client's own credentials.
+    hash: u64,
+    /// It counts among the attempts of its address.
+    counts: bool,
+}
 
 /// What a client wants to try.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +96,7 @@ pub(crate) enum Wanted<'a> {
 /// Whether it is a client's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is. If it is refused, [`Sessions::login_refused`] is to be told.
+    /// It is. [`Sessions::login_refused`] or [`Sessions::login_not_refused`] is to be told.
     Now(Tried),
     /// It comes later: the request stays where it is.
     Later,
@@ -102,7 +109,7 @@ impl Sessions<'_> {
     pub(in crate::session) fn login_turn(&mut self, key: ClientKey, wanted: Wanted<'_>) -> Turn {
         let Some(client) = self.relay.clients.get_ref(key) else { return Turn::Never };
         let hasher = &self.room.logins.hasher;
-        let tried = Tried(match wanted {
+        let hash = match wanted {
             Wanted::Login(login)
                 if login.credentials
                     == self.relay.upstream.pools[client.pool].login.credentials =>
@@ -111,14 +118,14 @@ impl Sessions<'_> {
             }
             Wanted::Login(login) => hasher.hash_one(&login.credentials),
             Wanted::Password(user, password) => hasher.hash_one((user, password)),
-        });
-        let may_try = self.may_try_login(key, wanted, tried);
+        };
+        let may_try = self.may_try_login(key, wanted, hash);
         let waiting = &mut self.room.logins.waiting;
         let place = waiting.iter().position(|(waiter, _)| *waiter == key);
         match (may_try, place) {
-            (Ok(()), place) => {
+            (Ok(counts), place) => {
                 place.map(|place| waiting.remove(place));
-                return Turn::Now(tried);
+                return Turn::Now(Tried { hash, counts });
             }
             (Err(_), Some(place)) if self.relay.now >= waiting[place].1 => {
                 waiting.remove(place);
@@ -136,19 +143,19 @@ impl Sessions<'_> {
         Turn::Never
     }
 
-    /// Whether something may be tried, or when at the earliest.
+    /// Whether something may be tried, and if so, whether it counts; else when at the earliest.
     fn may_try_login(
         &mut self,
         key: ClientKey,
         wanted: Wanted<'_>,
-        tried: Tried,
-    ) -> Result<(), Instant> {
-        let Some(client) = self.relay.clients.get_ref(key) else { return Ok(()) };
+        hash: u64,
+    ) -> Result<bool, Instant> {
+        let Some(client) = self.relay.clients.get_ref(key) else { return Ok(false) };
         if let Wanted::Login(login) = wanted {
             let pool = self.relay.upstream.pool_that_can_tell(login);
             let is_here = pool.is_some_and(|pool| self.relay.upstream.pools[pool].login == *login);
             if client.within || is_here || self.is_proven_anywhere(login) {
-                return Ok(());
+                return Ok(false);
             }
             let is_tried = |(_, pool): &(usize, &Pool)| !pool.is_proven && pool.is_connected();
             if pool.is_none()
@@ -159,19 +166,22 @@ impl Sessions<'_> {
         }
         let now = self.relay.now;
         let mut refused = self.room.logins.refused.iter_mut();
-        let refused = refused.find(|(other, _)| *other == tried);
+        let refused = refused.find(|(other, _)| *other == hash);
         if let Some(again) = refused.as_ref().map(|(_, at)| *at + TRY_AGAIN).filter(|at| now < *at)
         {
             return Err(again);
         }
         let attempts = self.relay.shared.attempts.lock();
         let mut attempts = attempts.unwrap_or_else(PoisonError::into_inner);
-        attempts.may_try(client.record.addr.ip(), now)?;
+        let address = client.record.addr.ip();
+        attempts.may_try(address, now)?;
         if let Some((_, at)) = refused {
-            // One at a time.
+            // One at a time, and it has counted.
             *at = now;
+            return Ok(false);
         }
-        Ok(())
+        attempts.tried(address, now);
+        Ok(true)
     }
 
     fn is_proven_anywhere(&self, login: &Login) -> bool {
@@ -182,18 +192,29 @@ impl Sessions<'_> {
     /// Notes that what a client tried was refused.
     pub(in crate::session) fn login_refused(&mut self, key: ClientKey, tried: Tried) {
         let refused = &mut self.room.logins.refused;
-        if let Some((_, at)) = refused.iter_mut().find(|(other, _)| *other == tried) {
+        if let Some((_, at)) = refused.iter_mut().find(|(other, _)| *other == tried.hash) {
             *at = self.relay.now;
+            // Others tried the same at the same time.
+            self.login_not_refused(key, tried);
             return;
         }
         if refused.len() >= MAX_REFUSED {
             refused.pop_front();
         }
-        refused.push_back((tried, self.relay.now));
-        if let Some(client) = self.relay.clients.get_ref(key) {
+        refused.push_back((tried.hash, self.relay.now));
+    }
+
+    /// Notes that what a client tried was accepted, or that nobody has answered.
+    pub(in crate::session) fn login_not_refused(&mut self, key: ClientKey, tried: Tried) {
+        if let Some(client) = self.relay.clients.get_ref(key)
+            && tried.counts
+        {
             let attempts = self.relay.shared.attempts.lock();
             let mut attempts = attempts.unwrap_or_else(PoisonError::into_inner);
-            attempts.refused(client.record.addr.ip(), self.relay.now);
+            attempts.take_back(client.record.addr.ip(), self.relay.now);
+            if !self.room.logins.waiting.is_empty() {
+                self.relay.next_tick = self.relay.now;
+            }
         }
     }
 

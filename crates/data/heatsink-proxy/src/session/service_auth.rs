@@ -91,6 +91,7 @@ impl Sessions<'_> {
             Turn::Never => return Flow::Taken,
         };
         if verifier.submit((self.relay.index, key), user, password).is_err() {
+            self.login_not_refused(key, tried);
             self.relay.clients.error(key, "ERR heatsink: too many logins at once, try again");
             return Flow::Taken;
         }
@@ -114,7 +115,10 @@ impl Sessions<'_> {
         // The answer is behind the reply that was waited for.
         self.relay.clients.fill(key, seq, b"");
         match verdict {
-            Verdict::Granted => self.admit(key, &user, attempt),
+            Verdict::Granted => {
+                self.login_not_refused(key, tried);
+                self.admit(key, &user, attempt);
+            }
             Verdict::Refused => {
                 self.login_refused(key, tried);
                 self.relay.clients.reply(key, WRONG);

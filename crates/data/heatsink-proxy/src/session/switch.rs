@@ -51,8 +51,18 @@ pub(crate) struct Move {
     /// `HELLO … SETNAME`
     name: Option<Vec<u8>>,
     hello: bool,
-    /// What is remembered if the server refuses.
+    /// What the answer is noted for.
     tried: Option<Tried>,
+}
+
+impl Session {
+    /// What the answer is noted for.
+    fn tried(&self) -> Option<Tried> {
+        match self {
+            Self::Move(to) | Self::Share(to, _) => to.tried,
+            Self::Answer(_) | Self::Verify(_) | Self::Redirected(_) => None,
+        }
+    }
 }
 
 /// Whether a request that moves a client is `AUTH`, or `HELLO` with it. What is not sent as an array is not
@@ -72,21 +82,41 @@ impl Sessions<'_> {
     }
 
     pub(crate) fn auth(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
-        let (user, password) = match (request.len(), request.arg(1), request.arg(2)) {
-            (2, Some(password), _) => (None, password),
-            (3, Some(user), Some(password)) => (Some(user.to_vec()), password),
+        let Some(credentials) = credentials_of_auth(request) else {
             // Refused by the server without an effect.
-            _ => return self.relay.routing().forward(key, request.bytes),
+            return self.relay.routing().forward(key, request.bytes);
         };
         if self.relay.shared.verifier.is_some() {
             let attempt = Attempt { login: None, name: None, hello: Vec::new() };
-            let user = user.unwrap_or_else(|| b"default".to_vec());
-            return self.verify(key, &user, password, attempt);
+            return self.verify(key, credentials.user_name(), &credentials.password, attempt);
         }
         let Some(login) = self.login_of(key) else { return Flow::Taken };
-        let credentials = Credentials { user, password: password.to_vec() };
         let login = Login { credentials: Some(credentials), ..login };
         self.try_move(key, &login, request.bytes, None, false)
+    }
+
+    /// Whether it is the turn of a login that is said where it does not move its client. None if no login
+    /// is said.
+    pub(in crate::session) fn stray_login(
+        &mut self,
+        key: ClientKey,
+        request: Request<'_>,
+    ) -> Option<Turn> {
+        let credentials = if request.is(0, "auth") {
+            credentials_of_auth(request)
+        } else if request.is(0, "hello") && matches!(request.arg(1), Some(b"2" | b"3")) {
+            match Greeting::of(request) {
+                Ok(greeting) => greeting.credentials,
+                Err(text) => {
+                    self.relay.clients.error(key, &text);
+                    return Some(Turn::Never);
+                }
+            }
+        } else {
+            None
+        };
+        let login = Login { credentials: Some(credentials?), ..self.login_of(key)? };
+        Some(self.login_turn(key, Wanted::Login(&login)))
     }
 
     pub(crate) fn select(&mut self, key: ClientKey, request: Request<'_>) -> Flow {
@@ -113,30 +143,15 @@ impl Sessions<'_> {
             // Refused by the server before it looks at anything else.
             Some(_) => return self.relay.routing().forward(key, request.bytes),
         }
-        let mut name = None;
-        let mut credentials = None;
-        let mut at = 2;
-        while at < request.len() {
-            match (request.arg(at + 1), request.arg(at + 2)) {
-                (Some(user), Some(password)) if request.is(at, "auth") => {
-                    let (user, password) = (Some(user.to_vec()), password.to_vec());
-                    credentials = Some(Credentials { user, password });
-                    at += 3;
-                }
-                (Some(wanted), _) if request.is(at, "setname") && is_valid_name(wanted) => {
-                    name = Some(wanted.to_vec());
-                    at += 2;
-                }
-                // Some servers authenticate before they find the mistake: not on a connection that
-                // others use.
-                _ => {
-                    let option = String::from_utf8_lossy(request.arg(at).unwrap_or_default());
-                    let text = format!("ERR Syntax error in HELLO option '{option}'");
-                    self.relay.clients.error(key, &text);
-                    return Flow::Taken;
-                }
+        let Greeting { credentials, name } = match Greeting::of(request) {
+            Ok(greeting) => greeting,
+            // Some servers authenticate before they find the mistake: not on a connection that
+            // others use.
+            Err(text) => {
+                self.relay.clients.error(key, &text);
+                return Flow::Taken;
             }
-        }
+        };
         // Without the name: the connection is shared, and the name is the client's.
         let mut bytes = Vec::new();
         let mut args = vec![&b"HELLO"[..]];
@@ -200,7 +215,7 @@ impl Sessions<'_> {
         Flow::Taken
     }
 
-    /// Asks the server whether a client may move; `tried` is remembered if it says no.
+    /// Asks the server whether a client may move; its answer is noted for `tried`.
     pub(crate) fn begin_move(
         &mut self,
         key: ClientKey,
@@ -216,6 +231,7 @@ impl Sessions<'_> {
             .pool_that_can_tell(login)
             .or_else(|| self.relay.links().pool_for(login));
         let Some(pool) = pool else {
+            self.session_not_refused(key, tried);
             self.relay.clients.error(key, "ERR heatsink: too many different logins at once");
             return;
         };
@@ -243,6 +259,7 @@ impl Sessions<'_> {
                 self.relay.upstream.push_to_link(self.relay.now, link, bytes, ticket);
             }
             Err(why) => {
+                self.session_not_refused(key, session.tried());
                 self.forget_session(&session);
                 self.relay.clients.error(key, &why);
             }
@@ -276,7 +293,7 @@ impl Sessions<'_> {
             }
             session if is_refused => {
                 self.relay.clients.reply(key, frame);
-                self.session_refused(key, &session);
+                self.session_refused(key, session.tried());
                 self.forget_session(&session);
             }
             Session::Move(to) => {
@@ -312,7 +329,9 @@ impl Sessions<'_> {
         let Some(client) = self.relay.clients.get(key) else { return };
         let Some(session) = client.session.take() else { return };
         if failure.is_refused_login {
-            self.session_refused(key, &session);
+            self.session_refused(key, session.tried());
+        } else {
+            self.session_not_refused(key, session.tried());
         }
         match &failure.refusal {
             Some(refusal) => self.relay.clients.error(key, &String::from_utf8_lossy(refusal)),
@@ -349,13 +368,20 @@ impl Sessions<'_> {
         }
     }
 
-    fn session_refused(&mut self, key: ClientKey, session: &Session) {
-        if let Session::Move(Move { tried: Some(tried), .. }) = session {
-            self.login_refused(key, *tried);
+    fn session_refused(&mut self, key: ClientKey, tried: Option<Tried>) {
+        if let Some(tried) = tried {
+            self.login_refused(key, tried);
+        }
+    }
+
+    fn session_not_refused(&mut self, key: ClientKey, tried: Option<Tried>) {
+        if let Some(tried) = tried {
+            self.login_not_refused(key, tried);
         }
     }
 
     fn complete_move(&mut self, key: ClientKey, to: Move, frame: &[u8]) {
+        self.session_not_refused(key, to.tried);
         let Some(client) = self.relay.clients.get(key) else { return };
         let old = client.pool;
         client.pool = to.pool;
@@ -392,6 +418,52 @@ impl Sessions<'_> {
         facts.db = login.db;
         facts.resp = if login.protocol == Protocol::Resp3 { 3 } else { 2 };
     }
+}
+
+/// The options of a `HELLO`.
+#[derive(Default)]
+struct Greeting {
+    credentials: Option<Credentials>,
+    name: Option<Vec<u8>>,
+}
+
+impl Greeting {
+    /// Or what is said of the first option that is none. One login a request: not all servers try only the
+    /// last of several.
+    fn of(request: Request<'_>) -> Result<Self, String> {
+        let mut greeting = Self::default();
+        let mut at = 2;
+        while at < request.len() {
+            match (request.arg(at + 1), request.arg(at + 2)) {
+                (Some(user), Some(password))
+                    if request.is(at, "auth") && greeting.credentials.is_none() =>
+                {
+                    let (user, password) = (Some(user.to_vec()), password.to_vec());
+                    greeting.credentials = Some(Credentials { user, password });
+                    at += 3;
+                }
+                (Some(wanted), _) if request.is(at, "setname") && is_valid_name(wanted) => {
+                    greeting.name = Some(wanted.to_vec());
+                    at += 2;
+                }
+                _ => {
+                    let option = String::from_utf8_lossy(request.arg(at).unwrap_or_default());
+                    return Err(format!("ERR Syntax error in HELLO option '{option}'"));
+                }
+            }
+        }
+        Ok(greeting)
+    }
+}
+
+/// The login of an `AUTH`, unless the server refuses its form.
+fn credentials_of_auth(request: Request<'_>) -> Option<Credentials> {
+    let (user, password) = match (request.len(), request.arg(1), request.arg(2)) {
+        (2, Some(password), _) => (None, password),
+        (3, Some(user), Some(password)) => (Some(user.to_vec()), password),
+        _ => return None,
+    };
+    Some(Credentials { user, password: password.to_vec() })
 }
 
 /// A name a client may have, by the server's rule.

@@ -262,6 +262,60 @@ fn guesses_are_slowed_down_and_open_few_connections() {
     assert_eq!(bob.command(&["SET", "b:1", "y"]), Reply::ok());
 }
 
+/// A connection of the client's own is no way around.
+#[test]
+fn guesses_are_slowed_down_whatever_the_client_is_in_the_middle_of() {
+    for state in [&["WATCH", "k"][..], &["CLIENT", "TRACKING", "ON"]] {
+        let rig = with_users();
+        let mut client = rig.client();
+        assert_eq!(client.command(state), Reply::ok());
+        // Who knows a password is not held up.
+        let begun = Instant::now();
+        for _ in 0..30 {
+            assert_eq!(client.command(&["AUTH", "ann", "ann-pw"]), Reply::ok());
+        }
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        let begun = Instant::now();
+        let guess = |n: u32| match n % 2 {
+            0 => encode(&["AUTH", "bob", &n.to_string()]),
+            _ => encode(&["HELLO", "2", "AUTH", "bob", &n.to_string()]),
+        };
+        client.send_raw(&(0..100).flat_map(guess).collect::<Vec<u8>>());
+        for _ in 0..24 {
+            let reply = client.read_reply();
+            assert!(reply.error().starts_with("WRONGPASS"), "{reply}");
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
+    }
+    // There the server would tell what it thinks of all of them at once.
+    let rig = with_users();
+    let mut client = rig.client();
+    assert_eq!(client.command(&["MULTI"]), Reply::ok());
+    let refused = client.command(&["AUTH", "ann", "ann-pw"]);
+    assert!(refused.error().contains("heatsink"), "{refused}");
+    assert!(client.command(&["EXEC"]).error().starts_with("EXECABORT"));
+}
+
+/// Those that are not answered yet count, too.
+#[test]
+fn guesses_of_many_clients_are_slowed_down_together() {
+    let rig = with_users();
+    let mut clients: Vec<RawClient> = (0..60).map(|_| rig.client()).collect();
+    let begun = Instant::now();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(&["AUTH", "ann", &n.to_string()]);
+    }
+    let mut refused = 0;
+    eventually(SOON, || {
+        for client in &mut clients {
+            let told = client.try_read_frame(Duration::from_millis(1)).ok().flatten();
+            refused += usize::from(told.is_some());
+        }
+        refused >= 24
+    });
+    assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn what_a_client_is_refused_is_no_outage() {
     let log = Log::listen();
