@@ -252,6 +252,12 @@ impl Mitigations {
         self.keys.get(name).is_some()
     }
 
+    /// Whether values lie elsewhere than under their keys.
+    #[inline]
+    pub(crate) fn has_moved(&self) -> bool {
+        self.keys.has_moved()
+    }
+
     /// Whether something waits for what the next turns bring, for less than can be slept.
     pub(crate) fn is_held(&self) -> bool {
         !self.combining.held.is_empty()

@@ -389,7 +389,11 @@ impl Worker {
         let client = self.relay.clients.get_ref(key)?;
         let (is_clustered, checks_logins) =
             (self.relay.cluster.view.is_some(), self.relay.shared.verifier.is_some());
-        let situation = Situation::of(client, is_clustered, checks_logins);
+        let mut situation = Situation::of(client, is_clustered, checks_logins);
+        if self.hot.has_moved() && !client.within && self.relay.is_unauthenticated(key) {
+            // The server refuses whatever it asks: no value is moved for that.
+            situation.is_known = false;
+        }
         let touches_hot =
             |command: &Command| self.hot.is_active() && self.hot.touches_hot_keys(request, command);
         Some(decide(&situation, command, request, touches_hot))

@@ -49,6 +49,12 @@ impl Mover {
         Self { hands, alarm, thread: Some(thread) }
     }
 
+    /// Gives the server its password.
+    pub(crate) fn log_in(&self, password: &str) {
+        let mut hands = self.hands.lock().expect("no panic");
+        assert_eq!(hands.command(&[b"AUTH", password.as_bytes()]), Reply::ok());
+    }
+
     /// Splits a key; false if there is nothing to split.
     pub(crate) fn split(&self, key: &[u8], factor: usize) -> bool {
         self.hands.lock().expect("no panic").split(key, factor)

@@ -1,7 +1,7 @@
 //! Commands that touch split keys which they do not name, or name among their options: they find
 //! them whole.
 
-use heatsink_conformance::Rig;
+use heatsink_conformance::{Heatsink, Rig};
 use heatsink_testkit::{RawClient, RedisServer, Reply};
 
 use crate::hand::Mover;
@@ -177,4 +177,36 @@ fn keys_are_whole_before_a_cluster_too() {
         client.command(command);
         assert!(!mover.is_split(b"{t}list"), "{command:?}");
     }
+}
+
+/// What the server refuses to everybody who has not given its password moves nothing.
+#[test]
+fn who_has_not_logged_in_ends_no_split() {
+    let rig =
+        Rig::one_server().servers(|server| server.arg("requirepass", "secret")).workers(1).start();
+    let heatsink = Heatsink::before_url(&format!("redis://{}", rig.server().addr()), |_| {});
+    let mover = Mover::new(&heatsink.proxy().handle());
+    mover.log_in("secret");
+    let mut client = heatsink.client();
+    assert_eq!(client.command(&["AUTH", "secret"]), Reply::ok());
+    assert_eq!(client.command(&["SADD", "key", "a", "b"]), Reply::Integer(2));
+    assert!(mover.split(b"key", 4));
+    let mut stranger = heatsink.client();
+    let commands: [&[&str]; 8] = [
+        &["NOSUCH", "thing"],
+        &["FLUSHALL"],
+        &["SWAPDB", "0", "1"],
+        &["EVAL", "return 1", "0"],
+        &["SUNION", "key", "other"],
+        &["LPOP", "key"],
+        &["CLIENT", "TRACKING", "ON"],
+        &["MULTI"],
+    ];
+    for command in commands {
+        let refused = stranger.command(command);
+        assert!(refused.is_error(), "{command:?}: {refused}");
+        assert!(mover.is_split(b"key") && mover.forced() == 0, "{command:?}");
+    }
+    assert_eq!(stranger.command(&["AUTH", "secret"]), Reply::ok());
+    assert_eq!(stranger.command(&["SCARD", "key"]), Reply::Integer(2));
 }
