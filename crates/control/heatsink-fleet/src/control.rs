@@ -399,7 +399,7 @@ fn recorded(key: &[u8], entry: &Entry) -> HotKey {
 /// Why, and why it is not so yet, or still is.
 fn reason(entry: &Entry) -> String {
     let now_ms = unix_ms();
-    let is_late = entry.is_pending() || entry.outgrew_split(now_ms);
+    let is_late = entry.is_pending() || entry.outgrew_split(now_ms) || entry.split.is_some();
     let pause = entry.pause.as_ref().filter(|pause| is_late && pause.until_ms > now_ms);
     match pause {
         Some(pause) => format!("{}; {}", entry.reason, pause.why),

@@ -26,6 +26,8 @@ pub(crate) enum DataError {
     Lost(String),
     /// The server refused it.
     Refused(String),
+    /// There is too little memory for it: it was not begun, or was removed again.
+    NoRoom(String),
 }
 
 impl fmt::Display for DataError {
@@ -33,6 +35,7 @@ impl fmt::Display for DataError {
         match self {
             Self::Lost(why) => write!(f, "the upstream did not answer: {why}"),
             Self::Refused(why) => write!(f, "the upstream refused: {why}"),
+            Self::NoRoom(why) => f.write_str(why),
         }
     }
 }

@@ -26,6 +26,7 @@ use std::time::Duration;
 use heatsink_control::entry::{Entry, Phase};
 use heatsink_coordination::{Store, StoreError};
 use heatsink_proxy::Handle as ProxyHandle;
+use heatsink_split::Layout;
 use tokio::task::JoinSet;
 
 use super::change::{self, Next, NotChanged};
@@ -90,6 +91,8 @@ pub enum How {
     WholeAs(Vec<Vec<u8>>),
     /// A proxy has made it whole meanwhile.
     WholeByProxy,
+    /// Nothing is left of it: the server has evicted its marker, or a part of its value.
+    Evicted,
     /// Its copies are read no more, and expire.
     CopiesRemoved,
 }
@@ -101,6 +104,8 @@ pub struct Drained {
     pub whole: usize,
     /// Keys that proxies have made whole meanwhile.
     pub by_proxies: usize,
+    /// Keys of which the server has evicted a part, so that nothing is left.
+    pub evicted: usize,
     /// Keys whose copies were removed.
     pub copies: usize,
     /// Splits whose remains were dropped.
@@ -120,11 +125,13 @@ enum Outcome {
     /// At the names that its marker was given, made whole here; with none, it was made whole by
     /// others, or overwritten.
     Elsewhere(Vec<Vec<u8>>),
+    /// A part of it was evicted, and nothing is left.
+    Evicted,
 }
 
 /// What there was when it began and is still there, by the ids of splits.
 struct Ledger<'a, F> {
-    splits: BTreeMap<String, Vec<u8>>,
+    splits: BTreeMap<String, (Vec<u8>, Layout)>,
     copies: BTreeMap<String, Vec<u8>>,
     done: usize,
     drained: Drained,
@@ -138,6 +145,7 @@ impl<F: FnMut(Progress)> Ledger<'_, F> {
         match how {
             How::Whole | How::WholeAs(_) => self.drained.whole += 1,
             How::WholeByProxy => self.drained.by_proxies += 1,
+            How::Evicted => self.drained.evicted += 1,
             How::CopiesRemoved => self.drained.copies += 1,
         }
         let of = self.done + self.splits.len() + self.copies.len();
@@ -155,8 +163,11 @@ impl<F: FnMut(Progress)> Ledger<'_, F> {
                 self.splits.remove(&known.layout.id);
                 self.done(known.key, How::WholeAs(at));
             }
-            Ok(Outcome::Elsewhere(_)) => {
-                if let Some(key) = self.splits.remove(&known.layout.id) {
+            Ok(Outcome::Evicted) if self.splits.remove(&known.layout.id).is_some() => {
+                self.done(known.key, How::Evicted);
+            }
+            Ok(Outcome::Elsewhere(_) | Outcome::Evicted) => {
+                if let Some((key, _)) = self.splits.remove(&known.layout.id) {
                     self.done(key, How::WholeByProxy);
                 } else {
                     self.drained.dropped += 1;
@@ -171,13 +182,17 @@ impl<F: FnMut(Progress)> Ledger<'_, F> {
         self.drained.left -= 1;
     }
 
-    /// Those that the index knows no more were made whole by others.
-    fn compare(&mut self, known: &[Known]) {
+    /// Those that the index knows no more were made whole by others, or found evicted.
+    async fn compare(&mut self, steps: &Steps, known: &[Known]) -> Result<(), DataError> {
         let gone = |id: &String| known.iter().all(|known| known.layout.id != *id);
         let gone: Vec<_> = self.splits.keys().filter(|id| gone(id)).cloned().collect();
-        for key in gone.iter().filter_map(|id| self.splits.remove(id)).collect::<Vec<_>>() {
-            self.done(key, How::WholeByProxy);
+        for id in gone {
+            let Some((key, layout)) = self.splits.get(&id).cloned() else { continue };
+            let is_evicted = steps.was_evicted(&key, &layout).await?;
+            self.splits.remove(&id);
+            self.done(key, if is_evicted { How::Evicted } else { How::WholeByProxy });
         }
+        Ok(())
     }
 }
 
@@ -236,7 +251,11 @@ async fn run(
             }
         };
         ledger.drained.unknown = false;
-        ledger.compare(&known);
+        if let Err(error) = ledger.compare(&mover.steps, &known).await {
+            ledger.drained.unknown = true;
+            (ledger.told)(Progress::Trouble(error.to_string()));
+            continue;
+        }
         // The index may have been lost, or be that of another moment than the keys.
         let unlisted = match unlisted(&mover, &known, &strange).await {
             Ok(unlisted) => unlisted,
@@ -297,11 +316,11 @@ async fn unlisted(
 }
 
 /// The splits whose value is in shards, before anything is done about them.
-async fn marked(mover: &Mover) -> Result<BTreeMap<String, Vec<u8>>, DataError> {
+async fn marked(mover: &Mover) -> Result<BTreeMap<String, (Vec<u8>, Layout)>, DataError> {
     let mut marked = BTreeMap::new();
     for Known { key, layout, .. } in mover.steps.known().await? {
         if mover.steps.is_marked(&key, &layout).await? {
-            marked.insert(layout.id, key);
+            marked.insert(layout.id.clone(), (key, layout));
         }
     }
     Ok(marked)
@@ -438,12 +457,17 @@ async fn make_whole(mover: &Mover, known: &Known) -> Result<Outcome, String> {
         }
         mover.hold(id).await;
     }
-    let is_here =
-        is_marked && mover.steps.unsplit(key, layout).await.map_err(said)? == Whole::Committed;
-    let outcome = if is_here {
+    let made = if is_marked {
+        mover.steps.unsplit(key, layout).await.map_err(said)?
+    } else {
+        Whole::NotOurs
+    };
+    let outcome = if made == Whole::Committed {
         Outcome::Here
     } else if fate == Fate::Never {
         Outcome::Elsewhere(Vec::new())
+    } else if made == Whole::Evicted {
+        Outcome::Evicted
     } else {
         let Search { at, gap } = mover.follow(key, layout).await.map_err(said)?;
         if let Some(gap) = gap {
@@ -454,7 +478,11 @@ async fn make_whole(mover: &Mover, known: &Known) -> Result<Outcome, String> {
                  removed or overwritten, say so by SET {proof} 1, and the shards are let go"
             ));
         }
-        Outcome::Elsewhere(at)
+        if at.is_empty() && mover.steps.was_evicted(key, layout).await.map_err(said)? {
+            Outcome::Evicted
+        } else {
+            Outcome::Elsewhere(at)
+        }
     };
     mover.tell_whole_once(key, layout).await;
     mover.steps.retire_late(key, layout).await.map_err(said)?;

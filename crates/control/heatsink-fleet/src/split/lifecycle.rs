@@ -49,9 +49,8 @@ const TOMBSTONES: Duration = Duration::from_millis(1500);
 pub(crate) const PAUSE_MS: (u64, u64) = (60_000, 600_000);
 /// A pause after something went wrong.
 pub(super) const TROUBLE_MS: (u64, u64) = (1_000, 60_000);
-
-/// A pause after there was no room for a whole value.
-const ROOM_MS: (u64, u64) = (1_000, 10_000);
+/// How long it is told that there is no room for a whole value: until it is tried again.
+const ROOM_MS: (u64, u64) = (12_000, 12_000);
 
 /// Of a list's elements that were there before: below whatever proxies give to new ones, whatever
 /// their clocks say.
@@ -126,6 +125,7 @@ impl Mover {
         if let Some(why) = self.steps.evicts_parts(key, &layout).await? {
             return Err(NotSplit::Unfit(why));
         }
+        self.steps.has_room_for_shards(key, &layout).await?;
         let mut parts = live_names(&layout);
         parts.push(key);
         if let Some(why) = self.steps.deserted(&parts).await? {
@@ -475,6 +475,11 @@ impl Mover {
                     self.tell_whole(key, layout, whole).await;
                     return true;
                 }
+                Err(DataError::NoRoom(why)) => {
+                    self.count("unsplit", "no_room");
+                    self.note_trouble(key, &layout.id, &why).await;
+                    return false;
+                }
                 Err(error) if attempt == MAX_WHOLE_TRIES => {
                     let named = self.state.named(key);
                     tracing::warn!(
@@ -493,8 +498,8 @@ impl Mover {
     /// Why a value stays in its shards for now: there is no room for it at its key, and nobody has
     /// begun to seal it. Once that is begun, writes wait until it is whole.
     async fn lacks_room(&self, key: &[u8], layout: &Layout) -> Option<String> {
-        let lacks = self.steps.lacks_room(key, layout).await;
-        let why = lacks.ok().flatten()?;
+        let room = self.steps.room_for_whole(key, layout).await;
+        let Err(DataError::NoRoom(why)) = room else { return None };
         let is_sealing = self.steps.is_sealing(layout).await;
         (is_sealing == Ok(false)).then_some(why)
     }
@@ -541,7 +546,12 @@ impl Mover {
             // Whoever reaches the registry next finds the key whole.
             return self.count("unsplit", "untold");
         }
-        self.count("unsplit", if whole == Whole::Committed { "done" } else { "found_done" });
+        let outcome = match whole {
+            Whole::Committed => "done",
+            Whole::Evicted => "evicted",
+            Whole::NotOurs => "found_done",
+        };
+        self.count("unsplit", outcome);
         if whole == Whole::NotOurs {
             return self.let_go(key, layout).await;
         }

@@ -205,6 +205,17 @@ impl Steps {
         Ok(there[0].integer() == Some(1))
     }
 
+    /// Whether nothing is at the key because a part of the split was evicted, or the marker. If clients
+    /// removed a marker past all proxies, where keys are evicted, nobody knows that from an eviction.
+    pub(crate) async fn was_evicted(&self, key: &[u8], layout: &Layout) -> Result<bool, DataError> {
+        let proof = command(&[b"GET", &names::proof(key, &layout.id)]);
+        let asked = self.connect()?.accepted(&[proof, command(&[b"EXISTS", key])]).await?;
+        if let Some(proof) = asked[0].text() {
+            return Ok(proof == names::EVICTED);
+        }
+        Ok(asked[1].integer() == Some(0) && self.have_evicted(&[key], layout.expires).await?)
+    }
+
     /// Looks for a marker that is not at its key. In a cluster it cannot have left its slot.
     pub(crate) async fn search(&self, key: &[u8], layout: &Layout) -> Result<Search, DataError> {
         match self.search_all(key, layout).await {
@@ -343,8 +354,14 @@ impl Mover {
     /// done by whoever finds the split in the index.
     pub(crate) async fn let_go(&self, key: &[u8], layout: &Layout) {
         let followed = match self.follow(key, layout).await {
-            Ok(Search { gap, .. }) => {
-                if let Some(gap) = gap {
+            Ok(Search { at, gap }) => {
+                if at.is_empty() && self.steps.was_evicted(key, layout).await == Ok(true) {
+                    let (key, id) = (self.state.named(key), &layout.id);
+                    tracing::warn!(
+                        key,
+                        "the value of split {id} counts as evicted: nothing is at its key"
+                    );
+                } else if let Some(gap) = gap {
                     let (key, id) = (self.state.named(key), &layout.id);
                     tracing::warn!(
                         key,

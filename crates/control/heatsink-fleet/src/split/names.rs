@@ -106,7 +106,11 @@ pub(crate) fn attempts(key: &[u8], id: &str) -> Vec<u8> {
     placement::name_in_slot(slot::of_key(key), id, "attempts")
 }
 
-/// What is left beside a key for a while when its value was made whole there.
+/// What a [`proof`] says.
+pub(crate) const MADE_WHOLE: &[u8] = b"1";
+pub(crate) const EVICTED: &[u8] = b"evicted";
+
+/// What is left beside a key for a while when its value was made whole there, or was evicted in part.
 pub(crate) fn proof(key: &[u8], id: &str) -> Vec<u8> {
     placement::name_in_slot(slot::of_key(key), id, "made-whole")
 }

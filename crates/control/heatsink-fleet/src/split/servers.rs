@@ -13,13 +13,36 @@
 //! | `noeviction` | nothing |
 //! | `volatile-*` | the marker of a key with a time to live; shards have none |
 //! | `allkeys-*` | everything |
+//!
+//! A move needs room for a second value, and a server that evicts makes room for it, out of the shards if
+//! need be. So a move begins only where there is room, whatever the policy, and stops when others take it:
+//!
+//! ```text
+//! operator                       mover                          server
+//! maxmemory-policy allkeys-lru                                  evicts nothing: there is room for half
+//!                                seals the shards
+//!                                SADD whole ...                 evicts shards, the marker, the whole
+//! ```
+//!
+//! A server that evicts anyway is always full: there is never room, and any write costs others their keys.
+//! There a move goes on, unless the value is so large that its own parts would be evicted for it.
+
+use std::time::Duration;
 
 use heatsink_resp::value::Value;
-use heatsink_split::Layout;
 use heatsink_split::layout::Names;
+use heatsink_split::{Kind, Layout};
 
 use super::data::{Data, DataError, command};
 use super::steps::Steps;
+
+/// How long a server without room is watched for whether it evicts anyway, and how often it is asked.
+const WATCHED: Duration = Duration::from_millis(500);
+const WATCH_EVERY: Duration = Duration::from_millis(50);
+/// Where any key may be evicted, a value that is moved takes at most this part of the memory.
+const MOST_OF_FULL: u64 = 4;
+/// What a stamp adds to an element of a list.
+const STAMP_BYTES: u64 = 24;
 
 /// What one server says of its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,10 +80,59 @@ impl Memory {
         }
     }
 
-    /// Bytes that may still be used; none if there is no end, or others are evicted for them.
-    fn room(&self) -> Option<u64> {
-        let is_hard = self.max > 0 && self.policy == "noeviction";
-        is_hard.then(|| self.max.saturating_sub(self.used))
+    /// Why a value that takes so many bytes, of which some are still to be written, does not fit into
+    /// what is free.
+    fn lacks(&self, bytes: u64, unwritten: u64) -> Option<String> {
+        let room = self.max.saturating_sub(self.used);
+        // What was counted is not all: tables grow, and small parts are kept more densely.
+        let spare = bytes / 4;
+        (self.max > 0 && unwritten + spare > room).then(|| {
+            format!(
+                "its value takes about {bytes} bytes, and maxmemory leaves {room} at its server, of \
+                 which {spare} are spared"
+            )
+        })
+    }
+
+    /// Whether a value of that size may be moved although others are evicted for it: they are evicted
+    /// anyway, and hardly its own parts.
+    fn may_displace(&self, bytes: u64, before: &Self) -> bool {
+        let takes_any = self.policy.starts_with("allkeys");
+        self.evicted > before.evicted && (!takes_any || bytes <= self.max / MOST_OF_FULL)
+    }
+}
+
+/// What a server has for a value that is built there.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// What the value takes, about.
+    bytes: u64,
+    /// What the server said before; none if it is not to be asked.
+    before: Option<Memory>,
+    /// It evicts anyway.
+    is_full: bool,
+}
+
+impl Room {
+    /// Whether what is still to be written, of what there is to write, has room.
+    pub(crate) async fn check(
+        &self,
+        data: &mut Data,
+        at: &[u8],
+        (unwritten, of): (usize, usize),
+    ) -> Result<(), DataError> {
+        if self.is_full || self.before.is_none() {
+            return Ok(());
+        }
+        let unwritten = self.bytes * unwritten as u64 / of.max(1) as u64;
+        let lacks = memory_at(data, at).await?.lacks(self.bytes, unwritten);
+        lacks.map_or(Ok(()), |why| Err(DataError::NoRoom(why)))
+    }
+
+    /// How many keys the server has evicted since.
+    pub(super) async fn evicted(&self, data: &mut Data, at: &[u8]) -> Result<u64, DataError> {
+        let Some(before) = &self.before else { return Ok(0) };
+        Ok(memory_at(data, at).await?.evicted.saturating_sub(before.evicted))
     }
 }
 
@@ -83,11 +155,21 @@ impl Steps {
 
     /// Whether a shard that is not there may have been evicted.
     pub(super) async fn has_evicted(&self, layout: &Layout) -> Result<bool, DataError> {
-        let memory = match self.memory_of_servers(&live_names(layout)).await {
+        self.have_evicted(&live_names(layout), false).await
+    }
+
+    /// Whether one of the servers that have these names may have evicted one of them.
+    pub(super) async fn have_evicted(
+        &self,
+        names: &[&[u8]],
+        expires: bool,
+    ) -> Result<bool, DataError> {
+        let memory = match self.memory_of_servers(names).await {
             Err(error) if is_not_allowed(&error) => return Ok(false),
             memory => memory?,
         };
-        let evicts = |memory: &Memory| memory.evicted > 0 && memory.forbids_parts(false).is_some();
+        let evicts =
+            |memory: &Memory| memory.evicted > 0 && memory.forbids_parts(expires).is_some();
         Ok(memory.iter().any(evicts))
     }
 
@@ -115,24 +197,79 @@ impl Steps {
         }
     }
 
-    /// Why a value in shards cannot be built at its key, if there is no room for it.
-    pub(crate) async fn lacks_room(
+    /// The room for a value in shards at its key, or [`DataError::NoRoom`]. If a shard is gone because it
+    /// was evicted, nothing will be built, and no room is needed.
+    pub(crate) async fn room_for_whole(
+        &self,
+        at: &[u8],
+        layout: &Layout,
+    ) -> Result<Room, DataError> {
+        let names = |shard| [Names::Live, Names::Sealed].map(|names| layout.name(shard, names));
+        let ask = |name: &[u8]| command(&[b"MEMORY", b"USAGE", name]);
+        let questions: Vec<_> = (0..layout.len()).flat_map(names).map(ask).collect();
+        let sizes = self.connect()?.values(&questions).await?;
+        let bytes = sizes.iter().filter_map(Value::integer).sum::<i64>();
+        let bytes = u64::try_from(bytes).unwrap_or(0);
+        let room = self.room(at, bytes).await;
+        let is_gone = |shard: &[Value]| shard.iter().all(|size| *size == Value::Nil);
+        if matches!(room, Err(DataError::NoRoom(_)))
+            && sizes.chunks_exact(2).any(is_gone)
+            && self.has_evicted(layout).await?
+        {
+            return Ok(Room { bytes, before: None, is_full: true });
+        }
+        room
+    }
+
+    /// Whether there is room for the shards of a key beside it, or [`DataError::NoRoom`].
+    pub(crate) async fn room_for_shards(
         &self,
         key: &[u8],
         layout: &Layout,
-    ) -> Result<Option<String>, DataError> {
+    ) -> Result<(), DataError> {
+        let mut questions = vec![command(&[b"MEMORY", b"USAGE", key])];
+        if layout.kind == Kind::List {
+            questions.push(command(&[b"LLEN", key]));
+        }
+        let told = self.connect()?.values(&questions).await?;
+        let number = |value: &Value| value.integer().and_then(|number| u64::try_from(number).ok());
+        let elements = told.get(1).and_then(number).unwrap_or(0);
+        let bytes = number(&told[0]).unwrap_or(0) + elements * STAMP_BYTES;
+        let mut servers: Vec<(Option<String>, &[u8], u64)> = Vec::new();
+        for name in live_names(layout) {
+            let server = self.server_of(name);
+            match servers.iter_mut().find(|known| known.0 == server) {
+                Some((_, _, shards)) => *shards += 1,
+                None => servers.push((server, name, 1)),
+            }
+        }
+        for (_, name, shards) in servers {
+            self.room(name, bytes * shards / layout.len() as u64).await?;
+        }
+        Ok(())
+    }
+
+    /// The room for so many bytes at the server that has a name, or [`DataError::NoRoom`].
+    async fn room(&self, at: &[u8], bytes: u64) -> Result<Room, DataError> {
         let mut data = self.connect()?;
-        let Some(room) = memory_at(&mut data, key).await?.room() else { return Ok(None) };
-        let ask = |name: &[u8]| command(&[b"MEMORY", b"USAGE", name]);
-        let questions: Vec<_> = live_names(layout).into_iter().map(ask).collect();
-        let sizes = data.values(&questions).await?;
-        let needed: i64 = sizes.iter().filter_map(Value::integer).sum();
-        let needed = u64::try_from(needed).unwrap_or(0);
-        Ok((needed > room).then(|| {
-            format!(
-                "its value takes about {needed} bytes, and maxmemory leaves {room} at its server"
-            )
-        }))
+        let before = match memory_at(&mut data, at).await {
+            Err(error) if is_not_allowed(&error) => {
+                return Ok(Room { bytes, before: None, is_full: false });
+            }
+            memory => memory?,
+        };
+        let Some(why) = before.lacks(bytes, bytes) else {
+            return Ok(Room { bytes, before: Some(before), is_full: false });
+        };
+        let mut watched = Duration::ZERO;
+        while before.policy != "noeviction" && watched < WATCHED {
+            tokio::time::sleep(WATCH_EVERY).await;
+            watched += WATCH_EVERY;
+            if memory_at(&mut data, at).await?.may_displace(bytes, &before) {
+                return Ok(Room { bytes, before: Some(before), is_full: true });
+            }
+        }
+        Err(DataError::NoRoom(why))
     }
 
     async fn memory_of_servers(&self, names: &[&[u8]]) -> Result<Vec<Memory>, DataError> {
@@ -223,10 +360,26 @@ mod tests {
     }
 
     #[test]
-    fn room_is_short_only_where_nothing_is_evicted() {
-        assert_eq!(memory("noeviction", 100).room(), Some(30));
-        assert_eq!(memory("noeviction", 50).room(), Some(0));
-        assert_eq!(memory("noeviction", 0).room(), None);
-        assert_eq!(memory("volatile-lru", 100).room(), None);
+    fn room_is_short_whatever_the_policy() {
+        for policy in ["noeviction", "volatile-lru", "allkeys-lru"] {
+            // 30 are free, and a quarter of the value is to be left.
+            assert!(memory(policy, 100).lacks(24, 24).is_none(), "{policy}");
+            assert!(memory(policy, 100).lacks(25, 25).is_some(), "{policy}");
+            assert!(memory(policy, 100).lacks(40, 20).is_none(), "{policy}: half is written");
+            assert!(memory(policy, 50).lacks(1, 1).is_some(), "{policy}");
+            assert!(memory(policy, 0).lacks(1 << 40, 1 << 40).is_none(), "{policy}");
+        }
+    }
+
+    #[test]
+    fn only_where_others_are_evicted_anyway_they_are_evicted_for_a_move() {
+        let later = |policy| Memory { evicted: 4, ..memory(policy, 100) };
+        for policy in ["volatile-lru", "allkeys-lru"] {
+            let before = memory(policy, 100);
+            assert!(!before.may_displace(10, &before), "{policy}: not since it was asked first");
+            assert!(later(policy).may_displace(25, &before), "{policy}");
+        }
+        assert!(!later("allkeys-lru").may_displace(26, &memory("allkeys-lru", 100)));
+        assert!(later("volatile-lru").may_displace(26, &memory("volatile-lru", 100)));
     }
 }

@@ -168,6 +168,7 @@ impl Steps {
             return Err(NotSplit::Disturbed);
         }
         fault::point("split:watched");
+        self.has_room_for_shards(key, layout).await?;
         let whole = data.ask(&[moving::read_whole(layout.kind, key)]).await?.remove(0);
         refusal_of(&whole)?;
         if layout.kind == Kind::Hash && has_field_ttls(&mut data, key, &whole).await? {
@@ -200,6 +201,18 @@ impl Steps {
                 Ok(())
             }
             None => Err(NotSplit::Disturbed),
+        }
+    }
+
+    /// Whether the value of a key fits beside it once more, where its shards would be.
+    pub(crate) async fn has_room_for_shards(
+        &self,
+        key: &[u8],
+        layout: &Layout,
+    ) -> Result<(), NotSplit> {
+        match self.room_for_shards(key, layout).await {
+            Err(DataError::NoRoom(why)) => Err(NotSplit::PutOff(why)),
+            room => Ok(room?),
         }
     }
 

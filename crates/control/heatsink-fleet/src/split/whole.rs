@@ -34,6 +34,8 @@
 //! sealed, guard?                     nothing, open: given up; the next attempt seals again
 //! ```
 //!
+//! A value for which there is no room is not begun, or given up while it is built ([`super::servers`]).
+//!
 //! If the node has lost the shard for good, there is no guard either, and nobody makes a value of the
 //! other shards. Where the server evicts any key (`allkeys-*`, set after the split), the value counts
 //! as evicted as a whole.
@@ -51,7 +53,7 @@ use super::fit::{deadline, number};
 use super::marker::is_tombstone;
 use super::names;
 use super::reconcile::BELIEF;
-use super::servers::live_names;
+use super::servers::{Room, live_names};
 use super::steps::{Steps, apart, refusal_of};
 use crate::state::unix_ms;
 
@@ -63,12 +65,16 @@ const ATTEMPT_MS: u64 = 60_000;
 const MAX_SEALS: usize = 100;
 /// Shards that are sealed at the same time.
 const SEALS_AT_ONCE: usize = 8;
+/// Requests of 64 KiB between two looks at the room that is left.
+const REQUESTS_AT_ONCE: usize = 16;
 
 /// What came of the end of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whole {
     /// The value is at the key again.
     Committed,
+    /// A part of it was evicted, so nothing is at the key.
+    Evicted,
     /// The marker was not there: somebody else has done it, or has overwritten it.
     NotOurs,
 }
@@ -103,6 +109,11 @@ impl Steps {
         if !self.is_marked(at, layout).await? {
             return Ok(Whole::NotOurs);
         }
+        // Once a shard is sealed, writes wait: what has no room is not begun.
+        let mut room = None;
+        if !self.is_sealing(layout).await? {
+            room = Some(self.room_for_whole(at, layout).await?);
+        }
         self.seal(layout).await?;
         // If one is taken back, the next attempt finds that out; but a proxy that does not hold could
         // write to it meanwhile. Nobody waits for longer than that for replicas that are slow.
@@ -117,9 +128,13 @@ impl Steps {
             }
             Parts::Missing(why) => return Err(DataError::Refused(why)),
         };
+        let (whole, proof) = match &parts {
+            Some(_) => (Whole::Committed, names::MADE_WHOLE),
+            None => (Whole::Evicted, names::EVICTED),
+        };
         let attempt = names::new_id(unix_ms());
-        let made = match self.build(at, layout, parts, &attempt).await {
-            Ok(built) => self.commit_whole(key, at, layout, built.as_ref(), &attempt).await,
+        let made = match self.build(at, layout, parts, room, &attempt).await {
+            Ok(built) => self.commit_whole(key, at, layout, built.as_ref(), &attempt, proof).await,
             Err(error) => Err(error),
         };
         if made != Ok(true) {
@@ -136,7 +151,7 @@ impl Steps {
         }
         if made? {
             fault::point("unsplit:committed");
-            Ok(Whole::Committed)
+            Ok(whole)
         } else if self.is_marked(at, layout).await? {
             Err(DataError::Refused("the key was written to".to_owned()))
         } else {
@@ -182,6 +197,7 @@ impl Steps {
         at: &[u8],
         layout: &Layout,
         parts: Option<(Vec<Vec<u8>>, u64)>,
+        room: Option<Room>,
         attempt: &str,
     ) -> Result<Option<Built>, DataError> {
         let Some((parts, in_shards)) = parts else { return Ok(None) };
@@ -195,10 +211,27 @@ impl Steps {
         let now_ms = unix_ms();
         let is_dead = |one: &str| names::time(one) + ATTEMPT_MS < now_ms;
         self.clear_attempts(at, layout, is_dead).await?;
+        let room = match room {
+            Some(room) => room,
+            None => self.room_for_whole(at, layout).await?,
+        };
         let mut data = self.connect()?;
         let attempts = names::attempts(at, &layout.id);
         data.accepted(&[command(&[b"SADD", &attempts, attempt.as_bytes()])]).await?;
-        let replies = data.accepted(&requests).await?;
+        let (mut replies, mut unsent) = (Vec::new(), requests.len());
+        for some in requests.chunks(REQUESTS_AT_ONCE) {
+            room.check(&mut data, at, (unsent, requests.len())).await?;
+            replies.extend(data.accepted(some).await?);
+            unsent -= some.len();
+        }
+        let evicted = room.evicted(&mut data, at).await?;
+        if evicted > 0 {
+            let id = &layout.id;
+            tracing::warn!(
+                evicted,
+                "the server evicted keys while the value of split {id} was made whole"
+            );
+        }
         fault::point("unsplit:built");
         let size = match layout.kind {
             // How many were new. Not what was in the shards: strangers may have put one there twice.
@@ -219,6 +252,7 @@ impl Steps {
         layout: &Layout,
         built: Option<&Built>,
         attempt: &str,
+        proof: &[u8],
     ) -> Result<bool, DataError> {
         let mut data = self.connect()?;
         let mut watch = vec![&b"WATCH"[..], at];
@@ -256,8 +290,8 @@ impl Steps {
         commit.push(command(&[b"SREM", &names::attempts(at, &layout.id), attempt.as_bytes()]));
         commit.push(command(&[b"DEL", &placement::manifest_name(key, &layout.id)]));
         if at == key {
-            let proof = names::proof(key, &layout.id);
-            commit.push(command(&[b"SET", &proof, b"1", b"PX", AFTERLIFE_MS]));
+            let name = names::proof(key, &layout.id);
+            commit.push(command(&[b"SET", &name, proof, b"PX", AFTERLIFE_MS]));
         }
         Ok(data.transaction(&commit).await?.is_some())
     }

@@ -3,7 +3,7 @@
 //!
 //! Life: configuration -> a proxy of its own, on a port that nobody is told -> the registry's and
 //! the upstream's word on what is split -> a line a key -> a summary.
-//! Exit code 0: nothing is left. May be run again at any time, and beside a running fleet.
+//! Exit code 0: nothing is left, and nothing was evicted. May be run again at any time, and beside a running fleet.
 
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -40,10 +40,11 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
         .map_err(|error| Failure::Runtime(format!("cannot start a proxy: {error}")))?;
     let drained = heatsink_fleet::drain(proxy.handle(), store, config.fleet.clone(), tell)
         .map_err(|error| Failure::Runtime(format!("cannot drain: {error}")))?;
-    let Drained { whole, by_proxies, copies, dropped, left, failed, unknown } = drained;
+    let Drained { whole, by_proxies, evicted, copies, dropped, left, failed, unknown } = drained;
+    let lost = if evicted > 0 { format!("{evicted} evicted, ") } else { String::new() };
     say(&format!(
-        "{whole} made whole, {by_proxies} by proxies meanwhile, {copies} rid of copies, {dropped} \
-         had ended before, {left} left"
+        "{whole} made whole, {by_proxies} by proxies meanwhile, {lost}{copies} rid of copies, \
+         {dropped} had ended before, {left} left"
     ));
     if unknown {
         return Err(Failure::Runtime("cannot ask the upstream what is split".to_owned()));
@@ -55,6 +56,12 @@ pub(crate) fn run(flags: RawConfig, file: Option<PathBuf>) -> Result<(), Failure
         let are = if left == 1 { "is" } else { "are" };
         let failed = failed.concat();
         return Err(Failure::Runtime(format!("{keys} {are} left; run it again{failed}")));
+    }
+    if evicted > 0 {
+        let keys = words::count(evicted, "key", "keys");
+        let were = if evicted == 1 { "was" } else { "were" };
+        let why = format!("nothing is left to drain, but {keys} {were} evicted: no value is there");
+        return Err(Failure::Runtime(why));
     }
     Ok(())
 }
@@ -76,6 +83,7 @@ fn tell(progress: Progress) {
                     format!("whole, renamed to {}", names.join(" and "))
                 }
                 How::WholeByProxy => "whole, by a proxy".to_owned(),
+                How::Evicted => "evicted".to_owned(),
                 How::CopiesRemoved => "copies removed".to_owned(),
             };
             format!("{how}: {} ({done} of {of})", name(&key))

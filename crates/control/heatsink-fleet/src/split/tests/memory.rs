@@ -1,12 +1,18 @@
 //! Servers that are short of memory, and shards that are gone.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
 use heatsink_split::layout::Names;
 use heatsink_split::{Kind, Layout};
 use heatsink_testkit::{RawClient, Reply};
 
 use super::{Rig, shown, values};
 use crate::split::data::DataError;
-use crate::split::steps::Fate;
+use crate::split::names::proof;
+use crate::split::steps::{Fate, NotSplit};
 use crate::split::whole::Whole;
 
 /// Members of a set that is large beside what a server needs for its clients.
@@ -42,6 +48,12 @@ fn squeeze(client: &mut RawClient, policy: &str, room: u64) {
     client.command(&["CONFIG", "SET", "maxmemory", &(used + room).to_string()]);
 }
 
+fn evicted(client: &mut RawClient) -> u64 {
+    let info = client.command(&["INFO", "stats"]).text();
+    let evicted = info.lines().find_map(|line| line.strip_prefix("evicted_keys:"));
+    evicted.expect("told").trim().parse().expect("a number")
+}
+
 fn release(client: &mut RawClient) {
     client.command(&["CONFIG", "SET", "maxmemory", "0"]);
     client.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
@@ -65,18 +77,15 @@ async fn a_value_is_made_whole_as_a_whole_or_not_at_all() {
         rig.split("k", &layout).await.expect("split");
         squeeze(&mut direct, policy, bytes * 3 / 4);
         let made = rig.steps.unsplit(b"k", &layout).await;
+        assert!(matches!(made, Err(DataError::NoRoom(_))), "{policy}: {made:?}");
         // Now there is room.
         direct.command(&["CONFIG", "SET", "maxmemory", "10gb"]);
-        if made.is_err() {
-            assert!(rig.steps.is_marked(b"k", &layout).await.expect("asked"), "{policy}: {made:?}");
-            assert_no_attempts(&rig, policy);
-        }
-        // What `allkeys` has evicted is gone as a whole.
-        let again = rig.steps.unsplit(b"k", &layout).await;
-        let members = direct.command(&["SCARD", "k"]);
-        let left = if members.is_error() { -1 } else { members.integer() };
-        let evicts = policy.starts_with("allkeys");
-        assert!(left == MEMBERS || evicts && left == 0, "{policy}: {left}, {made:?}, {again:?}");
+        assert_eq!(rig.steps.is_sealing(&layout).await, Ok(false), "{policy}: writes go on");
+        assert!(rig.steps.is_marked(b"k", &layout).await.expect("asked"), "{policy}");
+        assert_no_attempts(&rig, policy);
+        assert_eq!(rig.steps.unsplit(b"k", &layout).await, Ok(Whole::Committed), "{policy}");
+        assert_eq!(direct.command(&["SCARD", "k"]).integer(), MEMBERS, "{policy}");
+        assert_eq!(evicted(&mut direct), 0, "{policy}");
         rig.steps.retire(b"k", &layout).await.expect("retired");
         assert_no_attempts(&rig, policy);
     }
@@ -93,12 +102,11 @@ async fn a_value_is_split_as_a_whole_or_not_at_all() {
         squeeze(&mut direct, policy, bytes / 2);
         let split = rig.split("k", &layout).await;
         release(&mut direct);
-        let evicts = policy.starts_with("allkeys");
-        assert!(split.is_err(), "{policy}: there is no room for it");
+        assert!(matches!(split, Err(NotSplit::PutOff(_))), "{policy}: {split:?}");
         assert_ne!(rig.steps.forbid(b"k", &layout).await, Ok(Fate::Committed), "{policy}");
         rig.steps.drop_shards(&layout).await.expect("dropped");
         let left = direct.command(&["SCARD", "k"]).integer();
-        assert!(left == MEMBERS || evicts && left == 0, "{policy}: {left}, {split:?}");
+        assert_eq!((left, evicted(&mut direct)), (MEMBERS, 0), "{policy}");
         let names = rig.names();
         assert!(names.iter().all(|name| name == "k"), "{policy}: {names:?}");
     }
@@ -180,12 +188,119 @@ async fn what_has_no_room_is_known_before_anything_is_sealed() {
     let layout = rig.layout("k", Kind::Set, false, 4);
     rig.enter("k", &layout).await;
     rig.split("k", &layout).await.expect("split");
-    assert_eq!(rig.steps.lacks_room(b"k", &layout).await, Ok(None), "there is no limit");
-    squeeze(&mut direct, "noeviction", bytes / 2);
-    let lacks = rig.steps.lacks_room(b"k", &layout).await.expect("asked");
-    assert!(lacks.is_some_and(|why| why.contains("maxmemory leaves")));
-    squeeze(&mut direct, "volatile-lru", bytes / 2);
-    assert_eq!(rig.steps.lacks_room(b"k", &layout).await, Ok(None), "others are evicted for it");
+    rig.steps.room_for_whole(b"k", &layout).await.expect("there is no limit");
+    for policy in POLICIES {
+        squeeze(&mut direct, policy, bytes / 2);
+        let room = rig.steps.room_for_whole(b"k", &layout).await;
+        let Err(DataError::NoRoom(why)) = room else { panic!("{policy}: {room:?}") };
+        assert!(why.contains("maxmemory leaves"), "{why}");
+        squeeze(&mut direct, policy, bytes * 3 / 2);
+        rig.steps.room_for_whole(b"k", &layout).await.expect("there is room");
+    }
     release(&mut direct);
     assert_eq!(rig.steps.is_sealing(&layout).await, Ok(false));
+}
+
+/// Room that others take while a value is built is seen; what was built of it is removed.
+#[tokio::test]
+async fn a_value_whose_room_is_taken_meanwhile_is_not_built_further() {
+    let rig = Rig::server();
+    let mut direct = rig.server.as_ref().expect("a server").client();
+    let bytes = fill(&mut direct);
+    let layout = rig.layout("k", Kind::Set, false, 4);
+    rig.enter("k", &layout).await;
+    rig.split("k", &layout).await.expect("split");
+    rig.steps.seal(&layout).await.expect("sealed");
+    squeeze(&mut direct, "allkeys-lru", bytes / 2);
+    let made = rig.steps.unsplit(b"k", &layout).await;
+    assert!(matches!(made, Err(DataError::NoRoom(_))), "{made:?}");
+    assert_no_attempts(&rig, "there is no room");
+    let room = rig.steps.room_for_whole(b"k", &layout).await;
+    assert!(matches!(room, Err(DataError::NoRoom(_))), "{room:?}");
+    squeeze(&mut direct, "allkeys-lru", bytes * 3 / 2);
+    let room = rig.steps.room_for_whole(b"k", &layout).await.expect("there is room");
+    squeeze(&mut direct, "allkeys-lru", bytes / 2);
+    let mut data = rig.steps.connect().expect("connected");
+    assert!(matches!(room.check(&mut data, b"k", (3, 4)).await, Err(DataError::NoRoom(_))));
+    assert_eq!(room.check(&mut data, b"k", (1, 8)).await, Ok(()), "most of it is written");
+    assert_eq!(evicted(&mut direct), 0);
+    release(&mut direct);
+    assert_eq!(rig.steps.unsplit(b"k", &layout).await, Ok(Whole::Committed));
+    assert_eq!(direct.command(&["SCARD", "k"]).integer(), MEMBERS);
+}
+
+const FILLER_BYTES: u64 = 100_000;
+
+fn put_filler(client: &mut RawClient, number: u64) {
+    let filler = "f".repeat(FILLER_BYTES as usize);
+    let put = ["SET", &format!("filler:{number}"), &filler, "EX", "1000"];
+    assert_eq!(client.command(&put), Reply::ok());
+}
+
+/// It is always full: a value that waited for room there would never be whole.
+#[tokio::test]
+async fn a_value_is_made_whole_where_others_are_evicted_anyway() {
+    let rig = Rig::server();
+    let server = rig.server.as_ref().expect("a server");
+    let mut direct = server.client();
+    let bytes = fill(&mut direct);
+    let layout = rig.layout("k", Kind::Set, false, 4);
+    rig.enter("k", &layout).await;
+    rig.split("k", &layout).await.expect("split");
+    let enough = bytes * 2 / FILLER_BYTES;
+    (0..enough).for_each(|number| put_filler(&mut direct, number));
+    squeeze(&mut direct, "volatile-lru", 0);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (mut others, end) = (server.client(), Arc::clone(&is_over));
+    let others = thread::spawn(move || {
+        let mut number = enough;
+        while !end.load(Relaxed) {
+            put_filler(&mut others, number);
+            number += 1;
+        }
+    });
+    let made = rig.steps.unsplit(b"k", &layout).await;
+    is_over.store(true, Relaxed);
+    others.join().expect("they wrote");
+    release(&mut direct);
+    assert_eq!(made, Ok(Whole::Committed));
+    assert_eq!(direct.command(&["SCARD", "k"]).integer(), MEMBERS);
+}
+
+/// Has the server evict one key, which is nobody's.
+fn evict_one(client: &mut RawClient) {
+    client.command(&["SET", "filler", &"f".repeat(1_000_000), "EX", "1000"]);
+    squeeze(client, "volatile-lru", 0);
+    client.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    client.command(&["SET", "other", &"f".repeat(100_000)]);
+    assert_eq!(evicted(client), 1);
+    release(client);
+}
+
+#[tokio::test]
+async fn a_value_of_which_a_part_was_evicted_is_told_from_one_that_was_made_whole() {
+    let rig = Rig::server();
+    let mut direct = rig.server.as_ref().expect("a server").client();
+    let bytes = fill(&mut direct);
+    let layout = rig.layout("k", Kind::Set, false, 4);
+    rig.enter("k", &layout).await;
+    rig.split("k", &layout).await.expect("split");
+    evict_one(&mut direct);
+    let mut client = rig.client();
+    for name in [layout.name(1, Names::Live), &layout.guard(1)] {
+        assert_eq!(client.command(&[b"DEL".as_slice(), name]).integer(), 1);
+    }
+    // There is no room for the rest, which nobody builds.
+    squeeze(&mut direct, "allkeys-lru", bytes / 2);
+    assert_eq!(rig.steps.unsplit(b"k", &layout).await, Ok(Whole::Evicted));
+    assert_eq!(rig.steps.was_evicted(b"k", &layout).await, Ok(true));
+    release(&mut direct);
+    assert_eq!(rig.steps.was_evicted(b"k", &layout).await, Ok(true), "there is proof");
+    let proof = proof(b"k", &layout.id);
+    assert_eq!(client.command(&[b"DEL".as_slice(), &proof]).integer(), 1);
+    assert_eq!(rig.steps.was_evicted(b"k", &layout).await, Ok(false), "nothing is evicted");
+    squeeze(&mut direct, "allkeys-lru", bytes);
+    assert_eq!(rig.steps.was_evicted(b"k", &layout).await, Ok(true), "it is gone");
+    release(&mut direct);
+    assert_eq!(direct.command(&["EXISTS", "k"]).integer(), 0);
 }
