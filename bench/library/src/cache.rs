@@ -142,8 +142,19 @@ fn contestants(only: &str) -> Vec<Box<dyn Contestant>> {
     all
 }
 
+/// Asks for the last keys before `start`.
+async fn warm_up<R: Rival>(rival: Arc<R>, keys: Keys, start: usize) {
+    for at in 0..WARM_UP {
+        let key = &keys[(start + keys.len() - WARM_UP + at) % keys.len()];
+        black_box(rival.get(black_box(key)).await);
+    }
+}
+
 /// Asks for `count` keys from `start` on, and again from the first one after the last; gives the
 /// allocations of one operation, or nothing if it takes too long.
+///
+/// It waits for the others before anything else: a worker that is blocked later may be the one that the
+/// others' tasks wait for.
 async fn ask<R: Rival>(
     rival: Arc<R>,
     keys: Keys,
@@ -151,10 +162,6 @@ async fn ask<R: Rival>(
     count: usize,
     ready: Arc<Barrier>,
 ) -> Option<f64> {
-    for at in 0..WARM_UP {
-        let key = &keys[(start + keys.len() - WARM_UP + at) % keys.len()];
-        black_box(rival.get(black_box(key)).await);
-    }
     ready.wait();
     let (calls, begun) = (allocations::calls(), cpu_time());
     let (before, after) = keys.split_at(start);
@@ -189,6 +196,12 @@ fn together<R: Rival>(
     lists: &[(Keys, usize)],
     count: usize,
 ) -> Option<Measured> {
+    let warm = |(keys, start): &(Keys, usize)| {
+        runtime.spawn(warm_up(Arc::clone(rival), Arc::clone(keys), *start))
+    };
+    for warming in lists.iter().map(warm).collect::<Vec<_>>() {
+        runtime.block_on(warming).expect("it ran");
+    }
     let ready = Arc::new(Barrier::new(lists.len()));
     let begin = |(keys, start): &(Keys, usize)| {
         let (rival, keys, ready) = (Arc::clone(rival), Arc::clone(keys), Arc::clone(&ready));
@@ -200,7 +213,7 @@ fn together<R: Rival>(
     // All of them, before any is given up: what still runs would disturb the next one.
     let allocations: Vec<_> = tasks.into_iter().map(end).collect();
     let allocations = allocations.into_iter().sum::<Option<f64>>()? / lists.len() as f64;
-    let operations = (count + WARM_UP) * lists.len();
+    let operations = count * lists.len();
     let ns = cpu_time().saturating_sub(before).as_nanos() as f64 / operations as f64;
     Some(Measured { ns, allocations })
 }
