@@ -28,7 +28,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::hot_keys::Treatment;
-use crate::runtime::scripted::{Rig, Server, ServerConnection};
+use crate::runtime::scripted::{Rig, Server};
 
 /// A register, and a counter.
 const KEYS: [&str; 2] = ["k", "n"];
@@ -268,19 +268,8 @@ impl Simulation {
         self.random.choice(all)
     }
 
-    /// One of those of which that is so, if there are any.
-    fn connection_that(
-        &mut self,
-        is_meant: impl Fn(&ServerConnection) -> bool,
-    ) -> Option<(usize, usize)> {
-        let mut meant = self.connections();
-        meant.retain(|(server, at)| is_meant(&self.rig.servers[*server].connections[*at]));
-        self.random.choice(meant)
-    }
-
     fn execute(&mut self) {
-        let has_requests = |connection: &ServerConnection| !connection.requests.is_empty();
-        if let Some((server, connection)) = self.connection_that(has_requests) {
+        if let Some((server, connection)) = self.connection() {
             self.execute_on(server, connection);
         }
     }
@@ -349,8 +338,7 @@ impl Simulation {
     }
 
     fn deliver(&mut self) {
-        let has_output = |connection: &ServerConnection| !connection.output.is_empty();
-        let Some((server, connection)) = self.connection_that(has_output) else { return };
+        let Some((server, connection)) = self.connection() else { return };
         if self.plant == Plant::LostWords {
             self.rig.lose_pushes(server, connection);
         }

@@ -355,7 +355,7 @@ impl Mitigations {
 
     /// Whether nothing is served to those of a pool that was overwritten before that time.
     fn has_heard_up_to(&self, pool: usize, time: Instant, now: Instant) -> bool {
-        let announced = self.reads.listening.is_relied_on() && now < time + RIGHTS_TIME;
+        let announced = self.reads.listening.is_open() && now < time + RIGHTS_TIME;
         let mut links = self.reads.links.iter().filter(|link| link.pool == pool);
         !announced && links.all(|link| link.heard_up_to > time)
     }

@@ -17,7 +17,7 @@ impl Mitigations {
         let Reads { links, listening, .. } = &self.reads;
         let delay = links.iter().map(|link| link.delay).max();
         // The weaker of the two, where servers differ.
-        let guard = match (listening.is_relied_on(), links.is_empty()) {
+        let guard = match (listening.is_open(), links.is_empty()) {
             (true, _) => Guard::Broadcast,
             (false, false) => Guard::Tracking,
             (false, true) => Guard::Nothing,

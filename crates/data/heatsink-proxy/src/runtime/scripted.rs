@@ -109,7 +109,7 @@ pub(crate) struct ServerConnection {
     /// Requests that have come and are not executed.
     pub(crate) requests: VecDeque<Vec<u8>>,
     /// What the server has said and the worker has not been given.
-    pub(crate) output: Vec<u8>,
+    output: Vec<u8>,
     /// All commands so far, in small letters.
     pub(crate) commands: Vec<String>,
     /// The last one was `ASKING`.

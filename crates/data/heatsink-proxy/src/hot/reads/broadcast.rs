@@ -1,14 +1,11 @@
-//! What the server pushes no invalidations for, Heatsinks tell each other.
-//!
-//! No server tells of `SWAPDB`, so that is announced always, and listened for as long as something may be
-//! cached; but what is cached does not depend on it. The rest is about servers that tell of nothing.
+//! Where the server pushes no invalidations, Heatsinks tell each other of writes.
 //!
 //! Called by: `hot` when a read is to be kept although the server does not know how to tell of
 //! changes, and whenever a write of a hot key is over.
 //! Bound: one link for a worker; one message for each write of a hot key, and for each key while
 //! none can be sent.
-//! Invariant: a cached reply that depends on announcements is served only while the link is open on which
-//! they come. A write is announced when it is answered or given up. An announcement bumps the key's epoch
+//! Invariant: a cached reply is served only while the link is open on which the announcements of others
+//! come. A write is announced when it is answered or given up. An announcement bumps the key's epoch
 //! wherever it comes, so that a read which was under way at the time is not cached.
 //!
 //! This works only if every Heatsink announces its writes, and one that has server invalidations does not.
@@ -90,11 +87,6 @@ enum Refusal {
 impl Listening {
     pub(in crate::hot) fn is_open(&self) -> bool {
         self.is_open
-    }
-
-    /// What is cached depends on what the others announce.
-    pub(in crate::hot) fn is_relied_on(&self) -> bool {
-        self.is_open && self.is_needed()
     }
 
     /// Some server does not know how to tell of changes.
@@ -234,12 +226,7 @@ impl Mitigations {
                 }
             }
         }
-        // Servers of a cluster do not swap databases.
-        let may_be_swapped =
-            relay.cluster.view.is_none() && self.reads.cache.keys().next().is_some();
-        if may_be_swapped {
-            self.listen(relay);
-        } else if !self.reads.listening.is_needed() {
+        if !self.reads.listening.is_needed() {
             self.stop_listening(relay);
         }
     }
@@ -265,10 +252,9 @@ impl Mitigations {
             Written::Key(name) if self.tells_of_changes(relay.node_of(name)) => None,
             Written::Key(name) => Some([&[ONE], name].concat()),
             Written::All => {
-                // The server tells nobody of `SWAPDB`: the other workers hear of it here, even if nothing can
-                // be announced.
+                // The server tells nobody of `SWAPDB`: the other workers hear of it here.
                 relay.shared.upheavals.fetch_add(1, Ordering::AcqRel);
-                Some(ALL.to_vec())
+                (!self.all_tell_of_changes(relay)).then(|| ALL.to_vec())
             }
             Written::Nothing => None,
         };
