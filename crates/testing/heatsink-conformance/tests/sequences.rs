@@ -69,7 +69,6 @@ const STATES: &[&[&str]] = &[
     &["MULTI", "HELLO 3", "EXEC", "GET none"],
     &["MULTI", "HELLO 3", "DISCARD", "CLIENT GETNAME"],
     &["MULTI", "HELLO 3", "HGETALL none", "EXEC", "CLIENT GETNAME", "HGETALL none"],
-    &["MULTI", "AUTH default any", "EXEC", "PING"],
     &["MULTI", "SELECT 3", "SET k v", "EXEC", "GET k", "SELECT 0", "GET k"],
     &["SELECT 3", "WATCH a", "SELECT 2", "MULTI", "SET k2 1", "EXEC", "RESET", "GET k2"],
     &["CLIENT REPLY SKIP", "MULTI", "SET a 1", "EXEC", "PING"],
